@@ -432,10 +432,13 @@ class Engine:
     def sync(self) -> None:
         """Everything written so far is on stable storage when this returns."""
     def statfs(self) -> tuple[int, int, int]:
-        """(bytes of the volume's regular files, its inodes, bytes free for staging): of what has a
-        name, committed or not."""
+        """(bytes of the volume's regular files, its inodes, bytes free for staging and by the
+        quota): of what has a name, committed or not."""
     def count_base(self, bytes: int, inodes: int) -> None:
         """What the base version has, from which `statfs` counts. Once, after `open`."""
+    def set_quota(self, bytes: int) -> None:
+        """The regular files may have so many bytes together; what makes the volume larger is
+        refused beyond that, EDQUOT. 0: anything."""
     def inodes_in_memory(self) -> int: ...
     def set_xattr(self, ino: int, name: bytes, value: bytes, flags: int) -> None:
         """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2. Not for POSIX ACLs (EOPNOTSUPP)."""

@@ -792,6 +792,23 @@ class Volume(Twin, of=volume_module.Volume):
         NotFoundError: no such volume."""
 
     @staticmethod
+    async def set_quota(
+        name: str, size: int | str | None, *, store: str | os.PathLike[str] | Storage | None = None
+    ) -> None:
+        """The volume's regular files may have so many bytes together, holes counted: an int, or a
+        text like "100GB" (powers of 1024); None: as many as there is room for.
+
+        What would make the volume larger is refused then: in a mount and in `files` with EDQUOT, a
+        version that is uploaded, imported, merged or restored with NoSpaceError. What there is
+        stays, also beyond the quota. `df` shows it. Whoever has the volume open goes by the quota
+        that was there before. NotFoundError: no such volume.
+        """
+
+    @staticmethod
+    async def quota(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> int | None:
+        """In bytes, as `set_quota` has set it; None: none. NotFoundError: no such volume."""
+
+    @staticmethod
     async def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
         """A plan for each volume of the store that has saved rules, by them; `prune` carries each
         out, and `gc` then gives back the room. Volumes without rules, and deleted ones, are left

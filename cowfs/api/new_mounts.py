@@ -71,6 +71,7 @@ def of_volume(
                 head_number=head_number,
                 head_version=str(version) if version is not None else None,
                 lease_epoch=seen.lease_epoch if seen is not None else None,
+                quota_bytes=seen.quota_bytes if seen is not None else None,
                 log=str(target.working_copy.log_path),
                 mount_path=path,
                 registration=registration,

@@ -22,7 +22,7 @@ from cowfs.machine import dead_mounts, registry, working_copy
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import leases, refs
-from cowfs.version import history, volumes
+from cowfs.version import history, quotas, volumes
 
 __all__ = [
     "DeadMount",
@@ -45,7 +45,7 @@ DAEMONS_AT_ONCE = 32
 @dataclass(frozen=True)
 class VolumeSummary:
     """One volume of a store. version, locator: None before the first version. is_missing: the
-    head's version is gone.
+    head's version is gone. quota_bytes: None: none.
 
     mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which
     holds no lease; None: neither, or it can't be told (the store's clock takes a write to read).
@@ -61,6 +61,7 @@ class VolumeSummary:
     files: int
     mounted: str | None
     is_missing: bool
+    quota_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ def _volume_summary(store: OpenStore, name: str, copied: Mapping[str, str], *, d
         files=stats.files if stats is not None else 0,
         mounted=_writer(store, name) or copied.get(name),
         is_missing=is_missing,
+        quota_bytes=quotas.of(meta[1]) or None if meta is not None else None,
     )
 
 

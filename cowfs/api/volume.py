@@ -20,6 +20,7 @@ from cowfs.api import (
     overview,
     pruning,
     pushing,
+    quotas,
     repairing,
     restoring,
     sources,
@@ -323,6 +324,23 @@ class Volume:
         """The rules that the volume has saved, as `set_retention` takes them; empty: none.
         NotFoundError: no such volume."""
         return pruning.rules(names.checked(name), stores.name(store))
+
+    @staticmethod
+    def set_quota(name: str, size: int | str | None, *, store: str | os.PathLike[str] | Storage | None = None) -> None:
+        """The volume's regular files may have so many bytes together, holes counted: an int, or a
+        text like "100GB" (powers of 1024); None: as many as there is room for.
+
+        What would make the volume larger is refused then: in a mount and in `files` with EDQUOT, a
+        version that is uploaded, imported, merged or restored with NoSpaceError. What there is
+        stays, also beyond the quota. `df` shows it. Whoever has the volume open goes by the quota
+        that was there before. NotFoundError: no such volume.
+        """
+        quotas.set_quota(names.checked(name), stores.name(store), size)
+
+    @staticmethod
+    def quota(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> int | None:
+        """In bytes, as `set_quota` has set it; None: none. NotFoundError: no such volume."""
+        return quotas.quota(names.checked(name), stores.name(store))
 
     @staticmethod
     def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:

@@ -37,6 +37,7 @@ def _text(found: VolumeDetails) -> str:
         ("locator", volume.locator or ""),
         ("changed", output.time(volume.changed_ns)),
         ("size", f"{sizes.shown(volume.bytes)}, {output.count(volume.files, 'file')}"),
+        ("quota", sizes.shown(volume.quota_bytes) if volume.quota_bytes is not None else ""),
         ("message", found.message or ""),
         ("author", found.author or ""),
         *((f"label {key}", value) for key, value in found.labels.items()),

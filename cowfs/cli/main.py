@@ -39,6 +39,7 @@ COMMANDS = {
     "merge": "Merge versions of forks into a volume.",
     "restore": "Bring back what an older version has.",
     "rollback": "Make a volume what an older version was.",
+    "quota": "Show or set how much a volume may have.",
     "prune": "Let go of versions that no rule keeps.",
     "ls": "List volumes, or the files of one.",
     "get": "Show what is known of one volume.",

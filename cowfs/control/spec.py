@@ -37,6 +37,7 @@ class SessionSpec:
     head_number    for "rw": of the head that the caller saw last, where the daemon looks first; 0 if it saw none
     head_version   that head's version, 64 hex digits; None if it has none
     lease_epoch    for "rw": of the volume's lease that the caller saw last, 0 if there was none; None if it did not look
+    quota_bytes    for "rw": of the volume, 0 if it has none; None if the caller did not look
     """
 
     store_url: str
@@ -49,6 +50,7 @@ class SessionSpec:
     head_number: int = 0
     head_version: str | None = None
     lease_epoch: int | None = None
+    quota_bytes: int | None = None
 
     def __post_init__(self) -> None:
         own: Any = type(self)

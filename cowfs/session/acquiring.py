@@ -36,6 +36,7 @@ from cowfs.store import leases, open_store, refs
 from cowfs.store.beside import beside, meanwhile
 from cowfs.store.holder import current_holder
 from cowfs.store.pins import Pin
+from cowfs.version import quotas
 from cowfs.version.commit import Base
 from cowfs.version.heads import settle_head
 from cowfs.version.history import open_version
@@ -242,14 +243,20 @@ def early_base(
         yield take
 
 
+def quota_of(spec: SessionSpec, store: ObjectStore) -> int:
+    """As of `quotas`."""
+    return spec.quota_bytes if spec.quota_bytes is not None else quotas.read(store, spec.volume)
+
+
 def open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:
     return Base(head_number, version, open_version(store, version) if version is not None else None)
 
 
 @contextmanager
 def moving_on(store: ObjectStore, working_copy: WorkingCopy) -> Iterator[None]:
-    """While the version is opened that was the volume's newest when it was claimed. UnavailableError:
-    it is that no more, and was collected; this machine may have slept meanwhile."""
+    """While the version is opened that was the volume's newest when it was claimed.
+    UnavailableError: it is that no more, and was collected; this machine may have slept
+    meanwhile."""
     try:
         yield
     except (NotFoundError, CorruptError) as error:

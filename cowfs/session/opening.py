@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from blake3 import blake3
@@ -51,6 +52,7 @@ from cowfs.session.acquiring import (
     open_base_index,
     open_session_store,
     prepare_working_copy,
+    quota_of,
     require_no_copy,
     within,
 )
@@ -243,7 +245,10 @@ def _open_writable(
     record = load_record(store)
     prepare_working_copy(spec, working_copy, store, record)
     packs = PackReader(store)
-    with early_base(spec, store, packs, working_copy) as take_early:
+    with (
+        meanwhile(partial(quota_of, spec, store)) as quota,
+        early_base(spec, store, packs, working_copy) as take_early,
+    ):
         writer, head = claim(spec, stack, store, working_copy)
         opening.enter_context(renewed(writer))
         opening.enter_context(meanwhile(writer.protection.catch_up))
@@ -268,6 +273,7 @@ def _open_writable(
         writer.overtaken_by = head.version
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
 
+    engine.set_quota(quota())
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
     resumed = _replay(engine, residency, recovery, report)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cowfs.control import SessionSpec
@@ -31,6 +32,7 @@ from cowfs.session.acquiring import (
     open_base_index,
     open_session_store,
     prepare_working_copy,
+    quota_of,
     require_no_copy,
     within,
 )
@@ -77,7 +79,10 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         if not is_copy:
             require_no_copy(working_copy)
         packs = PackReader(store)
-        with early_base(spec, store, packs, working_copy) as take_early:
+        with (
+            meanwhile(partial(quota_of, spec, store)) as quota,
+            early_base(spec, store, packs, working_copy) as take_early,
+        ):
             writer, head = claim(spec, stack, store, working_copy)
             writer.protection.read_lists()  # before anything is looked up, or another version is opened
             stack.enter_context(meanwhile(writer.protection.catch_up))
@@ -111,6 +116,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
             drop_intent=working_copy.drop_intent,
             max_uploads=spec.options.max_uploads,
             uploads=UploadLog(working_copy.uploads_path),
+            quota_bytes=quota(),
         )
         is_done = threading.Event()
         stack.callback(_leave, writer, publisher, is_done)

@@ -50,6 +50,7 @@ from cowfs.store import refs
 from cowfs.store.beside import beside
 from cowfs.store.packs import PackUploader
 from cowfs.store.sealed import sealing_of
+from cowfs.version import quotas
 from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.contents import files_of
 from cowfs.version.heads import is_only_fenced
@@ -169,7 +170,8 @@ class Publisher:
     is a newer one.
 
     record_intent must be on stable storage when it returns: a restart tells by it whether the head
-    it finds is its own. drop_intent: it is not in the line, and never will be.
+    it finds is its own. drop_intent: it is not in the line, and never will be. quota_bytes: of the
+    volume, where nobody has seen to it before, as an engine does.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class Publisher:
         drop_intent: Callable[[], None],
         max_uploads: int = 50,
         uploads: UploadLog | None = None,
+        quota_bytes: int = quotas.NONE,
     ) -> None:
         self._store = store
         self._volume = volume
@@ -200,6 +203,7 @@ class Publisher:
         self._record_intent = record_intent
         self._record_published = record_published
         self._drop_intent = drop_intent
+        self._quota_bytes = quota_bytes
         self._new_uploader = partial(PackUploader, store, max_uploads=max_uploads)
         self.chunks = StoredChunks(
             store,
@@ -343,6 +347,7 @@ class Publisher:
                 packs = self.chunks.new_packs(contents)
                 rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents)))
                 with self._index.apply(replace(draft.changes, contents=rows, packs=packs)) as delta:
+                    quotas.check(self._volume, self._quota_bytes, self._index.totals().bytes, delta.totals.bytes)
                     new = _NewChunks(self.chunks, contents)
                     published = self._put_index(delta, new)
                     hit("commit-after-index")

@@ -8,7 +8,7 @@ None of them: the volume has no rules, and nothing of it is pruned unless somebo
 keep. A `keep.` setting that this cowfs does not know might keep more than the others, so that
 nothing is planned by half of the rules: UnsupportedFormatError. Other settings stay as they are.
 
-Saving appends a record; of two who save at once one does, and the other looks again. Not here: what
+Not here: what
 the rules keep (`retention`), and pruning (`maintain.pruning`).
 """
 
@@ -18,46 +18,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from cowfs import clock
-from cowfs.errors import ConflictError, CorruptError, UnsupportedFormatError
+from cowfs.errors import CorruptError, UnsupportedFormatError
 from cowfs.format.records import MetaRecord, Setting
-from cowfs.ids import WriteId
-from cowfs.store import ObjectStore, refs
-from cowfs.version import near_names
+from cowfs.store import ObjectStore
+from cowfs.version import described
 from cowfs.version.retention import Rules
 
 PREFIX = "keep."
-TRIES = 8
 _COUNTS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
 _WITHIN = "within_s"
 
 
 def read(store: ObjectStore, volume: str) -> Rules | None:
     """None: it has none. Three requests."""
-    found = refs.newest(store, refs.meta(volume))
-    return None if found is None else _rules(volume, found[1].settings)
+    found = described.read(store, volume)
+    return None if found is None else _rules(volume, found.settings)
 
 
 def save(store: ObjectStore, volume: str, rules: Rules | None) -> None:
     """rules None: removes them. NotFoundError: no such volume."""
-    head = near_names.read_head(store, volume)
     settings = {} if rules is None else _settings(rules)
-    for _ in range(TRIES):
-        found = refs.newest(store, refs.meta(volume))
-        number, meta = found if found is not None else (0, MetaRecord("", head.created_ns, _write_id()))
+
+    def changed(meta: MetaRecord) -> MetaRecord:
         others = {name: value for name, value in meta.settings.items() if not name.startswith(PREFIX)}
-        if {**others, **settings} == dict(meta.settings):
-            return
-        record = replace(meta, settings={**others, **settings}, write_id=_write_id())
-        try:
-            refs.append(store, refs.meta(volume), number + 1, record)
-        except ConflictError:
-            continue
-        return
-    raise ConflictError(
-        f"somebody else changes the record of volume {volume!r} at the same time",
-        hint="Nothing was saved. Try again later.",
-    )
+        return replace(meta, settings={**others, **settings})
+
+    described.change(store, volume, changed)
 
 
 def _settings(rules: Rules) -> dict[str, Setting]:
@@ -82,7 +68,3 @@ def _rules(volume: str, settings: Mapping[str, Setting]) -> Rules | None:
         numbers[name] = value
     seconds = numbers.pop(_WITHIN, None)
     return Rules(within=timedelta(seconds=seconds) if seconds is not None else None, **numbers)
-
-
-def _write_id() -> WriteId:
-    return WriteId(clock.random_bytes(WriteId.length))

@@ -2,10 +2,11 @@
 it, so that it need not be asked for again.
 
     list of volumes/<name>/           shows the newest head and the newest lease
-    head n ‖ heartbeat of the lease   beside one another
+    head n ‖ heartbeat of the lease ‖ the volume's record, if it was ever changed
 
 A list may be late, so none of it is the last word: the opener looks for a newer head behind its
-lease and pin, and that no newer lease is there only its put says. Three requests, two in a row.
+lease and pin, and that no newer lease is there only its put says. Three or four requests, two in a
+row.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from functools import partial
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format import keys
-from cowfs.format.records import HeartbeatRecord
+from cowfs.format.records import HeartbeatRecord, MetaRecord
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.beside import beside
+from cowfs.version import quotas
 from cowfs.version.volumes import Head, Seen, head_of, read_head
 
 PAGE = 1000
@@ -37,16 +39,21 @@ def read_seen(store: ObjectStore, name: str, page: Shown) -> Head:
     number, epoch = _newest(page or [], keys.head_prefix(name)), _newest(page or [], keys.lease_prefix(name))
     if page is None or number < refs.FIRST:
         return read_head(store, name)
-    record, heartbeat = beside(
-        partial(refs.read, store, refs.head(name), number), partial(_released, store, name, epoch)
+    is_whole = len(page) < PAGE
+    described = _newest(page, keys.meta_prefix(name)) if is_whole else 0
+    (record, heartbeat), meta = beside(
+        lambda: beside(partial(refs.read, store, refs.head(name), number), partial(_released, store, name, epoch)),
+        partial(_changed_record, store, name, described),
     )
     head = head_of(name, number, record)
     if head.is_void or head.is_deleted:  # nothing to be said by a list that may be late
         return read_head(store, name)
-    is_whole = len(page) < PAGE or epoch >= refs.FIRST
-    return head_of(
-        name, number, record, Seen({keys.head(name, number): record.encode(), **heartbeat}, epoch if is_whole else None)
+    seen = Seen(
+        {keys.head(name, number): record.encode(), **heartbeat},
+        lease_epoch=epoch if is_whole or epoch >= refs.FIRST else None,
+        quota_bytes=quotas.of(meta) if is_whole else None,
     )
+    return head_of(name, number, record, seen)
 
 
 def _newest(page: list[ObjectInfo], prefix: str) -> int:
@@ -63,3 +70,9 @@ def _released(store: ObjectStore, name: str, epoch: int) -> dict[str, bytes]:
     except NotFoundError:
         return {}
     return {key: data} if HeartbeatRecord.decode(data, what=f"the heartbeat of volume {name}").released else {}
+
+
+def _changed_record(store: ObjectStore, name: str, number: int) -> MetaRecord | None:
+    """What the volume is, where anybody has changed it since it was made; it is not asked for
+    otherwise."""
+    return refs.read(store, refs.meta(name), number) if number > refs.FIRST else None

@@ -38,10 +38,12 @@ _PAGE = 1000  # objects of a list
 @dataclass(frozen=True)
 class Seen:
     """What was read beside a head, for who opens the volume next (`seen`). objects: by key.
-    lease_epoch: the newest that a list has shown, 0: none; None: not known."""
+    lease_epoch: the newest that a list has shown, 0: none; None: not known. quota_bytes: as of
+    `quotas`; None: not known."""
 
     objects: Mapping[str, bytes]
     lease_epoch: int | None
+    quota_bytes: int | None
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("download", run("download", "data", "--download-dir", place / "got", "--json").json)
     (mounted / "file").write_text("two")
     check("get", run("get", "data", "--json").json)
+    check("quota", run("quota", "data", "--json").json)
     check("status", run("status", "--json").json)
     declared = place / "cowfs.toml"
     declared.write_text(f'volumes = [{{name = "other", path = "{place}/mnt/other", read_only = false}}]')

@@ -29,6 +29,18 @@ def test_create_is_strict_and_prints_the_name(run: Run) -> None:
 
 
 @pytest.mark.quick
+def test_a_quota_is_shown_set_and_removed(run: Run) -> None:
+    run("create", "a")
+    assert run("quota", "a").out == "none\n"
+    assert run("quota", "a", "1.5M").out == ""
+    assert run("quota", "a").out == "1.5 MiB\n"
+    assert run("get", "a", "--json").json["volume"]["quota_bytes"] == 3 << 19
+    assert run("quota", "a", "none", "--json").json["quota_bytes"] is None
+    assert run("quota", "a", "much").code == 2
+    assert run("quota", "b", "1M").code == 3
+
+
+@pytest.mark.quick
 def test_what_is_not_there_is_not_found(run: Run, home: Path) -> None:
     assert run("ls").code == 3, "no store yet"
     run("create", "a")

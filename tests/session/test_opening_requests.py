@@ -56,6 +56,7 @@ def spec_of(tmp_path: Path, found: Head | None) -> SessionSpec:
         mode="rw",
         head_number=found.number if found is not None else 0,
         head_version=str(found.version) if found is not None else None,
+        quota_bytes=0,
         working_copy=str(tmp_path / "working"),
         options=MountOptions(cache_dir=tmp_path / "cache").resolved(),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
 from cowfs.store import ObjectStore, initialize, open_store, refs
-from cowfs.version import saved_rules
+from cowfs.version import described, saved_rules
 from cowfs.version.retention import Rules
 from cowfs.version.volumes import create_volume
 
@@ -30,7 +30,7 @@ def set_meta(store: ObjectStore, settings: dict[str, str | int]) -> None:
     found = refs.newest(store, refs.meta("v"))
     assert found is not None
     refs.append(
-        store, refs.meta("v"), found[0] + 1, replace(found[1], settings=settings, write_id=saved_rules._write_id())
+        store, refs.meta("v"), found[0] + 1, replace(found[1], settings=settings, write_id=described._write_id())
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from cowfs.api import deleting, mounts, stores
+from cowfs.api import deleting, mounts, quotas, stores
 from cowfs.api.declared import mounting, plan, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.mounting import Outcome
@@ -53,12 +53,23 @@ def _done(
         return _mounted(made, step, recorded, progress)
     if step.action == "create":
         RWVolume(targets.store_of(made.declared, target.declared), target.volume, "new", strict=True).resolve()
+    _set_quota(made.declared, step)
     if step.recorded is not None:
         recorded = _moved(step.recorded, target.path, recorded)
     how: Made = "created" if step.action == "create" else "registered" if step.recorded is None else step.recorded.made
     recorded = recorded.with_volume(AppliedVolume(target.store_url, target.volume, target.path, how, target.settings))
     applied.store(recorded)
     return recorded, None
+
+
+def _set_quota(declared: Declared, step: Step) -> None:
+    """As declared, of a volume that is written to; one that was not declared is left alone, unless
+    it was before."""
+    assert step.target is not None
+    was = step.recorded.settings.get("size") if step.recorded is not None else None
+    target = step.target
+    if target.declared.size_bytes != was and not (target.declared.read_only or target.is_host_path):
+        quotas.set_quota(target.volume, targets.store_of(declared, target.declared), target.declared.size_bytes)
 
 
 def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> Applied:

@@ -237,7 +237,7 @@ def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> 
 
 
 def _notes(declared: Declared, left: list[AppliedVolume]) -> Iterator[str]:
-    if any(each.size is not None or each.idle_delete is not None for each in declared.volumes):
-        yield "size and idle_delete are recorded, and not enforced yet"
+    if any(each.idle_delete is not None for each in declared.volumes):
+        yield "idle_delete is recorded, and not enforced yet"
     for each in left:
         yield f"{each.volume} at {each.path} was applied before, and is declared no more: --prune (prune=True) forgets it"

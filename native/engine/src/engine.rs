@@ -230,10 +230,14 @@ impl Engine {
         self.disk.as_ref().ok_or(Errno::EROFS.into())
     }
 
-    /// Journals and applies the effects of one operation, all or none. Those on inodes without a
+    /// Journals and applies the effects of one operation, all or none: EDQUOT for one that would
+    /// make the volume larger than it may be. Those on inodes without a
     /// name are not journaled, unless this operation gives them one: nobody could find them after a
     /// crash.
     pub(crate) fn record(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
+        if state.quota_bytes > 0 {
+            state.check_quota(state.growth_of(effects))?;
+        }
         let named: Vec<Ino> = effects
             .iter()
             .filter_map(|effect| match effect {

@@ -261,6 +261,10 @@ impl PyEngine {
         self.call(py, |engine| engine.count_base(bytes, inodes))
     }
 
+    fn set_quota(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.set_quota(bytes))
+    }
+
     fn inodes_in_memory(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, |engine| engine.inodes_in_memory())
     }

@@ -220,20 +220,34 @@ impl Engine {
         Ok(())
     }
 
+    /// The regular files of the volume may have so many bytes together: what makes it larger is
+    /// refused beyond that, EDQUOT. 0: anything.
+    pub fn set_quota(&self, bytes: u64) -> Result<()> {
+        self.fill()?.quota_bytes = bytes;
+        Ok(())
+    }
+
     /// How many inodes are loaded, or were made here.
     pub fn inodes_in_memory(&self) -> Result<u64> {
         Ok(self.read()?.inodes.len() as u64)
     }
 
-    /// Bytes of the volume's regular files, its inodes, bytes free for staging.
+    /// Bytes of the volume's regular files, its inodes, bytes free for staging and by the quota.
     pub fn statfs(&self) -> Result<(u64, u64, u64)> {
-        let amount = self.read()?.amount();
+        let (amount, quota_bytes) = {
+            let state = self.read()?;
+            (state.amount(), state.quota_bytes)
+        };
         let file_bytes = amount.bytes.clamp(0, u64::MAX.into()) as u64;
         let inodes = u64::try_from(amount.inodes).unwrap_or(0);
         let free_bytes = self
             .disk
             .as_ref()
             .map_or(0, |disk| disk.staging.free_bytes());
+        let free_bytes = match quota_bytes {
+            0 => free_bytes,
+            _ => free_bytes.min(quota_bytes.saturating_sub(file_bytes)),
+        };
         Ok((file_bytes, inodes, free_bytes))
     }
 }

@@ -53,8 +53,9 @@ impl Engine {
         {
             let state = self.read()?;
             state.content(handle.ino)?;
-            check_end(offset, length)?;
+            let end = check_end(offset, length)?;
             state.check_room()?;
+            state.check_size(handle.ino, end)?;
         }
         let _unmapped = disk.appends.read();
         let location = disk.staging.append(data)?;

@@ -137,16 +137,21 @@ pub(crate) struct Amount {
 
 impl Amount {
     pub fn of(inode: &Inode) -> Amount {
-        match inode.nlink {
-            0 => Amount::default(),
-            _ if inode.is_file() => Amount {
-                bytes: i128::from(inode.size),
-                inodes: 1,
-            },
-            _ => Amount {
-                bytes: 0,
-                inodes: 1,
-            },
+        Amount::with(inode.nlink, inode.is_file(), inode.size)
+    }
+
+    pub fn of_row(row: &InodeRow) -> Amount {
+        let is_file = row.mode & libc::S_IFMT == libc::S_IFREG;
+        Amount::with(row.nlink, is_file, row.size)
+    }
+
+    fn with(nlink: u32, is_file: bool, size: u64) -> Amount {
+        if nlink == 0 {
+            return Amount::default();
+        }
+        Amount {
+            bytes: if is_file { size.into() } else { 0 },
+            inodes: 1,
         }
     }
 }

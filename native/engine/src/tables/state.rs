@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub unnamed: HashSet<Ino>,
     /// What the base version has.
     pub base: Amount,
+    /// What the regular files of the volume may have together; 0: anything.
+    pub quota_bytes: u64,
     /// Files of which something was lost; perhaps it was overwritten since.
     pub lost: HashSet<Ino>,
     pub is_closed: bool,
@@ -152,6 +154,44 @@ impl State {
         }
         amount += self.changes.growth;
         amount
+    }
+
+    /// EDQUOT: so many bytes more would be too many. What makes nothing larger is never refused.
+    pub fn check_quota(&self, growth: i128) -> Result<()> {
+        if self.quota_bytes == 0
+            || growth <= 0
+            || self.amount().bytes + growth <= self.quota_bytes.into()
+        {
+            return Ok(());
+        }
+        Err(Errno::EDQUOT.into())
+    }
+
+    /// EDQUOT: a file may not become so large.
+    pub fn check_size(&self, ino: Ino, size: u64) -> Result<()> {
+        match self.inodes.get(ino) {
+            Some(inode) if self.quota_bytes > 0 && inode.nlink > 0 => {
+                self.check_quota(i128::from(size) - i128::from(inode.size))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// By how many bytes the effects make the volume larger.
+    pub fn growth_of(&self, effects: &[Effect<'_>]) -> i128 {
+        let here = |ino| {
+            self.inodes
+                .get(ino)
+                .map_or(0, |inode| Amount::of(inode).bytes)
+        };
+        effects
+            .iter()
+            .map(|effect| match effect {
+                Effect::PutInode(row) => Amount::of_row(row).bytes - here(row.ino),
+                Effect::RemoveInode(ino) => -here(*ino),
+                _ => 0,
+            })
+            .sum()
     }
 
     // -- looking things up

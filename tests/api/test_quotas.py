@@ -1,0 +1,125 @@
+"""A volume grows no further than its quota, whichever way one writes to it, and never loses what it
+has."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from cowfs.api import stores
+from cowfs.blocking import Declared, RWVolume, Volume
+from cowfs.errors import InvalidInputError, NoSpaceError, NotFoundError
+from cowfs.version import seen
+
+KIB = 1024
+
+
+@pytest.fixture
+def volume(place: Path) -> RWVolume:
+    """10 KiB of at most 16."""
+    made = Volume.new("v")
+    made.files.write("/kept", bytes(10 * KIB))
+    made.finalize("first")
+    Volume.set_quota("v", "16K")
+    return Volume.new("v", exist_ok=True)
+
+
+def refused(error: pytest.ExceptionInfo[OSError]) -> bool:
+    return error.value.errno == errno.EDQUOT
+
+
+@pytest.mark.mount
+@pytest.mark.parametrize("fast_lane", [True, False])
+def test_a_mount_refuses_what_is_too_much(volume: RWVolume, fast_lane: bool) -> None:
+    path = volume.mount(fast_lane=fast_lane)
+    found = os.statvfs(path)
+    assert (found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize) == (16 * KIB, 4 * KIB)
+    with pytest.raises(OSError, match="quota") as error:
+        (path / "more").write_bytes(bytes(8 * KIB))
+    assert refused(error)
+    with pytest.raises(OSError, match="quota"), (path / "kept").open("r+b") as file:
+        file.truncate(17 * KIB)
+    (path / "more").write_bytes(bytes(6 * KIB))
+    (path / "kept").write_bytes(bytes(9 * KIB))
+    (path / "kept").rename(path / "moved")
+    volume.commit("full")
+    (path / "more").unlink()
+    (path / "other").write_bytes(bytes(7 * KIB))
+    volume.finalize()
+    assert Volume.quota("v") == 16 * KIB
+
+
+def test_files_without_a_mount_refuse_it_too(volume: RWVolume) -> None:
+    with pytest.raises(OSError, match="quota") as error:
+        volume.files.write("/more", bytes(7 * KIB))
+    assert refused(error)
+    volume.files.write("/less", bytes(6 * KIB))
+    assert volume.commit("fits").files.read("/less") == bytes(6 * KIB)
+
+
+def test_no_version_is_published_that_is_too_large(volume: RWVolume, place: Path) -> None:
+    source = place / "source"
+    source.mkdir()
+    (source / "more").write_bytes(os.urandom(7 * KIB))
+    with pytest.raises(NoSpaceError, match=r"may have 16\.0 KiB of files, and would have 17\.0 KiB"):
+        volume.files.upload(source)
+    volume.fork("w").files.upload(source)
+    with pytest.raises(NoSpaceError):
+        Volume.merge("v", [Volume.version("w")])
+    Volume.set_quota("v", 17 * KIB)
+    volume.files.upload(source)
+
+
+def test_what_is_there_stays_when_the_quota_is_lowered(volume: RWVolume) -> None:
+    Volume.set_quota("v", 1)
+    volume.files.chmod("/kept", 0o600)
+    volume.commit("as large")
+    with pytest.raises(OSError, match="quota"):
+        volume.files.write("/more", b"xx")
+    volume.finalize()
+    Volume.set_quota("v", None)
+    assert Volume.quota("v") is None
+    again = Volume.new("v", exist_ok=True)
+    again.files.write("/more", b"xx")
+    again.finalize("more")
+
+
+def test_who_opens_a_volume_asks_for_a_quota_only_where_there_may_be_one(volume: RWVolume) -> None:
+    Volume.new("plain").commit("first")
+    objects = stores.open_store(None).objects
+    for name, quota_bytes in (("v", 16 * KIB), ("plain", 0)):
+        head = seen.read_seen(objects, name, seen.shown(objects, name))
+        assert head.seen is not None
+        assert head.seen.quota_bytes == quota_bytes
+
+
+@pytest.mark.parametrize("size", ["much", 0, -1, True, "0", 1 << 63])
+def test_what_is_no_size_is_refused(volume: RWVolume, size: int | str) -> None:
+    with pytest.raises(InvalidInputError, match="is no quota"):
+        Volume.set_quota("v", size)
+    assert Volume.quota("v") == 16 * KIB
+
+
+def test_a_volume_that_is_not_there_has_none(place: Path) -> None:
+    Volume.new("v").commit("first")
+    with pytest.raises(NotFoundError):
+        Volume.quota("x")
+    with pytest.raises(NotFoundError):
+        Volume.set_quota("x", 1)
+
+
+def test_a_declared_size_is_the_quota(place: Path) -> None:
+    file = place / "cowfs.toml"
+
+    def apply(size: str) -> None:
+        file.write_text(f'volumes = [{{name = "v", path = "/v", read_only = false{size}}}]\n')
+        plan = Declared.load(file).plan(mounts=False)
+        plan.apply()
+        assert not Declared.load(file).plan(mounts=False).has_changes
+
+    for said, quota_bytes in ((', size = "1KB"', KIB), (', size = "2KB"', 2 * KIB), ("", None)):
+        apply(said)
+        assert Volume.quota("v") == quota_bytes
