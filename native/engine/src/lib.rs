@@ -33,7 +33,7 @@ pub(crate) use disk::{lost, reclaim, refused, relief, staged, survey};
 pub(crate) use layers::{checkpoint, effect, file_rows, recovery, small_files};
 pub(crate) use operations::{acl, attributes, handle, listing, namespace, read, rename, xattr};
 pub(crate) use tables::{
-    away, changes, content, directory, entry_set, extents, inode, key_order, state,
+    amount, away, changes, content, directory, entry_set, extents, inode, key_order, state,
 };
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, is_acl, kept_acl, shown_acl};

@@ -5,9 +5,11 @@
 //! inode, directory, extents, content      the tables
 //! changes, entry_set                      what differs from the last commit
 //! key_order                               pages of a table in the order of its keys
+//! amount                                  how much there is, and may be
 //! away                                    what was evicted
 //! ```
 
+pub(crate) mod amount;
 pub(crate) mod away;
 pub(crate) mod changes;
 pub(crate) mod content;

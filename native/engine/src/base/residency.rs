@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 
-use crate::changes::Amount;
+use crate::amount::Amount;
 use crate::content::{Content, XattrPair, Xattrs};
 use crate::directory::Directory;
 use crate::engine::Engine;

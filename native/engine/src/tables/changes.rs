@@ -7,16 +7,15 @@
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
-use std::ops::{AddAssign, SubAssign};
 use std::sync::{Arc, OnceLock};
 
 use cowfs_base::{Ino, Layer, Segment};
 use hashbrown::{Equivalent, HashMap};
 
+use crate::amount::Amount;
 use crate::content::Xattrs;
 use crate::entry_set::EntrySet;
 use crate::extents::ExtentMap;
-use crate::inode::Inode;
 use crate::key_order::KeyOrder;
 use crate::row::InodeRow;
 
@@ -124,49 +123,6 @@ impl Marks {
     /// The last inode that has its marks in the page.
     pub fn last_of(&self, page: u64) -> Ino {
         page * MARKS + (MARKS - 1)
-    }
-}
-
-/// How much there is, or how much more than before: of what has a name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
-    /// Of regular files; three sparse ones are enough to leave 64 bits.
-    pub bytes: i128,
-    pub inodes: i64,
-}
-
-impl Amount {
-    pub fn of(inode: &Inode) -> Amount {
-        Amount::with(inode.nlink, inode.is_file(), inode.size)
-    }
-
-    pub fn of_row(row: &InodeRow) -> Amount {
-        let is_file = row.mode & libc::S_IFMT == libc::S_IFREG;
-        Amount::with(row.nlink, is_file, row.size)
-    }
-
-    fn with(nlink: u32, is_file: bool, size: u64) -> Amount {
-        if nlink == 0 {
-            return Amount::default();
-        }
-        Amount {
-            bytes: if is_file { size.into() } else { 0 },
-            inodes: 1,
-        }
-    }
-}
-
-impl AddAssign for Amount {
-    fn add_assign(&mut self, more: Amount) {
-        self.bytes += more.bytes;
-        self.inodes += more.inodes;
-    }
-}
-
-impl SubAssign for Amount {
-    fn sub_assign(&mut self, less: Amount) {
-        self.bytes -= less.bytes;
-        self.inodes -= less.inodes;
     }
 }
 

@@ -15,8 +15,9 @@ use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
 use cowfs_journal::Journal;
 use cowfs_staging::Ballast;
 
+use crate::amount::Amount;
 use crate::away::Away;
-use crate::changes::{Amount, Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
+use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
 use crate::content::{Content, Xattrs};
 use crate::directory::Directory;
 use crate::effect::Effect;
@@ -144,54 +145,6 @@ impl State {
     /// Bytes of journal that a checkpoint made now would replace.
     pub fn logged_bytes(&self) -> u64 {
         self.older_bytes + self.journal.as_ref().map_or(0, Journal::logged_bytes)
-    }
-
-    /// How much there is in the volume as it is now.
-    pub fn amount(&self) -> Amount {
-        let mut amount = self.base;
-        if let Some(frozen) = &self.frozen {
-            amount += frozen.changes.growth;
-        }
-        amount += self.changes.growth;
-        amount
-    }
-
-    /// EDQUOT: so many bytes more would be too many. What makes nothing larger is never refused.
-    pub fn check_quota(&self, growth: i128) -> Result<()> {
-        if self.quota_bytes == 0
-            || growth <= 0
-            || self.amount().bytes + growth <= self.quota_bytes.into()
-        {
-            return Ok(());
-        }
-        Err(Errno::EDQUOT.into())
-    }
-
-    /// EDQUOT: a file may not become so large.
-    pub fn check_size(&self, ino: Ino, size: u64) -> Result<()> {
-        match self.inodes.get(ino) {
-            Some(inode) if self.quota_bytes > 0 && inode.nlink > 0 => {
-                self.check_quota(i128::from(size) - i128::from(inode.size))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// By how many bytes the effects make the volume larger.
-    pub fn growth_of(&self, effects: &[Effect<'_>]) -> i128 {
-        let here = |ino| {
-            self.inodes
-                .get(ino)
-                .map_or(0, |inode| Amount::of(inode).bytes)
-        };
-        effects
-            .iter()
-            .map(|effect| match effect {
-                Effect::PutInode(row) => Amount::of_row(row).bytes - here(row.ino),
-                Effect::RemoveInode(ino) => -here(*ino),
-                _ => 0,
-            })
-            .sum()
     }
 
     // -- looking things up
