@@ -25,7 +25,7 @@ from cowfs.version.commit import CommitRequest
 from cowfs.version.merge_source import MergeSource
 from cowfs.version.restoring import restored
 from cowfs.version.retention import Rules
-from cowfs.version.volumes import read_head
+from cowfs.version.volumes import find_head, read_head
 from tests.simulation.promises import Violation
 from tests.simulation.world import DAY_S, Actor, Killed, World
 from tests.version.working_volume import ReadingVolume
@@ -174,8 +174,14 @@ class Keeper(Actor):
         it, it is refused all the same: whether its collection spares it is not known yet."""
         self.world.note(self, f"cannot bring {version.hex()[:8]} back: {error!r}")
         is_listed = isinstance(error, NotFoundError) and self.world.objects.size(keys.version(version)) is not None
-        if version in self.world.tagged.values() and not self.world.is_damaged and not is_listed:
+        if self._is_tagged(version) and not self.world.is_damaged and not is_listed:
             raise Violation(f"{self.name}: {error!r}") from error
+
+    def _is_tagged(self, version: VersionId) -> bool:
+        """In a volume that is there, or can be brought back: tags of one that is gone for good, perhaps
+        while this keeper slept, keep nothing."""
+        heads = [find_head(self.world.objects, of) for (of, _), each in self.world.tagged.items() if each == version]
+        return any(head is not None and not head.is_void for head in heads)
 
     def _sleep(self, where: str) -> None:
         if self.random.random() < SLEEPS and not self.world.is_over:
