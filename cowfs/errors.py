@@ -137,7 +137,13 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
     """The error for a call of the operating system that failed on this machine; `what` says what
     was being done."""
     text = f"{what}: {error.strerror or error}"
-    if error.errno in (_errno.ENOSPC, _errno.EDQUOT):
+    if error.errno == _errno.EDQUOT:
+        return NoSpaceError(
+            text,
+            hint="Nothing is lost. It is the volume's quota (`cowfs quota NAME`, Volume.quota()), or that of the local disk: "
+            "remove files, or raise it, and try again.",
+        )
+    if error.errno == _errno.ENOSPC:
         where = f" ({error.filename})" if error.filename else ""
         return NoSpaceError(
             f"the local disk is full, {text}{where}",

@@ -34,7 +34,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.generations import Condemned, Generation
-from cowfs.maintain.planning import Listing, Plan, Survey, checked_now_ns, is_silent
+from cowfs.maintain.planning import MAX_SKEW_S, Listing, Plan, Survey, checked_now_ns, is_silent
 from cowfs.maintain.roots import FoundPin
 from cowfs.store import refs, scratch
 from cowfs.version.volumes import Head, find_head
@@ -197,7 +197,9 @@ class Collection:
         late: list[FoundPin] = []
         for pin in self._survey.roots.pins():
             if pin.record.kind == "dead":
-                if pin.mtime_ns >= generation.begun_ns:  # whoever declared it dead may have died before the fence
+                # Whoever declared it dead may have died before the fence. Times of a store with
+                # several servers need not ascend; a fence too many does no harm.
+                if pin.mtime_ns >= generation.begun_ns - MAX_SKEW_S * 1e9:
                     self._fence_once(pin, generation)
             elif pin.is_expired(now_ns):
                 if not self._declare_dead(pin, generation):

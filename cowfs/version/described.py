@@ -35,7 +35,9 @@ def change(store: ObjectStore, volume: str, changed: Callable[[MetaRecord], Meta
         if record == meta:
             return
         try:
-            refs.append(store, refs.meta(volume), number + 1, replace(record, write_id=_write_id()))
+            if found is None:  # the first one has no quota: a writer who sees no other does not read it
+                refs.append(store, refs.meta(volume), refs.FIRST, meta)
+            refs.append(store, refs.meta(volume), max(number, refs.FIRST) + 1, replace(record, write_id=_write_id()))
         except ConflictError:
             continue
         return

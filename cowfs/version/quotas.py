@@ -10,15 +10,19 @@ not read it. Not here: what the volume has (the index counts).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from cowfs import sizes
-from cowfs.errors import NoSpaceError
+from cowfs import log, sizes
+from cowfs.errors import CorruptError, NoSpaceError, NotFoundError, UnsupportedFormatError
 from cowfs.format.records import MetaRecord
 from cowfs.store import ObjectStore
 from cowfs.version import described
 
 NONE = 0
+
+_log = log.get("volumes")
 
 
 def of(record: MetaRecord | None) -> int:
@@ -27,8 +31,18 @@ def of(record: MetaRecord | None) -> int:
 
 
 def read(store: ObjectStore, volume: str) -> int:
-    """As `of`. Three requests."""
-    return of(described.read(store, volume))
+    """As `of`, for who opens the volume. Three requests."""
+    return found(volume, partial(described.read, store, volume))
+
+
+def found(volume: str, read: Callable[[], MetaRecord | None]) -> int:
+    """As `of`, of the record that is read; NONE where it cannot be made out: that keeps nobody from
+    his files."""
+    try:
+        return of(read())
+    except (CorruptError, UnsupportedFormatError, NotFoundError) as error:
+        _log.warning("volume %s is opened without a quota: %s", volume, error)
+        return NONE
 
 
 def save(store: ObjectStore, volume: str, quota_bytes: int) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format import keys
-from cowfs.format.records import HeartbeatRecord, MetaRecord
+from cowfs.format.records import HeartbeatRecord
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.beside import beside
 from cowfs.version import quotas
@@ -41,9 +41,9 @@ def read_seen(store: ObjectStore, name: str, page: Shown) -> Head:
         return read_head(store, name)
     is_whole = len(page) < PAGE
     described = _newest(page, keys.meta_prefix(name)) if is_whole else 0
-    (record, heartbeat), meta = beside(
+    (record, heartbeat), quota_bytes = beside(
         lambda: beside(partial(refs.read, store, refs.head(name), number), partial(_released, store, name, epoch)),
-        partial(_changed_record, store, name, described),
+        partial(_quota, store, name, described),
     )
     head = head_of(name, number, record)
     if head.is_void or head.is_deleted:  # nothing to be said by a list that may be late
@@ -51,7 +51,7 @@ def read_seen(store: ObjectStore, name: str, page: Shown) -> Head:
     seen = Seen(
         {keys.head(name, number): record.encode(), **heartbeat},
         lease_epoch=epoch if is_whole or epoch >= refs.FIRST else None,
-        quota_bytes=quotas.of(meta) if is_whole else None,
+        quota_bytes=quota_bytes if is_whole else None,
     )
     return head_of(name, number, record, seen)
 
@@ -72,7 +72,9 @@ def _released(store: ObjectStore, name: str, epoch: int) -> dict[str, bytes]:
     return {key: data} if HeartbeatRecord.decode(data, what=f"the heartbeat of volume {name}").released else {}
 
 
-def _changed_record(store: ObjectStore, name: str, number: int) -> MetaRecord | None:
-    """What the volume is, where anybody has changed it since it was made; it is not asked for
-    otherwise."""
-    return refs.read(store, refs.meta(name), number) if number > refs.FIRST else None
+def _quota(store: ObjectStore, name: str, number: int) -> int:
+    """Of the volume's record with that number, which is asked for only where anybody has changed it
+    since the volume was made."""
+    if number <= refs.FIRST:
+        return quotas.NONE
+    return quotas.found(name, partial(refs.read, store, refs.meta(name), number))

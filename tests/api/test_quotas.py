@@ -11,7 +11,7 @@ import pytest
 
 from cowfs.api import stores
 from cowfs.blocking import Declared, RWVolume, Volume
-from cowfs.errors import InvalidInputError, NoSpaceError, NotFoundError
+from cowfs.errors import CorruptError, InvalidInputError, NoSpaceError, NotFoundError
 from cowfs.version import seen
 
 KIB = 1024
@@ -94,6 +94,31 @@ def test_who_opens_a_volume_asks_for_a_quota_only_where_there_may_be_one(volume:
         head = seen.read_seen(objects, name, seen.shown(objects, name))
         assert head.seen is not None
         assert head.seen.quota_bytes == quota_bytes
+
+
+def test_a_volume_without_a_record_gets_two(volume: RWVolume, place: Path) -> None:
+    """Nobody reads the first one for a quota."""
+    meta = place / "store" / "volumes" / "v" / "meta"
+    for record in meta.iterdir():
+        record.unlink()
+    Volume.set_quota("v", "8K")
+    objects = stores.open_store(None).objects
+    head = seen.read_seen(objects, "v", seen.shown(objects, "v"))
+    assert head.seen is not None
+    assert head.seen.quota_bytes == 8 * KIB
+
+
+def test_a_damaged_record_keeps_nobody_from_his_files(volume: RWVolume, place: Path) -> None:
+    newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-20])
+    objects = stores.open_store(None).objects
+    head = seen.read_seen(objects, "v", seen.shown(objects, "v"))
+    assert head.seen is not None
+    assert head.seen.quota_bytes == 0
+    volume.files.write("/more", bytes(7 * KIB))
+    assert volume.commit("all the same").files.exists("/more")
+    with pytest.raises(CorruptError):
+        Volume.quota("v")
 
 
 @pytest.mark.parametrize("size", ["much", 0, -1, True, "0", 1 << 63])

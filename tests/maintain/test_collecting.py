@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,31 @@ def test_a_pin_past_its_lifetime_dies_and_its_volume_is_fenced(store: ObjectStor
         assert [record.kind for _, record in refs.history(store, refs.head("v"))] == ["fence", "commit", "create"]
         writer.write(b"f", random_bytes(2))
         assert writer.commit().head_number == 4
+
+
+def test_a_dead_pin_is_fenced_though_it_seems_to_be_older_than_the_collection(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who declared it dead was killed before the fence; the store's servers have clocks of their
+    own."""
+    with WorkingVolume(store, "v", tmp_path / "v") as writer:
+        writer.write(b"f", random_bytes(1))
+        writer.commit()
+        age(tmp_path, LIFETIME_S + 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Collection, "_fence_once", killed)
+            with pytest.raises(KeyboardInterrupt):
+                collect(store, tmp_path)
+        (pin,) = {info.key.split("/")[1] for info in store.list("pins/")}
+        dead = tmp_path / "store" / min(info.key for info in store.list(f"pins/{pin}/"))
+        begun = (tmp_path / "store" / keys.collection(1, "begin")).stat().st_mtime_ns
+        os.utime(dead, ns=(begun - 10**9, begun - 10**9))
+        collect(store, tmp_path)
+        assert [record.kind for _, record in refs.history(store, refs.head("v"))] == ["fence", "commit", "create"]
+
+
+def killed(*words: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_writer_that_was_killed_is_not_waited_for(store: ObjectStore, tmp_path: Path) -> None:

@@ -178,8 +178,8 @@ class Keeper(Actor):
             raise Violation(f"{self.name}: {error!r}") from error
 
     def _is_tagged(self, version: VersionId) -> bool:
-        """In a volume that is there, or can be brought back: tags of one that is gone for good, perhaps
-        while this keeper slept, keep nothing."""
+        """In a volume that is there, or can be brought back: tags of one that is gone for good,
+        perhaps while this keeper slept, keep nothing."""
         heads = [find_head(self.world.objects, of) for (of, _), each in self.world.tagged.items() if each == version]
         return any(head is not None and not head.is_void for head in heads)
 
