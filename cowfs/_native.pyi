@@ -439,6 +439,10 @@ class Engine:
     def set_quota(self, bytes: int) -> None:
         """The regular files may have so many bytes together; what makes the volume larger is
         refused beyond that, EDQUOT. 0: anything."""
+    def quota(self) -> int: ...
+    def allow_more(self, bytes: int) -> None:
+        """So many bytes more than the quota are not refused, until the next call: of somebody who
+        makes what is new before what is old goes."""
     def inodes_in_memory(self) -> int: ...
     def set_xattr(self, ino: int, name: bytes, value: bytes, flags: int) -> None:
         """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2. Not for POSIX ACLs (EOPNOTSUPP)."""

@@ -63,7 +63,7 @@ class Prepared:
         if not (plan.objects or plan.lapsed):
             return replace(self.report, is_done=True)
         outcome = Collection(self._survey, _holder(), wait_s=wait_s, progress=say).apply(plan)
-        is_done = not outcome.waits_for
+        is_done = outcome.is_ended
         plan = replace(plan, objects=outcome.deleted, waits_for=outcome.waits_for)
         return _report(self._survey.store.url, plan, outcome.written_bytes, is_done=is_done)
 

@@ -63,7 +63,9 @@ def command(dry_run: bool, why_object: str | None, is_agreed: bool, store: str |
 
 def tell_who(done: GcReport, as_json: bool) -> None:
     """Who it waits for, if it is not done."""
-    if not done.is_done:
+    if not done.is_done and not done.waits_for:
+        output.say(as_json, "Not done: somebody else is collecting the same, or has added to it. Run it again later.")
+    elif not done.is_done:
         names = ", ".join(f"{each.volume} ({each.owner})" for each in done.waits_for)
         output.say(as_json, f"Not done: no answer yet from who writes to {names}. Run it again later; it goes on then.")
 

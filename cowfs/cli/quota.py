@@ -21,7 +21,7 @@ def command(name: str, size: str | None, store: str | None, as_json: bool) -> No
     from cowfs.blocking import Volume
 
     if size is not None:
-        Volume.set_quota(name, None if size == "none" else size, store=store)
+        Volume.set_quota(name, None if size.lower() == "none" else size, store=store)
     found = Volume.quota(name, store=store)
     text = f"{sizes.shown(found)}" if found is not None else "none"
     if size is not None:

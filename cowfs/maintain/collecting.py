@@ -48,10 +48,11 @@ DELETED_AT_ONCE = 1000
 @dataclass(frozen=True)
 class Outcome:
     """deleted: key and size. waits_for: pins whose owners have not acknowledged the list; then
-    nothing of it was deleted, and the next run goes on. written_bytes: new packs made of sparse
-    ones."""
+    nothing of it was deleted. is_ended: False: the next run goes on. written_bytes: new packs made
+    of sparse ones."""
 
     deleted: dict[str, int]
+    is_ended: bool
     waits_for: tuple[FoundPin, ...] = ()
     written_bytes: int = 0
 
@@ -88,15 +89,15 @@ class Collection:
             listed = self._survey.generations.condemned(generation.number)
             late, is_ended = self._finish(generation, listed, plan, deleted)
             if not is_ended or not (plan.doomed or plan.lapsed or plan.sparse.batches):
-                return Outcome(deleted, tuple(late))
+                return Outcome(deleted, is_ended, tuple(late))
             generation = self._survey.generations.begin(self._holder)
         for volume in plan.lapsed:
             self._close_line(volume)
         moved, written_bytes = self._repack(plan)
         listed = self._survey.generations.condemn(generation.number, plan.doomed | Condemned(moved))
         hit("gc-after-condemned")
-        late, _ = self._finish(generation, listed, plan, deleted)
-        return Outcome(deleted, tuple(late), written_bytes)
+        late, is_ended = self._finish(generation, listed, plan, deleted)
+        return Outcome(deleted, is_ended, tuple(late), written_bytes)
 
     def settle(self) -> tuple[FoundPin, ...]:
         """Has live writers acknowledge an empty list, so that a plan made then knows what of the
@@ -158,7 +159,7 @@ class Collection:
         # that all of it goes: a version that stayed could be forked, without the packs that it
         # needs. Listed anew: who goes on with another's list may have planned before what it names
         # was put.
-        found = Listing.of_kept(self._store).objects_of(doomed, put_before_ns=listed_ns)
+        found = Listing.of_kept(self._store).objects_of(doomed, put_before_ns=listed_ns) if doomed else {}
         objects = {key: size for key, size in found.items() if key in plan.objects}
         versions = {key: size for key, size in objects.items() if key.startswith(keys.VERSIONS)}
         self._delete(versions, deleted, generation)

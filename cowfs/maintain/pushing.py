@@ -31,7 +31,7 @@ from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.pack_copies import InParts, PackCopies
 from cowfs.store import ObjectStore, leases, refs, scratch
 from cowfs.store.pins import Pin, collected_records, condemned_versions, lately_condemned
-from cowfs.version import head_line, tags
+from cowfs.version import head_line, quotas, tags
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.heads import settle_head
 from cowfs.version.history import history, open_version
@@ -91,7 +91,10 @@ class Push:
         head = find_head(self._target, self._name)
         if head is not None:
             require_usable(self._target, self._name, head)
-        wanted = set(self._left(head)) | self._named_there(head)  # raises before anything is copied
+        left = self._left(head)  # raises before anything is copied
+        if head is not None and left:
+            self._check_quota(head, left[-1])
+        wanted = set(left) | self._named_there(head)
         self._wanted = [version for version in self._versions if version in wanted]
         manifests = [open_version(self._source, version) for version in self._wanted]
         self._progress(Progress("versions", 0, len(self._versions)))
@@ -101,6 +104,11 @@ class Push:
         set_tags = self._push_tags() if with_tags else []
         copied = self._copies.copied
         return Pushed(self._heads, len(manifests), len(needed), copied.packs, copied.bytes, set_tags)
+
+    def _check_quota(self, head: Head, newest: VersionId) -> None:
+        before = open_version(self._target, head.version).stats.bytes if head.version is not None else 0
+        quota_bytes = quotas.read(self._target, self._name)
+        quotas.check(self._name, quota_bytes, before, open_version(self._source, newest).stats.bytes)
 
     def _named_there(self, head: Head | None) -> set[VersionId]:
         """Versions that heads of the target name: what is missing of them comes back."""

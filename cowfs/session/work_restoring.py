@@ -40,6 +40,7 @@ from cowfs.native import Caller
 from cowfs.session.files import Files
 from cowfs.session.work_comparing import working_pair
 from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.version import quotas
 from cowfs.version.differences import RDEV, UID, at, shown
 from cowfs.version.merge_changes import becomes
 from cowfs.version.merge_states import TARGET_SIDE
@@ -88,6 +89,7 @@ class _Restoring:
         self._engine = session.engine
         self._caller = Caller(0, 0, os.getpid(), 0, None, None)
         self._files = Files(session.engine, session.residency, self._caller, session.room.relieve)
+        self._volume = session.spec.volume
         self._packs = PackReader(session.store)
         self._merged = merged
         self._now, self._source = merged.sides
@@ -106,7 +108,7 @@ class _Restoring:
 
     def run(self) -> None:
         root = self._files.stat("")
-        with self._directory_apart():
+        with self._room_for_both(), self._directory_apart():
             for path in sorted(self._wanted):
                 self._make(path, self._wanted[path])
             self._fetch()
@@ -123,6 +125,32 @@ class _Restoring:
         self._engine.sync()
 
     # -- content, apart
+
+    @contextmanager
+    def _room_for_both(self) -> Iterator[None]:
+        """What is made apart does not count while what it replaces is there. NoSpaceError: the
+        volume would have more in the end than its quota allows."""
+        if (quota_bytes := self._engine.quota()) == quotas.NONE:
+            yield
+            return
+        made: dict[int, int] = {}
+        gone: dict[int, int] = {}
+        for path, here in self._here.items():
+            state = self._wanted.get(path)
+            if state is not None and self._is_same_file(here, state.body.row):
+                continue
+            if here is not None and stat.S_ISREG(here[MODE]) and self._names_gone[here[INO]] >= here[NLINK]:
+                gone[here[INO]] = here[SIZE]
+            if state is not None and stat.S_ISREG(state.body.row[MODE]) and state.body.side != TARGET_SIDE:
+                made[state.body.row[INO]] = state.body.row[SIZE]
+        more_bytes = sum(made.values())
+        used_bytes = self._engine.statfs()[0]
+        quotas.check(self._volume, quota_bytes, used_bytes, used_bytes + more_bytes - sum(gone.values()))
+        self._engine.allow_more(more_bytes)
+        try:
+            yield
+        finally:
+            self._engine.allow_more(0)
 
     @contextmanager
     def _directory_apart(self) -> Iterator[None]:

@@ -8,8 +8,7 @@ None of them: the volume has no rules, and nothing of it is pruned unless somebo
 keep. A `keep.` setting that this cowfs does not know might keep more than the others, so that
 nothing is planned by half of the rules: UnsupportedFormatError. Other settings stay as they are.
 
-Not here: what
-the rules keep (`retention`), and pruning (`maintain.pruning`).
+Not here: what the rules keep (`retention`), and pruning (`maintain.pruning`).
 """
 
 from __future__ import annotations

@@ -73,6 +73,33 @@ def test_no_version_is_published_that_is_too_large(volume: RWVolume, place: Path
     volume.files.upload(source)
 
 
+@pytest.mark.mount
+def test_a_mount_is_rolled_back_to_what_fits_though_both_do_not(volume: RWVolume) -> None:
+    first = Volume.version("v")
+    path = volume.mount()
+    (path / "kept").write_bytes(b"y" * 10 * KIB)
+    (path / "more").write_bytes(b"y" * 5 * KIB)
+    second = volume.commit("full")
+    Volume.rollback("v", first)
+    assert (path / "kept").read_bytes() == bytes(10 * KIB)
+    assert not (path / "more").exists()
+    (path / "other").write_bytes(bytes(5 * KIB))
+    with pytest.raises(OSError, match="quota"):
+        (path / "beyond").write_bytes(bytes(2 * KIB))
+    with pytest.raises(NoSpaceError, match="may have"):
+        Volume.restore("v", Volume.version(f"v@{second.id}:/more"))
+    assert sorted(each.name for each in path.iterdir()) == ["beyond", "kept", "other"]
+
+
+def test_a_push_is_refused_that_is_too_large(volume: RWVolume, place: Path) -> None:
+    Volume.push("v", place / "mirror")
+    Volume.set_quota("v", "12K", store=place / "mirror")
+    volume.files.write("/more", bytes(5 * KIB))
+    volume.commit("15 KiB")
+    with pytest.raises(NoSpaceError, match="may have"):
+        Volume.push("v", place / "mirror")
+
+
 def test_what_is_there_stays_when_the_quota_is_lowered(volume: RWVolume) -> None:
     Volume.set_quota("v", 1)
     volume.files.chmod("/kept", 0o600)
@@ -148,3 +175,9 @@ def test_a_declared_size_is_the_quota(place: Path) -> None:
     for said, quota_bytes in ((', size = "1KB"', KIB), (', size = "2KB"', 2 * KIB), ("", None)):
         apply(said)
         assert Volume.quota("v") == quota_bytes
+    Volume.new("v", exist_ok=True).commit("something to read")
+    file.write_text(file.read_text().replace("false", 'true, size = "1KB"'))
+    Declared.load(file).plan(mounts=False).apply()
+    assert Volume.quota("v") is None
+    apply(', size = "1KB"')
+    assert Volume.quota("v") == KIB

@@ -63,13 +63,14 @@ def _done(
 
 
 def _set_quota(declared: Declared, step: Step) -> None:
-    """As declared, of a volume that is written to; one that was not declared is left alone, unless
-    it was before."""
-    assert step.target is not None
-    was = step.recorded.settings.get("size") if step.recorded is not None else None
+    """As declared; one that was not declared is left alone, unless it was before."""
     target = step.target
-    if target.declared.size_bytes != was and not (target.declared.read_only or target.is_host_path):
-        quotas.set_quota(target.volume, targets.store_of(declared, target.declared), target.declared.size_bytes)
+    assert target is not None
+    quota_bytes = target.settings["quota"]
+    was = step.recorded.settings.get("quota") if step.recorded is not None else None
+    if quota_bytes != was:
+        assert quota_bytes is None or isinstance(quota_bytes, int)
+        quotas.set_quota(target.volume, targets.store_of(declared, target.declared), quota_bytes)
 
 
 def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> Applied:

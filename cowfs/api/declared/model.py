@@ -111,7 +111,7 @@ class DeclaredVolume(Value):
     optional    `up` and `apply` go on without it
     mode        "fuse": a mount; "copy": a folder of plain files; "auto": what this machine can
     copy_limit  most bytes of a version that a copy is made of
-    size        quota of a volume that is written to (`Volume.set_quota`); None: left as it is
+    size        quota of a volume that is written to (`Volume.set_quota`), which `apply` sets, and removes when it is declared no more
     idle_delete recorded, and not enforced yet
     """
 

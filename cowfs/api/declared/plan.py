@@ -189,7 +189,10 @@ def _step(action: Action, target: Target, details: str = "", recorded: AppliedVo
 def _changed(target: Target, before: AppliedVolume) -> str:
     was = {"path": before.path, **before.settings}
     now = {"path": target.path, **target.settings}
-    return ", ".join(f"{key} {was.get(key)} → {now[key]}" for key in now if was.get(key) != now[key])
+    changed = [key for key in now if was.get(key) != now[key]]
+    if "size" in changed and "quota" in changed:
+        changed.remove("quota")  # the same, told twice
+    return ", ".join(f"{key} {was.get(key)} → {now[key]}" for key in changed)
 
 
 def not_mounted(target: Target, recorded: Applied) -> str | None:

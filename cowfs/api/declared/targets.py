@@ -54,7 +54,8 @@ class Target:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """What a record keeps of it, to notice changes."""
+        """What a record keeps of it, to notice changes. quota: what `apply` sets; others have kept
+        a size without setting it."""
         said = self.declared
         return {
             "source": self.source,
@@ -62,6 +63,7 @@ class Target:
             "subpath": said.folder,
             "optional": said.optional,
             "size": said.size_bytes,
+            "quota": None if said.read_only or self.is_host_path else said.size_bytes,
             "idle_delete_s": said.idle_delete_s,
         }
 

@@ -623,6 +623,10 @@ fn a_volume_grows_no_further_than_it_may() {
     world.put("empty", b"");
     world.mkdir("folder");
     assert_eq!(error(world.write_at("empty", 0, b"x")), Errno::EDQUOT);
+    world.engine().allow_more(1).expect("for a while");
+    world.write_at("empty", 0, b"x").expect("is allowed");
+    world.engine().allow_more(0).expect("no longer");
+    assert_eq!(error(world.write_at("empty", 0, b"xx")), Errno::EDQUOT);
     world.unlink("file").expect("makes room");
     world.write_at("empty", 0, b"0123456789").expect("fits");
     assert_eq!(world.get("empty"), b"0123456789");

@@ -265,6 +265,14 @@ impl PyEngine {
         self.call(py, |engine| engine.set_quota(bytes))
     }
 
+    fn quota(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| engine.quota())
+    }
+
+    fn allow_more(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.allow_more(bytes))
+    }
+
     fn inodes_in_memory(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, |engine| engine.inodes_in_memory())
     }

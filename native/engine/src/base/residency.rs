@@ -227,6 +227,18 @@ impl Engine {
         Ok(())
     }
 
+    /// As of `set_quota`.
+    pub fn quota(&self) -> Result<u64> {
+        Ok(self.read()?.quota_bytes)
+    }
+
+    /// So many bytes more than the quota are not refused, until the next call: of somebody who
+    /// makes what is new before what is old goes.
+    pub fn allow_more(&self, bytes: u64) -> Result<()> {
+        self.fill()?.allowed_bytes = bytes;
+        Ok(())
+    }
+
     /// How many inodes are loaded, or were made here.
     pub fn inodes_in_memory(&self) -> Result<u64> {
         Ok(self.read()?.inodes.len() as u64)

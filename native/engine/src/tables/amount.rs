@@ -75,7 +75,8 @@ impl State {
     pub fn check_quota(&self, growth: i128) -> Result<()> {
         if self.quota_bytes == 0
             || growth <= 0
-            || self.amount().bytes + growth <= self.quota_bytes.into()
+            || self.amount().bytes + growth
+                <= i128::from(self.quota_bytes) + i128::from(self.allowed_bytes)
         {
             return Ok(());
         }

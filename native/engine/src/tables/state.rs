@@ -69,6 +69,8 @@ pub(crate) struct State {
     pub base: Amount,
     /// What the regular files of the volume may have together; 0: anything.
     pub quota_bytes: u64,
+    /// And so many besides, for a while.
+    pub allowed_bytes: u64,
     /// Files of which something was lost; perhaps it was overwritten since.
     pub lost: HashSet<Ino>,
     pub is_closed: bool,
