@@ -26,8 +26,9 @@ class GcReport:
     there is little to gain, and how many bytes of them are not. gone: volumes that nobody can bring
     back any more.
 
-    waits_for: writers that have to hear of it first. is_done: False after a dry run, and while it
-    waits; what was begun is gone on with by the next one.
+    waits_for: writers that have to hear of it first. is_done: False after a dry run, while it
+    waits, and while something of its list is left, which another collection may have in its plan;
+    what was begun is gone on with by the next one.
     """
 
     store: str

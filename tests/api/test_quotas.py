@@ -163,6 +163,14 @@ def test_a_volume_that_is_not_there_has_none(place: Path) -> None:
         Volume.set_quota("x", 1)
 
 
+def test_a_declared_size_of_nothing_is_refused_with_its_line(place: Path) -> None:
+    file = place / "cowfs.toml"
+    for size in ("0", '"0GB"'):
+        file.write_text(f'volumes = [\n  {{name = "v", path = "/v", read_only = false, size = {size}}},\n]\n')
+        with pytest.raises(InvalidInputError, match=r"cowfs\.toml:2: .*leaves no room"):
+            Declared.load(file)
+
+
 def test_a_declared_size_is_the_quota(place: Path) -> None:
     file = place / "cowfs.toml"
 

@@ -77,6 +77,12 @@ def _size(given: object) -> object:
     return given
 
 
+def _quota(given: object) -> object:
+    if given == 0 or (isinstance(given, str) and sizes.parsed(given) == 0):
+        raise InvalidInputError(f"{given!r} leaves no room", hint="Write a size like 512M or 100GB; no size: no quota.")
+    return _size(given)
+
+
 def _duration(given: object) -> object:
     if isinstance(given, str) and durations.parsed_s(given) is None:
         raise InvalidInputError(f"{given!r} is no duration", hint="Write one like 90s, 45m, 12h, 30d or 2w.")
@@ -125,7 +131,7 @@ class DeclaredVolume(Value):
     optional: bool = False
     mode: Mode = "auto"
     copy_limit: Annotated[int | str, BeforeValidator(_size)] = COPY_LIMIT
-    size: Annotated[int | str | None, BeforeValidator(_size)] = None
+    size: Annotated[int | str | None, BeforeValidator(_quota)] = None
     idle_delete: Annotated[str | None, BeforeValidator(_duration)] = None
 
     if TYPE_CHECKING:  # what is taken is more than what is kept
