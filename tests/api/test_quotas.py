@@ -183,6 +183,12 @@ def test_a_declared_size_is_the_quota(place: Path) -> None:
     for said, quota_bytes in ((', size = "1KB"', KIB), (', size = "2KB"', 2 * KIB), ("", None)):
         apply(said)
         assert Volume.quota("v") == quota_bytes
+        if quota_bytes is not None:
+            Volume.set_quota("v", "8KB")
+            (step,) = Declared.load(file).plan(mounts=False).steps
+            assert step.details == f"quota {8 * KIB} → {quota_bytes}", "somebody has changed it by hand"
+            apply(said)
+            assert Volume.quota("v") == quota_bytes
     Volume.new("v", exist_ok=True).commit("something to read")
     file.write_text(file.read_text().replace("false", 'true, size = "1KB"'))
     Declared.load(file).plan(mounts=False).apply()

@@ -66,11 +66,9 @@ def _set_quota(declared: Declared, step: Step) -> None:
     """As declared; one that was not declared is left alone, unless it was before."""
     target = step.target
     assert target is not None
-    quota_bytes = target.settings["quota"]
     was = step.recorded.settings.get("quota") if step.recorded is not None else None
-    if quota_bytes != was:
-        assert quota_bytes is None or isinstance(quota_bytes, int)
-        quotas.set_quota(target.volume, targets.store_of(declared, target.declared), quota_bytes)
+    if target.declared_quota is not None or was is not None:
+        quotas.set_quota(target.volume, targets.store_of(declared, target.declared), target.declared_quota)
 
 
 def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> Applied:

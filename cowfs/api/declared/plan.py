@@ -99,7 +99,7 @@ def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Pla
     steps = [_deleted(each, _is_used(each, wanted, before)) for each in left] if prune else []
     for target in found:
         if target in wanted:
-            steps += _steps(target, matches.get(target.path), recorded, mounts=mounts)
+            steps += _steps(declared, target, matches.get(target.path), recorded, mounts=mounts)
         else:
             steps.append(_step("skip", target, details=target.trouble.message if target.trouble else ""))
     return Plan(declared, before, tuple(steps), tuple(_notes(declared, [] if prune else left)))
@@ -169,13 +169,15 @@ def _matched(wanted: list[Target], recorded: Applied) -> tuple[dict[str, Applied
     return matches, [each for each in left if (each.path, each.volume) not in others]
 
 
-def _steps(target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool) -> list[Step]:
+def _steps(
+    declared: Declared, target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool
+) -> list[Step]:
     steps = []
     if target.is_missing:
         steps.append(_step("create", target, details="its store is made, too, if it is none yet"))
     elif before is None:
         steps.append(_step("register", target))
-    elif changed := _changed(target, before):
+    elif changed := _changed(target, before) or _quota_changed(declared, target):
         steps.append(_step("change", target, details=changed, recorded=before))
     if mounts and (why := not_mounted(target, recorded)) is not None:
         steps.append(_step("mount", target, details=why))
@@ -193,6 +195,13 @@ def _changed(target: Target, before: AppliedVolume) -> str:
     if "size" in changed and "quota" in changed:
         changed.remove("quota")  # the same, told twice
     return ", ".join(f"{key} {was.get(key)} → {now[key]}" for key in changed)
+
+
+def _quota_changed(declared: Declared, target: Target) -> str:
+    """By hand: as the volume was applied, it has the declared one."""
+    if (wanted := target.declared_quota) is None or (found := targets.quota_now(declared, target)) == wanted:
+        return ""
+    return f"quota {found} → {wanted}"
 
 
 def not_mounted(target: Target, recorded: Applied) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cowfs.api import sources, stores
+from cowfs.api import quotas, sources, stores
 from cowfs.api.declared import host_paths
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
@@ -63,9 +63,14 @@ class Target:
             "subpath": said.folder,
             "optional": said.optional,
             "size": said.size_bytes,
-            "quota": None if said.read_only or self.is_host_path else said.size_bytes,
+            "quota": self.declared_quota,
             "idle_delete_s": said.idle_delete_s,
         }
+
+    @property
+    def declared_quota(self) -> int | None:
+        said = self.declared
+        return None if said.read_only or self.is_host_path else said.size_bytes
 
     @property
     def is_pinned(self) -> bool:
@@ -122,6 +127,11 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
     except CowfsError as error:
         return Target(volume, source, name, url, None, is_missing=False, trouble=error)
     return Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
+
+
+def quota_now(declared: Declared, target: Target) -> int | None:
+    """What it is in the store, whoever has set it."""
+    return quotas.quota(target.volume, store_of(declared, target.declared))
 
 
 def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
