@@ -39,9 +39,8 @@ $(STAMPS)/packages: $(STAMPS)/venv pyproject.toml .ci/constraints.txt
 
 venv: $(STAMPS)/packages ## the private virtual environment in .venv
 
-$(STAMPS)/native: $(STAMPS)/packages $(NATIVE_SOURCES)
-	$(BIN)/maturin develop --release --skip-install
-	$(BIN)/python -c 'import cowfs._native'
+$(STAMPS)/native: $(STAMPS)/packages .ci/build-native .ci/build-wheel $(NATIVE_SOURCES)
+	.ci/build-native $(BIN)/python
 	@touch $@
 
 build: $(STAMPS)/native ## the native engine and an editable install

@@ -430,7 +430,7 @@ def read_names(root: Path) -> list[bytes]:
 
 
 MountAndPlainDirectory.TestCase.settings = settings(
-    max_examples=int(os.environ.get("COWFS_TEST_EXAMPLES", "6")),
+    max_examples=int(os.environ.get("COWFS_TEST_EXAMPLES", "4")),
     stateful_step_count=80,
     deadline=None,
     print_blob=True,
