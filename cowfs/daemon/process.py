@@ -401,6 +401,7 @@ def main() -> NoReturn:
     os.dup2(2, 1)  # nothing else may write into the answer
     os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point
     heap.limit_arenas()
+    heap.collect_seldom()
     faulthandler.enable()
     log.configure()
     _raise_descriptor_limit()

@@ -21,8 +21,9 @@ PAGE_BYTES = 16384
 KiB blocks 768 KiB)."""
 
 ZERO_PAGE = bytes(PAGE_BYTES)
-MEMORY_PAGES = 4096
-"""64 MiB of changed pages stay in memory: a commit of some 300,000 small files. Guessed."""
+MEMORY_PAGES = 1024
+"""16 MiB of changed pages stay in memory: a commit of some 100,000 small files. Those of a larger one
+lie in the kernel's page cache, which it gives up when memory is short."""
 
 
 class Blocks(Protocol):

@@ -45,7 +45,7 @@ pub use cowfs_base::Attr;
 pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};
-pub use file_rows::{FileContent, FileRows};
+pub use file_rows::{FileContent, FileRows, Record};
 pub use listing::DirectoryEntry;
 pub use lost::NamedInode;
 pub use reads::ReadRange;

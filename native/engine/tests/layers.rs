@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, Error, ExtentRow, FileRows, SmallContent};
+use cowfs_engine::{AttrChange, Error, ExtentRow, FileRows, Record, SmallContent};
 use support::{Base, ROOT, World, read_all, root_user, tree_of};
 
 #[test]
@@ -636,7 +636,8 @@ fn small_files_come_together_up_to_one_that_is_none() {
     stored.put(large, version, &[]);
     let all = files(0, 10, &[&older, &stored]);
     assert_eq!(all.files.len(), 7);
-    assert_eq!(all.files[5].content, SmallContent::Stored(Vec::new()));
+    let record = Record::of(large, version, &[]);
+    assert_eq!(all.files[5].content, SmallContent::Stored(record));
 
     let live = world
         .engine()

@@ -239,7 +239,7 @@ impl Batch {
         for (file, chunk) in self.files.iter().zip(&self.chunk_of) {
             match &file.content {
                 SmallContent::Empty => rows.put(file.ino, file.version, &[]),
-                SmallContent::Stored(stored) => rows.put(file.ino, file.version, stored),
+                SmallContent::Stored(stored) => rows.put_record(stored),
                 SmallContent::Staged { offset, length, .. } => {
                     let number = chunk.expect("every staged file has a chunk");
                     let row = ExtentRow {

@@ -2,7 +2,7 @@
 
 use cowfs_blob::{CODEC_RAW, CODEC_ZSTD, name_of};
 use cowfs_chunking::{ChunkPlaces, Pack, Place};
-use cowfs_engine::{FileRows, SmallContent, SmallFile, SmallFiles};
+use cowfs_engine::{FileRows, Record, SmallContent, SmallFile, SmallFiles};
 use cowfs_storing::Batch;
 use hashbrown::HashSet;
 
@@ -24,7 +24,7 @@ fn small() -> SmallFiles {
         staged(0, 500),
         staged(500, NOISE.len()),
         staged(500 + NOISE.len(), NOISE.len()),
-        SmallContent::Stored(Vec::new()),
+        SmallContent::Stored(Record::of(14, 28, &[])),
     ];
     let files = contents
         .into_iter()

@@ -12,32 +12,83 @@
 //! place      block number in the upper, offset in the block in the lower 32 bits
 //! ```
 //!
-//! Records are never changed. Putting a file again leaves its old record behind; when half of the
-//! bytes are of such records, the rest is moved together. Files come out in the order in which they
-//! were put, as long as none is put twice.
+//! Records are never changed, so tables share the blocks in which they lie: what a commit takes
+//! over from early uploads is there once. Putting a file again leaves its old record behind; when
+//! half of the bytes are of such records, the rest is moved together. Files come out in the order
+//! in which they were put.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use cowfs_base::{ChunkHash, Ino};
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 
+use crate::inode::hash_of;
 use crate::row::{ChunkRef, ExtentRow, InodeRow};
 
 /// A block is not enlarged beyond this; a record that is larger has one of its own.
 const BLOCK_BYTES: usize = 64 << 10;
+/// A block begins with so many.
+const FIRST_BYTES: usize = 1 << 10;
 /// Fewer dead bytes are not worth moving the rest.
 const SQUEEZE_MIN_BYTES: u64 = 1 << 20;
 
 /// The new extents of a file: inode, data version as `layer_contents` gave it, rows.
 pub type FileContent = (Ino, u64, Vec<ExtentRow>);
 
+/// In `FileRows::order`: this file was put again later.
+const PUT_AGAIN: u64 = u64::MAX;
+
 /// Rows by file.
 #[derive(Debug, Default)]
 pub struct FileRows {
-    blocks: Vec<Vec<u8>>,
-    index: HashTable<u64>,
+    blocks: Vec<Arc<Vec<u8>>>,
+    /// The block that records are written to.
+    open: Option<usize>,
+    /// Numbers of the blocks of other tables, by their addresses.
+    shared: HashMap<usize, usize>,
+    /// The place of each file.
+    order: Vec<u64>,
+    /// Where each file is in `order`.
+    index: HashTable<u32>,
     bytes: u64,
     dead_bytes: u64,
+}
+
+/// What a table has of a file. It stays as it is, whatever becomes of the table.
+#[derive(Clone)]
+pub struct Record {
+    block: Arc<Vec<u8>>,
+    offset: usize,
+}
+
+impl Record {
+    /// Of a file that is in no table.
+    pub fn of(ino: Ino, version: u64, rows: &[ExtentRow]) -> Record {
+        Record {
+            block: Arc::new(encoded(ino, version, rows)),
+            offset: 0,
+        }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader(&self.block[self.offset..])
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Record) -> bool {
+        self.reader().content() == other.reader().content()
+    }
+}
+
+impl Eq for Record {}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reader().content().fmt(f)
+    }
 }
 
 impl FileRows {
@@ -54,15 +105,28 @@ impl FileRows {
     /// Adds a file, or replaces what is known of it.
     pub fn put(&mut self, ino: Ino, version: u64, rows: &[ExtentRow]) {
         let record = encoded(ino, version, rows);
-        self.drop_old(ino);
         let place = self.append(&record);
-        let blocks = &self.blocks;
-        self.index.insert_unique(hash_of(ino), place, |place| {
-            hash_of(Reader::at(blocks, *place).number())
+        self.add(ino, place, record.len());
+    }
+
+    /// The same, as another table has it. The record's bytes are shared.
+    pub fn put_record(&mut self, record: &Record) {
+        let address = Arc::as_ptr(&record.block) as usize;
+        let number = *self.shared.entry(address).or_insert_with(|| {
+            self.blocks.push(Arc::clone(&record.block));
+            self.blocks.len() - 1
         });
-        if self.dead_bytes > SQUEEZE_MIN_BYTES && self.dead_bytes * 2 > self.bytes {
-            self.squeeze();
-        }
+        let place = join(number, record.offset);
+        self.add(record.reader().number(), place, record.reader().length());
+    }
+
+    /// What there is of a file, to be put into another table.
+    pub fn record(&self, ino: Ino) -> Option<Record> {
+        let (number, offset) = split(self.place(ino)?);
+        Some(Record {
+            block: Arc::clone(&self.blocks[number]),
+            offset,
+        })
     }
 
     /// Data version and rows of a file.
@@ -89,22 +153,13 @@ impl FileRows {
         })
     }
 
-    /// The first file at or behind a place, and the place behind it. The first place is 0.
-    pub fn next(&self, mut place: u64) -> Option<(FileContent, u64)> {
-        loop {
-            let (number, offset) = split(place);
-            if offset >= self.blocks.get(number)?.len() {
-                place = join(number + 1, 0);
-                continue;
-            }
-            let mut reader = Reader::at(&self.blocks, place);
-            let content = reader.content();
-            let next = join(number, self.blocks[number].len() - reader.0.len());
-            if self.place(content.0) == Some(place) {
-                return Some((content, next));
-            }
-            place = next;
-        }
+    /// The first file at or behind a position, and the position behind it. The first one is 0.
+    pub fn next(&self, position: u64) -> Option<(FileContent, u64)> {
+        let from = usize::try_from(position).ok()?;
+        let mut files = self.order.get(from..)?.iter().enumerate();
+        let (skipped, place) = files.find(|(_, place)| **place != PUT_AGAIN)?;
+        let content = Reader::at(&self.blocks, *place).content();
+        Some((content, position + skipped as u64 + 1))
     }
 
     /// Numbers of the packs that rows name.
@@ -123,34 +178,58 @@ impl FileRows {
     }
 
     fn place(&self, ino: Ino) -> Option<u64> {
-        let is_it = |place: &u64| Reader::at(&self.blocks, *place).number() == ino;
-        self.index.find(hash_of(ino), is_it).copied()
+        let is_it = |at: &u32| self.ino_at(*at) == ino;
+        let at = *self.index.find(hash_of(ino), is_it)?;
+        Some(self.order[at as usize])
+    }
+
+    fn ino_at(&self, at: u32) -> Ino {
+        Reader::at(&self.blocks, self.order[at as usize]).number()
+    }
+
+    fn add(&mut self, ino: Ino, place: u64, length: usize) {
+        self.drop_old(ino);
+        let at = self.order.len() as u32; // as many files as fit into memory
+        self.order.push(place);
+        self.bytes += length as u64;
+        let (blocks, order) = (&self.blocks, &self.order);
+        self.index.insert_unique(hash_of(ino), at, |at| {
+            hash_of(Reader::at(blocks, order[*at as usize]).number())
+        });
+        if self.dead_bytes > SQUEEZE_MIN_BYTES && self.dead_bytes * 2 > self.bytes {
+            self.squeeze();
+        }
     }
 
     fn drop_old(&mut self, ino: Ino) {
-        let blocks = &self.blocks;
-        let is_it = |place: &u64| Reader::at(blocks, *place).number() == ino;
+        let (blocks, order) = (&self.blocks, &self.order);
+        let is_it = |at: &u32| Reader::at(blocks, order[*at as usize]).number() == ino;
         if let Ok(entry) = self.index.find_entry(hash_of(ino), is_it) {
-            let (place, _) = entry.remove();
-            let mut reader = Reader::at(&self.blocks, place);
-            let before = reader.0.len();
-            reader.content();
-            self.dead_bytes += (before - reader.0.len()) as u64;
+            let at = entry.remove().0 as usize;
+            self.dead_bytes += Reader::at(&self.blocks, self.order[at]).length() as u64;
+            self.order[at] = PUT_AGAIN;
         }
     }
 
     fn append(&mut self, record: &[u8]) -> u64 {
-        let has_room = |block: &Vec<u8>| block.len() + record.len() <= BLOCK_BYTES;
-        if !self.blocks.last().is_some_and(has_room) {
-            self.blocks
-                .push(Vec::with_capacity(record.len().max(BLOCK_BYTES)));
+        let open = self.open.and_then(|number| {
+            let block = Arc::get_mut(&mut self.blocks[number])?; // none: it is shared meanwhile
+            (block.len() + record.len() <= BLOCK_BYTES).then_some(number)
+        });
+        let number = open.unwrap_or_else(|| {
+            self.blocks.push(Arc::default());
+            self.blocks.len() - 1
+        });
+        self.open = Some(number);
+        let block = Arc::get_mut(&mut self.blocks[number]).expect("nobody shares it");
+        let offset = block.len();
+        if block.capacity() < offset + record.len() {
+            // In steps, since a block that is shared soon stays as small as it is.
+            let wanted = (4 * block.capacity()).clamp(FIRST_BYTES, BLOCK_BYTES);
+            block.reserve_exact(wanted.saturating_sub(offset).max(record.len()));
         }
-        let number = self.blocks.len() - 1;
-        let block = &mut self.blocks[number];
-        let place = join(number, block.len());
         block.extend_from_slice(record);
-        self.bytes += record.len() as u64;
-        place
+        join(number, offset)
     }
 
     fn squeeze(&mut self) {
@@ -178,12 +257,6 @@ fn split(place: u64) -> (usize, usize) {
 
 fn join(block: usize, offset: usize) -> u64 {
     (block as u64) << 32 | offset as u64
-}
-
-fn hash_of(ino: Ino) -> u64 {
-    // Numbers are given out in sequence; the table needs their entropy in the top bits.
-    ino.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        ^ ino.wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
 fn encoded(ino: Ino, version: u64, rows: &[ExtentRow]) -> Vec<u8> {
@@ -221,7 +294,7 @@ fn put_number(record: &mut Vec<u8>, mut number: u64) {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn at(blocks: &'a [Vec<u8>], place: u64) -> Reader<'a> {
+    fn at(blocks: &'a [Arc<Vec<u8>>], place: u64) -> Reader<'a> {
         let (block, offset) = split(place);
         Reader(&blocks[block][offset..])
     }
@@ -241,6 +314,16 @@ impl<'a> Reader<'a> {
 
     fn small(&mut self) -> u32 {
         self.number() as u32
+    }
+
+    /// Of the record, in bytes.
+    fn length(mut self) -> usize {
+        let before = self.0.len();
+        let (_, _, rows) = (self.number(), self.number(), self.number());
+        for _ in 0..rows {
+            self.row();
+        }
+        before - self.0.len()
     }
 
     fn content(&mut self) -> FileContent {
@@ -303,15 +386,24 @@ mod tests {
 
         #[test]
         fn it_is_a_map_in_order_of_putting(
-            files in prop::collection::vec((0..40_u64, any::<u64>(), prop::collection::vec(row(), 0..5)), 0..200),
+            files in prop::collection::vec(
+                ((0..40_u64, any::<u64>(), prop::collection::vec(row(), 0..5)), any::<bool>()),
+                0..200,
+            ),
         ) {
-            let mut rows = FileRows::default();
+            let (mut rows, mut other) = (FileRows::default(), FileRows::default());
             let mut model: BTreeMap<usize, &FileContent> = BTreeMap::new();
-            for (at, file) in files.iter().enumerate() {
-                rows.put(file.0, file.1, &file.2);
+            for (at, (file, is_shared)) in files.iter().enumerate() {
+                if *is_shared {
+                    other.put(file.0, file.1, &file.2);
+                    rows.put_record(&other.record(file.0).expect("just put"));
+                } else {
+                    rows.put(file.0, file.1, &file.2);
+                }
                 model.retain(|_, old| old.0 != file.0);
                 model.insert(at, file);
             }
+            drop(other);
             prop_assert_eq!(rows.len(), model.len());
             let found: Vec<_> = rows.iter().collect();
             let wanted: Vec<_> = model.values().map(|file| (*file).clone()).collect();
@@ -340,15 +432,39 @@ mod tests {
         }
     }
 
+    fn held(rows: &FileRows) -> usize {
+        let blocks: usize = rows.blocks.iter().map(|block| block.capacity()).sum();
+        blocks + held_beside(rows)
+    }
+
+    fn held_beside(rows: &FileRows) -> usize {
+        let index = rows.index.capacity() * (size_of::<u32>() + 1) * 8 / 7;
+        index + rows.order.capacity() * size_of::<u64>()
+    }
+
     #[test]
     fn a_small_file_takes_little() {
         let mut rows = FileRows::default();
         for number in 0..100_000 {
             rows.put(number, number, &[small_row(number)]);
         }
-        let held: usize = rows.blocks.iter().map(Vec::capacity).sum();
-        let index = rows.index.capacity() * (size_of::<u64>() + 1) * 8 / 7;
-        assert!(held + index < 90 * 100_000, "{held} and {index} bytes");
+        let held = held(&rows);
+        assert!(held < 90 * 100_000, "{held} bytes");
+    }
+
+    #[test]
+    fn what_another_table_has_takes_next_to_nothing() {
+        let (mut rows, mut more) = (FileRows::default(), FileRows::default());
+        for number in 0..100_000 {
+            rows.put(number, number, &[small_row(number)]);
+            if number % 10 == 0 {
+                more.put_record(&rows.record(number).expect("just put"));
+            }
+        }
+        let (all, some) = (held(&rows), held_beside(&more));
+        assert_eq!(more.len(), 10_000);
+        assert!(all < 130 * 100_000, "{all} bytes, in blocks of ten files");
+        assert!(some < 30 * 10_000, "{some} bytes");
     }
 
     #[test]

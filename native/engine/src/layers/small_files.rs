@@ -14,10 +14,9 @@ use cowfs_base::{Ino, Layer, Segment};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::ExtentMap;
-use crate::file_rows::FileRows;
+use crate::file_rows::{FileRows, Record};
 use crate::layers::BATCH;
 use crate::read::readable_staged;
-use crate::row::ExtentRow;
 use crate::state::State;
 
 /// A file that is as long or longer may have holes, or several chunks.
@@ -31,7 +30,7 @@ pub enum SmallContent {
     /// It has no bytes.
     Empty,
     /// It was stored before.
-    Stored(Vec<ExtentRow>),
+    Stored(Record),
     /// All its bytes, which lie in the file from `offset` on: `length` of the bytes that were read,
     /// from `at` on.
     #[allow(missing_docs, reason = "said above")]
@@ -252,8 +251,8 @@ impl<'a> Batch<'a> {
     ) -> Option<FoundContent> {
         let stored = self.stored.iter();
         let mut stored = stored.filter(|rows| rows.version(ino) == Some(version));
-        if let Some((_, rows)) = stored.next().and_then(|rows| rows.get(ino)) {
-            return Some(FoundContent::Known(SmallContent::Stored(rows)));
+        if let Some(record) = stored.next().and_then(|rows| rows.record(ino)) {
+            return Some(FoundContent::Known(SmallContent::Stored(record)));
         }
         if extents.len() > 1 {
             return None;
