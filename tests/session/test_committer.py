@@ -16,7 +16,7 @@ from cowfs.format import catalogue
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.session import early
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
 from cowfs.store.patience import patience_of
 from cowfs.version import known_chunks
@@ -28,13 +28,6 @@ from cowfs.version.volumes import fork_volume, locator, read_head, volume_names
 from tests.version.working_volume import ME, ReadingVolume, WorkingVolume
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    return store
 
 
 def stored_bytes(store: ObjectStore) -> int:

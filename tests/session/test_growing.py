@@ -29,11 +29,6 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing, "PART_BYTES", STEP)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    return made(tmp_path)
-
-
 def made(at: Path) -> ObjectStore:
     store = open_store((at / "store").as_uri(), create=True)
     initialize(store)

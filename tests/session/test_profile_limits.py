@@ -18,15 +18,8 @@ from cowfs.format.profile import MAX_OFFSET, ReadRange
 from cowfs.session import profile_files, replaying, warming
 from cowfs.session.recording import Recorder
 from cowfs.session.replaying import Replayer
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore
 from tests.version.working_volume import WorkingVolume
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    return store
 
 
 def test_a_read_of_the_last_byte_that_a_file_may_have_is_recorded(store: ObjectStore, tmp_path: Path) -> None:

@@ -7,18 +7,13 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
-from cowfs.store import ObjectStore, open_store
+from cowfs.store import ObjectStore
 from tests.index.bench import WatchedStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 pytestmark = pytest.mark.quick
 
 FILE_BYTES = 8 << 20
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    return open_store((tmp_path / "store").as_uri(), create=True)
 
 
 def test_what_has_come_since_it_was_found_absent_is_not_fetched_again(store: ObjectStore, tmp_path: Path) -> None:

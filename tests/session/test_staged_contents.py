@@ -20,13 +20,6 @@ from tests.version.working_volume import ReadingVolume, WorkingVolume
 MIB = 1 << 20
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    return store
-
-
 def extents_of(volume: WorkingVolume, path: bytes) -> Sequence[LayerExtent]:
     return volume.engine.live_extents(volume.find(path))[1]
 

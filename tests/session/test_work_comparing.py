@@ -11,20 +11,13 @@ import pytest
 
 from cowfs.ids import VersionId
 from cowfs.index import Index, open_index
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.version.differences import Difference, compare
 from cowfs.version.history import open_version
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 FOLDERS = [b"", b"a", b"a/b", b"c"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    return store
 
 
 def told(differences: list[Difference]) -> list[Any]:
