@@ -53,7 +53,8 @@ def map_large_blocks(from_bytes: int) -> None:
 
 def collect_seldom() -> None:
     """Cycles of objects are looked for once YOUNG_OBJECTS more were made than freed, and not among
-    what the process has begun with. For the start of a process, once its modules are loaded."""
+    what the process has begun with; what large ones hold, `Heap.release` frees. For the start of a
+    process, once its modules are loaded."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
 
@@ -65,13 +66,14 @@ class Heap:
         self._kept_bytes = 0
 
     def release(self) -> bool:
-        """Returns free pages to the system if the process took RELEASE_BYTES more since the last
-        time. Walks all that is free."""
+        """Frees cycles of objects, and returns free pages to the system, if the process took
+        RELEASE_BYTES more since the last time. Walks all objects, and all that is free."""
         libc = _glibc()
         taken_bytes = _private_bytes()
         self._kept_bytes = min(self._kept_bytes, taken_bytes)
         if libc is None or taken_bytes < self._kept_bytes + RELEASE_BYTES:
             return False
+        gc.collect()
         libc.malloc_trim(0)
         self._kept_bytes = _private_bytes()
         return True

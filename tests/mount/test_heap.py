@@ -56,3 +56,28 @@ for size in (30 << 20, 16 << 20, 5 << 20):
 
 def test_large_blocks_are_returned_at_once() -> None:
     subprocess.run([sys.executable, "-c", LARGE], check=True)
+
+
+CYCLES = """
+from cowfs.session import heap
+
+heap.collect_seldom()
+keeper = heap.Heap()
+keeper.release()
+before = heap._private_bytes()
+for _ in range(10):
+    cycle = [bytearray(b"x" * 8_000_000)]
+    cycle.append(cycle)
+del cycle
+held = heap._private_bytes() - before
+print(held, keeper.release(), heap._private_bytes() - before)
+"""
+
+
+def test_what_cycles_of_objects_hold_is_returned() -> None:
+    """As of errors that know their tracebacks, with packs in them."""
+    run = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, check=True)
+    held, was_released, left = run.stdout.split()
+    assert int(held) > LEFT_BYTES, "Python does not look by itself"
+    assert was_released == "True"
+    assert int(left) < 8_000_000
