@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cowfs.format.store_url import StoreUrl
+from cowfs.store import trust
 from tests.seaweedfs import SeaweedFS
 
 DELAY_MS = 30
@@ -99,7 +100,8 @@ def over_link(name: str, directory: Path, command: Sequence[str]) -> int:
     with SeaweedFS(directory / "server") as server, relayed_link(name, server.ports[0]) as (space, endpoint):
         store = replace(StoreUrl.parse(server.store_url), endpoint=endpoint)
         inside = ["nsenter", f"--net=/run/netns/{space}", *command, "--store", str(store)]
-        return subprocess.run(inside, env={**os.environ, **server.credentials}, check=False).returncode
+        names = {**server.credentials, trust.VARIABLE: endpoint}
+        return subprocess.run(inside, env={**os.environ, **names}, check=False).returncode
 
 
 @contextmanager
