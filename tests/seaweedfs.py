@@ -30,7 +30,9 @@ PATIENCE_S = 120.0
 
 
 class SeaweedFS:
-    def __init__(self, directory: Path, *, bucket: str = "cowfs") -> None:
+    def __init__(self, directory: Path, *, bucket: str = "cowfs", bind: str = "127.0.0.1") -> None:
+        """bind: the address that it listens at; 0.0.0.0 for all of this machine."""
+        self._bind = bind
         self.directory = directory
         self.bucket = bucket
         self.ports = free_ports(10)
@@ -158,7 +160,7 @@ class SeaweedFS:
             f"-dir={self.directory}",
             f"-bucket={self.bucket}",
             "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1",
+            f"-ip.bind={self._bind}",
             f"-s3.port={s3}",
             f"-s3.port.grpc={s3_grpc}",
             "-s3.port.iceberg=0",

@@ -79,13 +79,13 @@ def opened(name: str, directory: Path) -> Iterator[Place]:
         if name == "seaweedfs":
             yield Place(name, store)
             return
-        with relayed("127.0.0.1", server.ports[0], DELAY_MS if name == "delayed" else 0) as relay:
+        with relayed(server.ports[0], DELAY_MS if name == "delayed" else 0) as relay:
             yield Place(name, replace(store, endpoint=f"http://127.0.0.1:{relay.port}"), relay)
 
 
 @contextmanager
-def relayed(address: str, port: int, delay_ms: float) -> Iterator[Relayed]:
-    command = [sys.executable, "-m", "benchmarks.store_path.relay", address, str(port), str(delay_ms)]
+def relayed(port: int, delay_ms: float) -> Iterator[Relayed]:
+    command = [sys.executable, "-m", "benchmarks.store_path.relay", str(port), str(delay_ms)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Relayed(process)
@@ -97,7 +97,8 @@ def relayed(address: str, port: int, delay_ms: float) -> Iterator[Relayed]:
 def over_link(name: str, directory: Path, command: Sequence[str]) -> int:
     """Runs a command whose only way to a new server is a link of that rate; its exit status. The
     command gets `--store URL` and credentials in its environment."""
-    with SeaweedFS(directory / "server") as server, relayed_link(name, server.ports[0]) as (space, endpoint):
+    with SeaweedFS(directory / "server", bind="0.0.0.0") as server, _link(name) as space:
+        endpoint = f"http://{OURS}:{server.ports[0]}"
         store = replace(StoreUrl.parse(server.store_url), endpoint=endpoint)
         inside = ["nsenter", f"--net=/run/netns/{space}", *command, "--store", str(store)]
         names = {**server.credentials, trust.VARIABLE: endpoint}
@@ -105,8 +106,8 @@ def over_link(name: str, directory: Path, command: Sequence[str]) -> int:
 
 
 @contextmanager
-def relayed_link(name: str, port: int) -> Iterator[tuple[str, str]]:
-    """(network name space, endpoint of the server seen from there)."""
+def _link(name: str) -> Iterator[str]:
+    """The network name space at its other end."""
     space = f"cowfs-bench-{os.getpid()}"
     ours, theirs = f"cb{os.getpid()}a"[:15], f"cb{os.getpid()}b"[:15]
     _run("ip", "netns", "add", space)
@@ -121,8 +122,7 @@ def relayed_link(name: str, port: int) -> Iterator[tuple[str, str]]:
         shape = ("root", "tbf", "rate", RATES[name], "burst", "4mb", "latency", "50ms")
         _run("tc", "qdisc", "add", "dev", ours, *shape)
         _run("tc", "-n", space, "qdisc", "add", "dev", theirs, *shape)
-        with relayed(OURS, port, 0) as relay:
-            yield space, f"http://{OURS}:{relay.port}"
+        yield space
     finally:
         _run("ip", "netns", "delete", space)  # with its interface, and so with ours
 

@@ -1,6 +1,6 @@
 """A TCP relay to a store: adds latency to what comes back, and counts the requests of its clients.
 
-    python -m benchmarks.store_path.relay LISTEN_ADDRESS TARGET_PORT DELAY_MS
+    python -m benchmarks.store_path.relay TARGET_PORT DELAY_MS
 
 Prints its port. Each line on standard input is answered by what was seen since the last one, as
 JSON: {"requests", "sent_bytes", "received_bytes", "depth", "lines"}. depth: the longest chain of
@@ -109,9 +109,9 @@ class Relay:
         return json.dumps(found)
 
 
-async def main(address: str, port: int, delay_ms: float) -> None:
+async def main(port: int, delay_ms: float) -> None:
     relay = Relay(port, delay_ms / 1e3)
-    server = await asyncio.start_server(relay.serve, address, 0, limit=PIECE_BYTES)
+    server = await asyncio.start_server(relay.serve, "127.0.0.1", 0, limit=PIECE_BYTES)
     print(server.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -120,4 +120,4 @@ async def main(address: str, port: int, delay_ms: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2])))
