@@ -39,7 +39,7 @@ $(STAMPS)/packages: $(STAMPS)/venv pyproject.toml .ci/constraints.txt
 
 venv: $(STAMPS)/packages ## the private virtual environment in .venv
 
-$(STAMPS)/native: $(STAMPS)/packages .ci/build-native .ci/build-wheel $(NATIVE_SOURCES)
+$(STAMPS)/native: $(STAMPS)/packages .ci/build-native .ci/build-wheel .ci/wheel-arguments $(NATIVE_SOURCES)
 	.ci/build-native $(BIN)/python
 	@touch $@
 
