@@ -22,8 +22,8 @@ KiB blocks 768 KiB)."""
 
 ZERO_PAGE = bytes(PAGE_BYTES)
 MEMORY_PAGES = 1024
-"""16 MiB of changed pages stay in memory: a commit of some 100,000 small files. Those of a larger one
-lie in the kernel's page cache, which it gives up when memory is short."""
+"""16 MiB of changed pages stay in memory: a commit of some 100,000 small files. Those of a larger
+one lie in the kernel's page cache, which it gives up when memory is short."""
 
 
 class Blocks(Protocol):
