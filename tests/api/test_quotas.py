@@ -195,3 +195,6 @@ def test_a_declared_size_is_the_quota(place: Path) -> None:
     assert Volume.quota("v") is None
     apply(', size = "1KB"')
     assert Volume.quota("v") == KIB
+    newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-20])
+    assert not Declared.load(file).plan(mounts=False).has_changes, "a damaged record keeps nobody from the rest"

@@ -20,7 +20,7 @@ from cowfs.api.declared import host_paths
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
 from cowfs.api.storage.storage import Storage
-from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
@@ -130,8 +130,12 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
 
 
 def quota_now(declared: Declared, target: Target) -> int | None:
-    """What it is in the store, whoever has set it."""
-    return quotas.quota(target.volume, store_of(declared, target.declared))
+    """What it is in the store, whoever has set it. As declared where that cannot be made out: it
+    keeps nobody from the rest."""
+    try:
+        return quotas.quota(target.volume, store_of(declared, target.declared))
+    except (CorruptError, UnsupportedFormatError):
+        return target.declared_quota
 
 
 def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:

@@ -145,10 +145,10 @@ impl FileRows {
 
     /// Every file, in the order in which they were put.
     pub fn iter(&self) -> impl Iterator<Item = FileContent> {
-        let mut place = 0;
+        let mut position = 0;
         std::iter::from_fn(move || {
-            let (content, next) = self.next(place)?;
-            place = next;
+            let (content, next) = self.next(position)?;
+            position = next;
             Some(content)
         })
     }
