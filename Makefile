@@ -45,7 +45,7 @@ $(STAMPS)/native: $(STAMPS)/packages .ci/build-native .ci/build-wheel .ci/wheel-
 
 build: $(STAMPS)/native ## the native engine and an editable install
 
-$(STAMPS)/tools: .ci/install-tools
+$(STAMPS)/tools: .ci/install-tools | $(STAMPS)/system
 	.ci/install-tools .tools
 	@mkdir -p $(@D) && touch $@
 
@@ -75,8 +75,8 @@ race: $(STAMPS)/packages ## engine and lane under the thread sanitizer; needs ni
 
 test: ## everything: lint, Rust tests, Python tests, conformance, real programs
 	@start=$$SECONDS; \
-	$(MAKE) --no-print-directory build tools; .ci/check-tools; \
-	$(MAKE) --no-print-directory lint; $(MAKE) --no-print-directory rust-test; $(MAKE) --no-print-directory python-test; \
+	$(MAKE) --no-print-directory --jobs 2 build tools; .ci/check-tools; \
+	$(MAKE) --no-print-directory --jobs 2 lint rust-test; $(MAKE) --no-print-directory python-test; \
 	$(MAKE) --no-print-directory modes-test; \
 	echo "all checks passed in $$((SECONDS - start)) s"
 

@@ -7,7 +7,7 @@ import pytest
 from cowfs.store import leases, open_store
 from tests.store.racer import COUNT, Racers
 
-ROUNDS = 40
+ROUNDS = 20
 
 
 @pytest.mark.slow
