@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cowfs.native import Engine
     from cowfs.native.chunks import LayerExtent
 
-STEP_BYTES = 64 << 20
+STEP_BYTES = 32 << 20
 """So much is written between two looks, and is settled of a file before a part of it is stored."""
 PART_BYTES = 16 << 20
 """Is stored before the next look whether somebody waits."""

@@ -33,7 +33,7 @@ from cowfs.session.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
 
 UPLOAD_PAUSE_S = 5.0
-GROWING_PAUSE_S = 0.5  # what nobody has written for so long is settled
+GROWING_PAUSE_S = 0.25  # what nobody has written for so long is settled
 IDLE_S = 5.0
 TRIM_PAUSE_S = 30.0
 CHECKPOINT_PAUSE_S = 1.0  # a look at two counters
