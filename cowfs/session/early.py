@@ -69,6 +69,11 @@ class EarlyUploads:
         self._heed_doubts()
         return self._growing.begun(ino, extents)
 
+    def take_over(self, rows: FileRows, doubts: int) -> None:
+        """What a commit has made of all changed files, from when there were so many doubts, in
+        place of what was made before. It is not to be changed by others."""
+        self._rows, self._doubts_met = rows, doubts
+
     @property
     def is_growing(self) -> bool:
         """Whether `upload_growing` has something to look at."""

@@ -1,9 +1,10 @@
 """One frozen layer of an engine on its way into a version: the source that a publisher drafts from,
 and tells of the outcome.
 
-Of each changed file the rows are taken that an earlier draft, or an early upload, has made of the
-same data version, if they still hold; else the file is stored now, small ones many at once. The
-engine gets the rows of the version back, so that it reads what was staged from chunks from then on.
+Of each changed file the rows are taken that an early upload, or a draft before this one, has made
+of the same data version, if they still hold; else the file is stored now, small ones many at once.
+What a draft has made counts as uploaded early from then on. The engine gets the rows of the version
+back, so that it reads what was staged from chunks from then on.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ class FrozenLayer:
         self._lost = lost
         self._progress = progress
         self._drafted = FileRows()
-        self._doubts = publisher.chunks.doubts
 
     @property
     def layer(self) -> int:
@@ -70,7 +70,9 @@ class FrozenLayer:
         if self._number is None:
             return Draft(ChangeSet(next_ino=self._publisher.index.next_ino), FileRows())
         self._publisher.chunks.wait_for_catalogues(self._engine.layer_totals(self._number)[1])
+        doubts = self._publisher.chunks.doubts
         self._drafted = self._store_files(self._number)
+        self._early.take_over(self._drafted, doubts)
         return Draft(layer_changes(self._engine, self._number, self._drafted), self._drafted)
 
     def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
@@ -81,9 +83,9 @@ class FrozenLayer:
 
     def published(self, index: Index) -> None:
         self._residency.rebase(index)
+        self._early.forget()
         if self._number is not None:
             self._engine.layer_committed(self._number, self._drafted)
-        self._early.forget()
 
     def abandoned(self) -> None:
         """The layer rejoins the working copy: the next commit has it."""
@@ -91,11 +93,10 @@ class FrozenLayer:
             self._engine.layer_failed(self._number)
 
     def _store_files(self, number: int) -> FileRows:
-        earlier = self._still_trusted()
         stored = FileRows()
         count = _Count(self._progress, *self._engine.layer_totals(number))
         suspects = self._publisher.chunks.suspects
-        made = [] if suspects else [earlier, self._early.rows]  # what may be stale, `_made` looks at
+        made = [] if suspects else [self._early.rows]  # what may be stale, `_made` looks at
         after, single = 0, 1
         while True:
             small = self._engine.layer_small_files(number, after, SMALL_FILES, made, self._publisher.chunks.name_key)
@@ -107,7 +108,7 @@ class FrozenLayer:
                 return stored
             else:
                 for ino, version in found:
-                    rows = self._made(earlier, ino, version, suspects)
+                    rows = self._made(ino, version, suspects)
                     stored.put(ino, version, rows if rows is not None else self._store_file(number, ino, count))
                     count.tell(stored.count())
                 after, single = found[-1][0], min(2 * single, SINGLE_FILES)
@@ -125,20 +126,13 @@ class FrozenLayer:
         except OSError as error:
             self._lost.refuse_unreadable(number, ino, error)
 
-    def _still_trusted(self) -> FileRows:
-        """What the draft before this one has made, unless chunks that it names may be gone."""
-        doubts, self._doubts = self._doubts, self._publisher.chunks.doubts
-        return self._drafted if doubts == self._doubts else FileRows()
-
-    def _made(
-        self, earlier: FileRows, ino: int, version: int, suspects: frozenset[PackId]
-    ) -> Sequence[ExtentRow] | None:
+    def _made(self, ino: int, version: int, suspects: frozenset[PackId]) -> Sequence[ExtentRow] | None:
         """What was made of the file before, if it still holds."""
-        for made in (earlier, self._early.rows):
-            if made.version(ino) == version and (found := made.get(ino)) is not None:
-                is_stale = self._publisher.chunks.is_stale(found[1], suspects, partial(self.kept, ino))
-                return None if is_stale else found[1]
-        return None
+        made = self._early.rows
+        if made.version(ino) != version or (found := made.get(ino)) is None:
+            return None
+        is_stale = self._publisher.chunks.is_stale(found[1], suspects, partial(self.kept, ino))
+        return None if is_stale else found[1]
 
 
 class _Count:

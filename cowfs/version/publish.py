@@ -479,8 +479,9 @@ class Publisher:
         before, self._index = self._index, prepared.index
         self._base = Base(intent.number, prepared.version, prepared.manifest)
         self._numbers.rebase(self._index, prepared.packs)
-        prepared.source.published(self._index)
         self.chunks.published(prepared.catalogues, prepared.manifest.index)
+        prepared.catalogues = ()
+        prepared.source.published(self._index)  # which takes the most memory: last
         before.close()
 
     def _settled(self) -> None:
