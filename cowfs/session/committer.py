@@ -146,11 +146,10 @@ class Committer:
             return None
         try:
             contents = FileRows()
-            early, not_stored = self._early.rows, self._publisher.pack_number(NOT_STORED)
+            not_stored = self._publisher.pack_number(NOT_STORED)
             for ino, version in layer_files(self._engine, number):
-                known = early.get(ino) if early.version(ino) == version else None
-                if known is not None:
-                    contents.put(ino, version, known[1])
+                if (known := self._early.made(ino, version)) is not None:
+                    contents.put(ino, version, known)
                     continue
                 extents = self._engine.layer_extents(number, ino)
                 try:

@@ -55,14 +55,22 @@ class EarlyUploads:
         self._doubts = doubts
         self._doubts_met = doubts()
         self._until = (0, 0)  # files last written before that are done
+        self._drafted = FileRows()
         self._rows = FileRows()
         self._growing = GrowingFiles(engine, store_first, has_room)
 
     @property
-    def rows(self) -> FileRows:
+    def tables(self) -> tuple[FileRows, FileRows]:
         """What was made and still counts."""
         self._heed_doubts()
-        return self._rows
+        return self._drafted, self._rows
+
+    def made(self, ino: int, version: int) -> Rows | None:
+        """Of the file at that data version."""
+        for table in self.tables:
+            if table.version(ino) == version and (found := table.get(ino)) is not None:
+                return list(found[1])
+        return None
 
     def begun(self, ino: int, extents: Sequence[LayerExtent]) -> Begun:
         """What was stored of the beginning of a file that has these extents, and still counts."""
@@ -71,8 +79,9 @@ class EarlyUploads:
 
     def take_over(self, rows: FileRows, doubts: int) -> None:
         """What a commit has made of all changed files, from when there were so many doubts, in
-        place of what was made before. It is not to be changed by others."""
-        self._rows, self._doubts_met = rows, doubts
+        place of what was made before. It stays as it is: until the commit's outcome is known, the
+        engine is to be told of these files and no others."""
+        self._drafted, self._rows, self._doubts_met = rows, FileRows(), doubts
 
     @property
     def is_growing(self) -> bool:
@@ -104,6 +113,7 @@ class EarlyUploads:
 
     def forget(self) -> None:
         """All is to be looked at again."""
+        self._drafted = FileRows()
         self._rows = FileRows()
         self._growing.forget()
         self._until = (0, 0)
@@ -115,15 +125,19 @@ class EarlyUploads:
 
     def _upload_some(self, files: Sequence[QuietFile]) -> tuple[int, int]:
         """How many of them are done, one at least, and how many bytes were stored."""
-        rows = self.rows
-        wanted = [(at, ino) for at, ((_, ino), found) in enumerate(files) if rows.version(ino) != found]
+        tables = self.tables
+        wanted = [
+            (at, ino)
+            for at, ((_, ino), found) in enumerate(files)
+            if all(table.version(ino) != found for table in tables)
+        ]
         small = self._engine.live_small_files([ino for _, ino in wanted], self._name_key)
-        self._store_small(small, rows)
+        self._store_small(small, self._rows)
         done = wanted[small.count()][0] if small.count() < len(wanted) else len(files)
         return (done, small.size_bytes()) if done else (1, self._upload(files[0][0][1], files[0][1]))
 
     def _upload(self, ino: int, found: int) -> int:
-        if self.rows.version(ino) == found:
+        if self.made(ino, found) is not None:
             return 0
         try:
             version, extents = self._engine.live_extents(ino)
@@ -137,7 +151,7 @@ class EarlyUploads:
             if self._is_still(ino, version):
                 self._unreadable(ino, error)  # the next commit says so
             return 0  # else overwritten meanwhile: staged bytes that nothing maps any more may be gone
-        self.rows.put(ino, version, rows)
+        self._rows.put(ino, version, rows)
         self._growing.stored(ino, extents, rows)
         return sum(extent.length for extent in extents if extent.chunk is None)
 

@@ -96,7 +96,7 @@ class FrozenLayer:
         stored = FileRows()
         count = _Count(self._progress, *self._engine.layer_totals(number))
         suspects = self._publisher.chunks.suspects
-        made = [] if suspects else [self._early.rows]  # what may be stale, `_made` looks at
+        made = [] if suspects else list(self._early.tables)  # what may be stale, `_made` looks at
         after, single = 0, 1
         while True:
             small = self._engine.layer_small_files(number, after, SMALL_FILES, made, self._publisher.chunks.name_key)
@@ -128,11 +128,9 @@ class FrozenLayer:
 
     def _made(self, ino: int, version: int, suspects: frozenset[PackId]) -> Sequence[ExtentRow] | None:
         """What was made of the file before, if it still holds."""
-        made = self._early.rows
-        if made.version(ino) != version or (found := made.get(ino)) is None:
-            return None
-        is_stale = self._publisher.chunks.is_stale(found[1], suspects, partial(self.kept, ino))
-        return None if is_stale else found[1]
+        rows = self._early.made(ino, version)
+        is_stale = rows is not None and self._publisher.chunks.is_stale(rows, suspects, partial(self.kept, ino))
+        return None if is_stale else rows
 
 
 class _Count:
