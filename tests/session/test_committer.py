@@ -380,6 +380,29 @@ def test_a_head_whose_reply_was_lost_is_recognised(store: ObjectStore, tmp_path:
     assert read_head(store, "a").version == base.version_id
 
 
+def test_what_is_uploaded_while_a_heads_outcome_is_unknown_is_in_the_next_version(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    patience = patience_of(store)
+    assert patience is not None
+    patience.limit_s = 0.1
+    faulty = FailingStore(store)
+    with WorkingVolume(faulty, "a", tmp_path / "a") as volume:
+        volume.write(b"f", b"of the first")
+        faulty.fail = ("put_if_absent", "volumes/a/head/")
+        with pytest.raises(UnavailableError):
+            volume.commit()
+        volume.write(b"g", b"small")
+        volume.write(b"h", random.Random(9).randbytes(MIB))
+        assert volume.committer.upload_quiet(idle_s=0) == 5 + MIB
+        faulty.fail = None
+        base = volume.commit()
+        assert sorted(volume.tree()) == [b"f", b"g", b"h"]
+        assert not volume.engine.is_dirty()
+    assert base.version_id
+    assert len(list(history(store, base.version_id))) == 2
+
+
 def test_a_writer_that_lost_the_line_publishes_nothing_and_keeps_its_work(store: ObjectStore, tmp_path: Path) -> None:
     with WorkingVolume(store, "a", tmp_path / "a") as slow, WorkingVolume(store, "a", tmp_path / "b") as fast:
         slow.write(b"f", b"slow")
