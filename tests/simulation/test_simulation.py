@@ -59,7 +59,7 @@ others: there either order must be right."""
 
 
 def seeds() -> list[int]:
-    found = re.fullmatch(r"(\d+)-(\d+)", os.environ.get("COWFS_SEEDS", "0-5"))
+    found = re.fullmatch(r"(\d+)-(\d+)", os.environ.get("COWFS_SEEDS", "0-19"))
     assert found is not None
     return list(range(int(found[1]), int(found[2]) + 1))
 
