@@ -2,10 +2,11 @@
 write first, and beginnings of large ones that are still written (`growing`).
 
 What was made of a file (its rows) is kept with the file's data version; a commit takes it over if
-the version is still the same. All of it is forgotten when chunks that it names may be gone
-(`StoredChunks.doubts`). `upload` goes on where it stopped, so that every file has its turn however
-many are quiet, and looks at a file again only after it was written again. For the committer, under
-its mutex; its chunks are durable only after the uploader was flushed.
+the version is still the same, and what a commit has drafted is kept likewise. All of it is
+forgotten when chunks that it names may be gone (`StoredChunks.doubts`). `upload` goes on where it
+stopped, so that every file has its turn however many are quiet, and looks at a file again only
+after it was written again. For the committer, under its mutex; its chunks are durable only after
+the uploader was flushed.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class EarlyUploads:
         """Of the file at that data version."""
         for table in self.tables:
             if table.version(ino) == version and (found := table.get(ino)) is not None:
-                return list(found[1])
+                return found[1]
         return None
 
     def begun(self, ino: int, extents: Sequence[LayerExtent]) -> Begun:
@@ -81,6 +82,7 @@ class EarlyUploads:
         """What a commit has made of all changed files, from when there were so many doubts, in
         place of what was made before. It stays as it is: until the commit's outcome is known, the
         engine is to be told of these files and no others."""
+        self._heed_doubts()  # what is known of growing files may be older than these rows
         self._drafted, self._rows, self._doubts_met = rows, FileRows(), doubts
 
     @property
@@ -125,19 +127,14 @@ class EarlyUploads:
 
     def _upload_some(self, files: Sequence[QuietFile]) -> tuple[int, int]:
         """How many of them are done, one at least, and how many bytes were stored."""
-        tables = self.tables
-        wanted = [
-            (at, ino)
-            for at, ((_, ino), found) in enumerate(files)
-            if all(table.version(ino) != found for table in tables)
-        ]
+        wanted = [(at, ino) for at, ((_, ino), found) in enumerate(files) if not self._is_made(ino, found)]
         small = self._engine.live_small_files([ino for _, ino in wanted], self._name_key)
         self._store_small(small, self._rows)
         done = wanted[small.count()][0] if small.count() < len(wanted) else len(files)
         return (done, small.size_bytes()) if done else (1, self._upload(files[0][0][1], files[0][1]))
 
     def _upload(self, ino: int, found: int) -> int:
-        if self.made(ino, found) is not None:
+        if self._is_made(ino, found):
             return 0
         try:
             version, extents = self._engine.live_extents(ino)
@@ -154,6 +151,9 @@ class EarlyUploads:
         self._rows.put(ino, version, rows)
         self._growing.stored(ino, extents, rows)
         return sum(extent.length for extent in extents if extent.chunk is None)
+
+    def _is_made(self, ino: int, version: int) -> bool:
+        return any(table.version(ino) == version for table in self.tables)
 
     def _is_still(self, ino: int, version: int) -> bool:
         try:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.errors import UnavailableError
+from cowfs.native.chunks import FileRows
 from cowfs.session import growing
 from cowfs.store import ObjectStore, initialize, open_store
 from tests.version.working_volume import ME, ReadingVolume, WorkingVolume
@@ -256,3 +257,21 @@ def test_any_history_of_a_file_is_committed_as_it_is(
             whole.write(b"f", bytes(content))
             whole.commit()
             assert rows_of(whole, b"f") == rows
+
+
+def test_a_draft_that_is_newer_than_doubts_does_not_end_them(store: ObjectStore, tmp_path: Path) -> None:
+    data = random.Random(7).randbytes(4 * STEP)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        early, chunks = volume.committer._early, volume.publisher.chunks
+        volume.write(b"f", data)
+        volume.committer.upload_growing()
+        volume.write(b"f", data, offset=len(data))
+        assert volume.committer.upload_growing() > 0
+        ino = volume.find(b"f")
+        extents = volume.engine.live_extents(ino)[1]
+        assert early.begun(ino, extents).until > 0
+        chunks._doubts += 1  # as a failed upload does
+        early.take_over(FileRows(), chunks.doubts)
+        assert early.begun(ino, extents).until == 0
+        volume.commit()
+        assert volume.tree() == {b"f": data + data}
