@@ -317,6 +317,9 @@ class Engine:
     def load_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         """Extents and extended attributes of one inode of the base version. Idempotent: ignored if
         resident. EIO when they do not add up to what the inode's row says it has."""
+    def load_contents(self, contents: Sequence[tuple[int, Sequence[ExtentRow], Sequence[tuple[bytes, bytes]]]]) -> None:
+        """As `load_content`, of inodes that nobody has asked for: what would be refused is left
+        out."""
     def nameless_without_content(self) -> list[int]:
         """Inodes without a name whose content is not in memory: a commit must load it from the
         version before, since the new one has not got it."""

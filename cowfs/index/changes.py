@@ -36,6 +36,9 @@ Content: TypeAlias = tuple[int, Sequence[ExtentRow]]
 # (ino, every name and value of the inode)
 Xattrs: TypeAlias = tuple[int, Sequence[tuple[bytes, bytes]]]
 
+# (ino, its extents, its extended attributes)
+ContentRows: TypeAlias = tuple[int, Sequence[ExtentRow], Sequence[tuple[bytes, bytes]]]
+
 T = TypeVar("T")
 
 

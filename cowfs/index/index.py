@@ -29,11 +29,12 @@ from cowfs.ids import PackId
 from cowfs.index import statements
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
-from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow, Totals
+from cowfs.index.changes import ChangeSet, ContentRows, ExtentRow, InodeRow, Totals
 from cowfs.index.connection import Connection, ConnectionPool
 from cowfs.index.links import Link, read_link, read_links
 from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import (
+    by_inode,
     checked_entries,
     checked_extent,
     checked_extents,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 
 ENTRIES_AT_ONCE = 10_000
+CONTENT_ROWS_AT_ONCE = 2048
+SHORT_VALUE_BYTES = 1024
 
 
 def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, cache_dir: Path) -> Index:
@@ -183,6 +186,27 @@ class Index:
         with self._connections.connection() as connection:
             extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
             return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
+
+    def stored_contents(self, first: int, last: int) -> list[ContentRows]:
+        """The same of inodes between these two, themselves included: of all whose rows can be had
+        without looking at more than CONTENT_ROWS_AT_ONCE of a kind or at a value of more than
+        SHORT_VALUE_BYTES, and that have any."""
+        with self._connections.connection() as connection:
+            title, limit = connection.title, CONTENT_ROWS_AT_ONCE
+            extents = connection.execute(statements.READ_EXTENTS_BETWEEN, (first, last, limit))
+            xattrs = connection.execute(statements.READ_SHORT_XATTRS_BETWEEN, (SHORT_VALUE_BYTES, first, last, limit))
+        ends = [rows[-1][0] for rows in (extents, xattrs) if len(rows) == limit]
+        long = {row[0] for row in xattrs if row[2] is None}
+        extents_of, xattrs_of = by_inode(title, extents), by_inode(title, xattrs)
+        return [
+            (
+                ino,
+                list(checked_extents(title, iter(extents_of.get(ino, ())))),
+                list(checked_xattrs(title, iter(xattrs_of.get(ino, ())))),
+            )
+            for ino in sorted(extents_of.keys() | xattrs_of.keys())
+            if ino not in long and all(ino < end for end in ends)
+        ]
 
     def stored_extents(self, inodes: Iterable[int]) -> list[ExtentRow]:
         """Those of all these files."""

@@ -10,6 +10,7 @@ writer checks what it writes; a reader asks only for what it needs).
 from __future__ import annotations
 
 import stat
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -143,6 +144,16 @@ def checked_xattrs(title: str, rows: Iterator[Any]) -> Iterator[tuple[bytes, byt
         _refuse(title, problem)
         last = row[0]
         yield row
+
+
+def by_inode(title: str, rows: Iterable[Any]) -> dict[int, list[Any]]:
+    """From (inode, column…) rows: the columns, for each inode. They are not checked."""
+    found: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[row[0]].append(row[1:])
+    if not all(type(ino) is int for ino in found):
+        raise damaged(title, "a row names no inode")
+    return found
 
 
 def _refuse(title: str, problem: str | None) -> None:

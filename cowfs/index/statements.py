@@ -34,6 +34,10 @@ READ_EXTENTS = (
     "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec "
     "FROM extents WHERE ino = ? ORDER BY offset"
 )
+READ_EXTENTS_BETWEEN = (
+    "SELECT ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec "
+    "FROM extents WHERE ino BETWEEN ? AND ? ORDER BY ino, offset LIMIT ?"
+)
 READ_EXTENTS_OF = (
     "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
     "WHERE ino IN (SELECT value FROM json_each(?))"
@@ -45,6 +49,10 @@ READ_EXTENTS_IN = (
     "WHERE pack IN (SELECT value FROM json_each(?)) ORDER BY ino, offset"
 )
 READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
+READ_SHORT_XATTRS_BETWEEN = (
+    "SELECT ino, name, CASE WHEN length(value) <= ? THEN value END "
+    "FROM xattrs WHERE ino BETWEEN ? AND ? ORDER BY ino, name LIMIT ?"
+)
 
 INSERT_META = "INSERT INTO meta (key, value) VALUES (?, ?)"
 UPDATE_META = "UPDATE meta SET value = ? WHERE key = ?"

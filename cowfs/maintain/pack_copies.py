@@ -11,12 +11,14 @@
 Each pack is checked before it is put, so that damage does not travel, and read back after. Only
 packs that files or indexes of the versions name are copied. Threads: THREADS packs at a time, each
 in memory.
+
+In the end all that the versions name in packs that lie elsewhere must be there.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -33,13 +35,14 @@ from cowfs.ids import PackId
 from cowfs.index import open_index, used_packs
 from cowfs.maintain.moving import append_record, put_blobs, require_kept
 from cowfs.maintain.pack_check import PackState, check_bytes
-from cowfs.maintain.references import index_packs
+from cowfs.maintain.references import in_packs, index_packs, is_needed
 from cowfs.store import ObjectStore, refs
 from cowfs.store.packs import PackReader, moved_records, places_now
 from cowfs.store.sealed import sealing_of
 
 THREADS = 4
 ATTEMPTS = 5
+LOST_HINT = "`cowfs verify` says what that breaks, `cowfs repair` looks for what was lost."
 
 
 @dataclass
@@ -87,6 +90,7 @@ class PackCopies:
         self._condemned: frozenset[PackId] = frozenset()
         self._collected: Set[PackId] = frozenset()  # packs whose moved records are or were collected
         self._sizes: dict[PackId, int] = {}  # of the target
+        self._manifests: Sequence[Manifest] = ()
         self._moved: set[PackId] = set()  # packs of the target that have records
         self._relied: set[PackId] = set()
 
@@ -95,7 +99,9 @@ class PackCopies:
         with self._lock:
             return frozenset(self._relied)
 
-    def needed(self, manifests: Iterable[Manifest]) -> set[PackId]:
+    def needed(self, manifests: Sequence[Manifest]) -> set[PackId]:
+        """`copy` then heeds that all they name is there."""
+        self._manifests = manifests
         found: set[PackId] = set()
         for manifest in manifests:
             found |= index_packs(manifest.index)
@@ -113,7 +119,11 @@ class PackCopies:
         wanted = sorted(packs)
         if self._in_parts is not None:
             self._copy_in_parts(self._in_parts, wanted)
-            return
+        else:
+            self._copy_here(wanted)
+        self._require_named(frozenset(wanted) - self.relied())
+
+    def _copy_here(self, wanted: Sequence[PackId]) -> None:
         done = 0
 
         def copy(pack: PackId) -> None:
@@ -135,6 +145,27 @@ class PackCopies:
             self.copied.bytes += part.copied.bytes
             self._rely(*part.relied)
             self._heard(done, len(wanted), self.copied.bytes)
+
+    def _require_named(self, moved: Collection[PackId]) -> None:
+        """Of packs that the target has in other places: all that the versions name in them. A moved
+        record of the source says where what is left of a pack lies, and damage may have left a part
+        of it."""
+        if not moved or not self._manifests:
+            return
+        named = in_packs(self._source, self._reader, self._manifests, moved, self._cache_dir, strict=True)
+        for pack, entries in named.items():
+            known = places_now(
+                moved_records(self._target, pack), lambda home: home in self._relied or self._stays(home)
+            )
+            lost = [entry for entry in entries.values() if entry.offset not in known and is_needed(entry)]
+            if lost:
+                raise CorruptError(
+                    f"pack {pack} of {self._source.url} is damaged: {len(lost)} of {len(entries)} blobs that are "
+                    "needed there are lost",
+                    hint=LOST_HINT,
+                    details={"pack": pack.hex()},
+                )
+            self._rely(*{place.new_pack for offset, place in known.items() if offset in entries})
 
     def _look_at_target(self) -> None:
         self._sizes, self._moved, self._relied = {}, set(), set()
@@ -201,7 +232,7 @@ class PackCopies:
         if (newest := next(records, None)) is None:
             raise CorruptError(
                 f"pack {pack} of {self._source.url} is damaged or gone",
-                hint="`cowfs verify` says what that breaks, `cowfs repair` looks for what was lost.",
+                hint=LOST_HINT,
                 details={"pack": pack.hex()},
             )
         blobs = places_now(chain([newest], records), cache(self._copy_home))

@@ -3,19 +3,20 @@ themselves say.
 
     manifest ─▶ segments, catalogues ─▶ blocks (index packs)         index ─▶ extents ─▶ chunks (data packs)
 
-Used where a pack cannot be asked, since it is damaged or gone. An index that cannot be read names
-nothing here; `broken_paths` deals with it.
+Used where a pack cannot be asked, since it is damaged or gone. What an index names that cannot be
+read is left out, for who looks at damage (`broken_paths`), or is a CorruptError, for who must know
+all (`strict`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from cowfs.errors import CorruptError
-from cowfs.format.manifest import CatalogueRef, IndexSection, SegmentRef
+from cowfs.format.manifest import CatalogueRef, IndexSection, Manifest, SegmentRef
 from cowfs.format.pack import BlobKind, PackEntry
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index import Index, extents_in, open_index
@@ -23,7 +24,6 @@ from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.changes import ExtentRow
 from cowfs.index.overlay import PAGE_BYTES
-from cowfs.maintain.kept_versions import KeptVersion
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 
@@ -36,28 +36,57 @@ def index_packs(section: IndexSection) -> set[PackId]:
     return found | {ref.pack for ref in section.segments} | {ref.pack for ref in section.catalogues}
 
 
-def in_index_packs(
-    reader: PackReader, versions: Iterable[KeptVersion], packs: Collection[PackId], cache_dir: Path
+def in_packs(
+    store: ObjectStore,
+    reader: PackReader,
+    manifests: Sequence[Manifest],
+    packs: Collection[PackId],
+    cache_dir: Path,
+    *,
+    strict: bool = False,
+) -> References:
+    found: References = defaultdict(dict)
+    for references in (
+        _in_index_packs(reader, manifests, packs, cache_dir, strict=strict),
+        _in_data_packs(store, reader, manifests, packs, cache_dir, strict=strict),
+    ):
+        for pack, entries in references.items():
+            found[pack] |= entries
+    return found
+
+
+def _in_index_packs(
+    reader: PackReader,
+    manifests: Iterable[Manifest],
+    packs: Collection[PackId],
+    cache_dir: Path,
+    *,
+    strict: bool = False,
 ) -> References:
     found: References = defaultdict(dict)
     seen: set[ChunkHash] = set()  # of segments: versions share most of them
     cache = BlockCache(cache_dir, name=reader.sealing.name)
-    for version in versions:
-        if version.manifest is None or index_packs(version.manifest.index).isdisjoint(packs):
+    for manifest in manifests:
+        section = manifest.index
+        if index_packs(section).isdisjoint(packs):
             continue
-        section = version.manifest.index
         for pack, entry in (*map(_segment, section.segments), *map(_catalogue, section.catalogues)):
             if pack in packs:
                 found[pack][entry.offset] = entry
-        with suppress(CorruptError):
+        with _damage(strict=strict):
             blocks = StoreBlocks(reader, section, cache)
             for position, segment in enumerate(section.segments):
                 if segment.hash not in seen:
                     seen.add(segment.hash)
-                    for pack, entry in _blocks(blocks, position):
-                        if pack in packs:
-                            found[pack][entry.offset] = entry
+                    with _damage(strict=strict):
+                        for pack, entry in _blocks(blocks, position):
+                            if pack in packs:
+                                found[pack][entry.offset] = entry
     return found
+
+
+def _damage(*, strict: bool) -> AbstractContextManager[None]:
+    return nullcontext() if strict else suppress(CorruptError)
 
 
 def _segment(ref: SegmentRef) -> tuple[PackId, PackEntry]:
@@ -69,27 +98,23 @@ def _catalogue(ref: CatalogueRef) -> tuple[PackId, PackEntry]:
 
 
 def _blocks(blocks: StoreBlocks, position: int) -> Iterator[tuple[PackId, PackEntry]]:
-    with suppress(CorruptError):
-        for ref in blocks.segment(position):
-            if ref is not None:
-                yield (
-                    ref.pack,
-                    PackEntry(ref.hash, ref.offset, ref.stored_length, PAGE_BYTES, ref.codec, BlobKind.BLOCK),
-                )
+    for ref in blocks.segment(position):
+        if ref is not None:
+            yield ref.pack, PackEntry(ref.hash, ref.offset, ref.stored_length, PAGE_BYTES, ref.codec, BlobKind.BLOCK)
 
 
-def in_data_packs(
+def _in_data_packs(
     store: ObjectStore,
     reader: PackReader,
-    versions: Iterable[KeptVersion],
+    manifests: Iterable[Manifest],
     packs: Collection[PackId],
     cache_dir: Path,
+    *,
+    strict: bool = False,
 ) -> References:
     found: References = defaultdict(dict)
-    for version in versions if packs else ():
-        if version.manifest is None:
-            continue
-        with suppress(CorruptError), open_index(store, reader, version.manifest.index, cache_dir=cache_dir) as index:
+    for manifest in manifests if packs else ():
+        with _damage(strict=strict), open_index(store, reader, manifest.index, cache_dir=cache_dir) as index:
             numbers = numbers_of(index, packs)
             for _, extent in extents_in(index, numbers) if numbers else ():
                 found[numbers[extent[3]]][extent[4]] = entry_of(extent)
@@ -103,3 +128,8 @@ def numbers_of(index: Index, packs: Collection[PackId]) -> dict[int, PackId]:
 def entry_of(extent: ExtentRow) -> PackEntry:
     _, _, digest, _, pack_offset, stored_length, raw_length, _, codec = extent
     return PackEntry(ChunkHash(bytes(digest)), pack_offset, stored_length, raw_length, codec, BlobKind.CHUNK)
+
+
+def is_needed(blob: PackEntry) -> bool:
+    """Nothing but room is lost with a catalogue."""
+    return blob.blob_kind != BlobKind.CATALOGUE

@@ -35,8 +35,9 @@ from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId
 from cowfs.maintain.blob_sources import BlobSource
 from cowfs.maintain.moving import append_record, put_blobs
+from cowfs.maintain.references import is_needed
 from cowfs.maintain.repair_plan import PackRepair
-from cowfs.maintain.verify import Damage, is_needed
+from cowfs.maintain.verify import Damage
 from cowfs.store import ObjectStore, condemned, refs
 from cowfs.store.packs import earlier_moved_records, places_now
 from cowfs.version.commit import Progress, ProgressListener

@@ -28,7 +28,7 @@ from cowfs import clock
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.manifest import LINKS
-from cowfs.format.pack import BlobKind, PackEntry
+from cowfs.format.pack import PackEntry
 from cowfs.format.records import StoreRecord
 from cowfs.ids import PackId
 from cowfs.index import open_index
@@ -36,7 +36,7 @@ from cowfs.maintain.broken_paths import broken_files, walked
 from cowfs.maintain.kept_versions import KeptVersion, kept_versions
 from cowfs.maintain.linked_objects import LinkCheck
 from cowfs.maintain.pack_check import PackState, check_packs
-from cowfs.maintain.references import References, in_data_packs, in_index_packs, index_packs
+from cowfs.maintain.references import References, in_packs, index_packs, is_needed
 from cowfs.maintain.verify_log import VerifyLog
 from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
 from cowfs.store import Access, ObjectStore, refs
@@ -140,13 +140,8 @@ class Verifier:
         """What packs that are not right mean to these versions."""
         if not packs:
             return Damage(packs, {}, {})
-        named: References = defaultdict(dict)
-        for found in (
-            in_index_packs(self._reader, versions, packs, self._cache_dir),
-            in_data_packs(self._store, self._reader, versions, packs, self._cache_dir),
-        ):
-            for pack, entries in found.items():
-                named[pack] |= entries
+        manifests = [version.manifest for version in versions if version.manifest is not None]
+        named = in_packs(self._store, self._reader, manifests, packs, self._cache_dir)
         lost: References = defaultdict(dict)
         for pack, entries in named.items():
             for entry in entries.values():
@@ -262,11 +257,6 @@ class Verifier:
         look."""
         assert version.manifest is not None
         return not index_packs(version.manifest.index).isdisjoint(damage.lost)
-
-
-def is_needed(blob: PackEntry) -> bool:
-    """Nothing but room is lost with a catalogue."""
-    return blob.blob_kind != BlobKind.CATALOGUE
 
 
 def _matters(pack: PackId, damage: Damage) -> bool:

@@ -19,6 +19,9 @@ Small chunks come in company: what follows them in their pack, as its directory 
 the same request, the more the longer misses follow one another (`neighbourhood`). A tree of small
 files so costs some requests a pack, not one a file.
 
+Contents of files come in company, too: those of a block of inodes with one query of the index, when
+several of them were missed (`content_blocks`).
+
 Every load has somebody who is at it: a task of `fetching`, or the thread that asked first.
 `fail_abandoned`, called now and then, ends loads whose thread has gone, so that an error nobody
 thought of costs a request and not the mount.
@@ -46,7 +49,9 @@ from cowfs.ids import ChunkHash
 from cowfs.index import content_with_links
 from cowfs.native import DirectoryRows
 from cowfs.native.chunks import ChunkRef
+from cowfs.native.constants import ROOT_INO
 from cowfs.session.chunk_requests import Load, Request, parts, runs
+from cowfs.session.content_blocks import ContentBlocks
 from cowfs.session.fetching import Fetchers
 from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.session.neighbourhood import LARGE_BYTES, Neighbourhoods
@@ -91,6 +96,7 @@ class Residency:
         self._ahead_bytes = 0
         self._closed = False
         self._neighbourhoods = Neighbourhoods()
+        self._blocks = ContentBlocks()
         self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._fetchers = Fetchers(at_rest=engine.flush_cache)  # others find what has come, also if nothing more comes
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
@@ -267,6 +273,16 @@ class Residency:
 
     def _load_content(self, ino: int) -> None:
         self._transfer(lambda index: content_with_links(index, ino), lambda rows: self._take_in_content(ino, *rows))
+        if (block := self._blocks.missed(ino)) is not None:
+            self._loads.load(("contents", block.start), partial(self._load_neighbours, block))
+
+    def _load_neighbours(self, block: range) -> None:
+        """The contents of these inodes, as far as they are stored; who asks for one that cannot be
+        had hears why. Not the root's: below the folder of a version that is mounted alone another
+        directory has that number."""
+        with contextlib.suppress(CorruptError, UnavailableError):
+            first = max(block.start, ROOT_INO + 1)
+            self._transfer(lambda index: index.stored_contents(first, block.stop - 1), self._engine.load_contents)
 
     def _take_in_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,24 @@ def test_damage_does_not_travel(place: Path, second: ROVolume) -> None:
         Volume.push("data", at(place))
     assert not objects(place / "mirror", "volumes")
     assert Volume.push(f"data@{second.parents[0]}", at(place)).is_new, "which does not need it"
+
+
+@pytest.mark.parametrize("executor", [None, ThreadPoolExecutor(2)])
+def test_what_a_repair_has_not_found_is_missed_until_it_is_found(
+    place: Path, second: ROVolume, run: Run, executor: ThreadPoolExecutor | None
+) -> None:
+    """The record that it writes tells of the rest of the pack."""
+    Volume.push("data", at(place, "whole"))
+    flip(packs(place / "store", PackKind.DATA)[0], 1000)
+    forget(place)
+    assert run("repair", "-y").code == 1
+    with pytest.raises(CorruptError, match="1 of . blobs that are needed there are lost"):
+        Volume.push("data", at(place), executor=executor)
+    assert not objects(place / "mirror", "volumes")
+    assert run("repair", "--from", str(place / "whole"), "-y").code == 0
+    assert Volume.push("data", at(place), executor=executor).is_new
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
 
 
 def test_what_was_moved_travels_with_its_records(place: Path, second: ROVolume) -> None:

@@ -11,6 +11,7 @@ import pytest
 from cowfs.errors import InvalidStateError
 from cowfs.ids import ChunkHash
 from cowfs.index import Totals
+from cowfs.index import index as index_module
 from tests.index.bench import (
     NOW_NS,
     Bench,
@@ -156,3 +157,33 @@ def test_close_waits_for_queries_and_ends_the_index(bench: Bench) -> None:
             assert error is None or isinstance(error, InvalidStateError)
     with pytest.raises(InvalidStateError):
         index.inode(1)
+
+
+def test_contents_together_are_whole_or_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who would have rows beyond those looked at, or a long value, is not in the answer."""
+    rows = [extent(0, 100), extent(100, 100), extent(200, 100)]
+    changes = change_set(
+        next_ino=30,
+        inodes=[file_row(ino, 300, mapped_bytes=300) for ino in range(10, 15)] + [file_row(20)],
+        entries=[(1, b"%d" % ino, ino) for ino in (*range(10, 15), 20)],
+        contents=dict.fromkeys(range(10, 15), rows),
+        xattrs={11: [(b"user.a", bytes(1025)), (b"user.b", b"")], 12: [(b"user.a", b"1")], 20: [(b"user.a", b"2")]},
+        packs={1: pack_id(1)},
+    )
+    index, published = bench.commit(bench.empty(), changes)
+    index.close()
+    with bench.open(published.section) as index:
+        everything = [
+            (10, rows, []),
+            (12, rows, [(b"user.a", b"1")]),
+            (13, rows, []),
+            (14, rows, []),
+            (20, [], [(b"user.a", b"2")]),
+        ]
+        assert index.stored_contents(1, 29) == everything
+        assert index.stored_contents(12, 13) == everything[1:3]
+        for limit, last in ((16, 20), (15, 13), (14, 13), (13, 13), (12, 12), (3, 9)):
+            monkeypatch.setattr(index_module, "CONTENT_ROWS_AT_ONCE", limit)
+            assert [ino for ino, _, _ in index.stored_contents(1, 29)] == [
+                ino for ino, _, _ in everything if ino <= last
+            ]

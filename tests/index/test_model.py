@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow, Link
+from cowfs.index.index import SHORT_VALUE_BYTES
 from tests.index.bench import Bench, change_set, directory_row, extent, file_row, pack_id, symlink_row
 
 ROOT = 1
@@ -90,6 +91,12 @@ class Model:
         for ino in range(1, self.next_ino + 1):
             assert index.inode(ino) == self.inodes.get(ino)
             assert index.stored_content(ino) == (self.extents.get(ino, []), sorted(self.xattrs.get(ino, [])))
+        contents = [(ino, self.extents.get(ino, []), sorted(self.xattrs.get(ino, []))) for ino in sorted(self.inodes)]
+        assert index.stored_contents(1, self.next_ino) == [
+            (ino, extents, xattrs)
+            for ino, extents, xattrs in contents
+            if (extents or xattrs) and all(len(value) <= SHORT_VALUE_BYTES for _, value in xattrs)
+        ]
         assert dict(index.links()) == self.links
         assert index.may_have_links or not self.links
         files = [row for row in self.inodes.values() if row[1] & 0o170000 != 0o040000]

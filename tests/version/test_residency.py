@@ -7,7 +7,7 @@ import os
 import queue
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,55 @@ def test_rows_that_do_not_add_up_are_an_error_and_no_zeros(store: ObjectStore, t
         volume.residency._index = Emptied(volume.residency._index)  # type: ignore[assignment]
         with pytest.raises(CorruptError, match=f"inode {ino}"):
             volume.read(b"f")
+
+
+class Counted:
+    """An index that counts questions; `spoils` stands between it and what is asked about many."""
+
+    def __init__(self, index: Index, spoils: Callable[[list[Any]], list[Any]] | None) -> None:
+        self._index = index
+        self._spoils = spoils or (lambda rows: rows)
+        self.alone: list[int] = []
+
+    def stored_content(self, ino: int) -> Any:
+        self.alone.append(ino)
+        return self._index.stored_content(ino)
+
+    def stored_contents(self, first: int, last: int) -> list[Any]:
+        return self._spoils(self._index.stored_contents(first, last))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+
+def unreachable(rows: list[Any]) -> list[Any]:
+    raise UnavailableError("the store does not answer")
+
+
+def without_extents(rows: list[Any]) -> list[Any]:
+    return [(ino, [], xattrs) for ino, _, xattrs in rows]
+
+
+@pytest.mark.parametrize("spoils", [None, unreachable, without_extents])
+def test_contents_of_neighbours_come_with_one_question(
+    store: ObjectStore, tmp_path: Path, spoils: Callable[[list[Any]], list[Any]] | None
+) -> None:
+    """If it goes wrong, each file has its own."""
+    files = {f"f{number:03}".encode(): b"%d" % number * (1 + number % 7) for number in range(600)}
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        for path, data in files.items():
+            volume.write(path, data)
+            volume.engine.set_xattr(volume.find(path), b"user.name", path, 0)
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "b") as volume:
+        counted = Counted(volume.residency._index, spoils)
+        volume.residency._index = counted  # type: ignore[assignment]
+        volume.write(b"f300", b"changed")
+        assert volume.tree() == files | {b"f300": b"changed"}
+        for path in files:
+            assert volume.call(volume.engine.get_xattr, volume.find(path), b"user.name") == path
+        assert len(counted.alone) == len(set(counted.alone)), "nobody is asked about twice"
+        assert len(counted.alone) < 10 if spoils is None else len(counted.alone) == len(files)
 
 
 def test_small_files_of_a_pack_that_moved_are_read(store: ObjectStore, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ pub use acl::{ACL_ACCESS, ACL_DEFAULT, is_acl, kept_acl, shown_acl};
 pub use attributes::{AttrChange, Clears, depends_on_groups};
 pub use backing::LocalFile;
 pub use checkpoint::CHECKPOINT_BYTES;
-pub use content::XattrPair;
+pub use content::{ContentRows, XattrPair};
 pub use cowfs_base::Attr;
 pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};

@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use cowfs_base::{Errno, Ino};
-use cowfs_engine::{AttrChange, ExtentRow, SEGMENT_BYTES, XattrPair};
+use cowfs_engine::{AttrChange, ContentRows, ExtentRow, SEGMENT_BYTES};
 use local::Local;
 use op::{Between, Op, Where, ops};
 use proptest::prelude::*;
@@ -65,16 +65,14 @@ struct Held {
     is_writable: bool,
 }
 
-/// Rows on their way from a version.
-type Late = (Ino, Vec<ExtentRow>, Vec<XattrPair>);
-
 /// Both sides, and what is going on.
 struct Model {
     world: World,
     local: Local,
     frozen: Frozen,
     held: Vec<Held>,
-    late: Vec<Late>,
+    /// Rows on their way from a version.
+    late: Vec<ContentRows>,
 }
 
 impl Model {
@@ -163,6 +161,14 @@ impl Model {
             Between::Reclaim => {
                 let reclaim = |engine: &cowfs_engine::Engine| drop(engine.reclaim_staging());
                 self.world.interrupt_with(reclaim);
+                None
+            }
+            Between::LoadNeighbours => {
+                let contents = self.world.base.contents();
+                let load = move |engine: &cowfs_engine::Engine| {
+                    engine.load_contents(&contents).expect("loads");
+                };
+                self.world.interrupt_with(load);
                 None
             }
         }
@@ -308,6 +314,10 @@ impl Model {
                     // Refused is right as well, when they are of another time.
                     let _ = self.world.engine().load_content(ino, &extents, &xattrs);
                 }
+            }
+            Op::LoadNeighbours => {
+                let contents = self.world.base.contents();
+                self.world.engine().load_contents(&contents).expect("loads");
             }
             _ => {}
         }

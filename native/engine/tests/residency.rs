@@ -5,7 +5,9 @@ mod support;
 use std::ops::Range;
 
 use cowfs_base::{ChunkHash, Errno};
-use cowfs_engine::{AttrChange, ChunkRef, Error, ExtentRow, InodeRow, Missing};
+use cowfs_engine::{
+    AttrChange, ChunkRef, ContentRows, Error, ExtentRow, InodeRow, Missing, XattrPair,
+};
 use support::{Base, ROOT, World, root_user};
 
 /// A version with a directory `d` that holds a file `f` of 40 chunks of 1 MiB.
@@ -300,6 +302,34 @@ fn rows_that_cannot_be_are_refused() {
     let xattr = (b"user.a"[..].into(), b"1"[..].into());
     refused(engine.load_content(file, &rows, &[xattr]));
     engine.load_content(file, &rows, &[]).expect("loads");
+}
+
+#[test]
+fn neighbours_come_as_far_as_they_fit() {
+    let (base, directory, file) = large();
+    let world = World::on(base);
+    let engine = world.engine();
+    let rows = world.base.extents_of(file);
+    let load = |contents: &[ContentRows]| engine.load_contents(contents).expect("loads");
+    let is_there = || !engine.absent_chunks(file, 0, 1).is_empty();
+    load(&[(file, rows.clone(), Vec::new())]);
+    engine
+        .load_directory(ROOT, &world.base.directory(ROOT))
+        .expect("loads");
+    engine
+        .load_directory(directory, &world.base.directory(directory))
+        .expect("loads");
+    let xattr: XattrPair = (b"user.a"[..].into(), b"1"[..].into());
+    load(&[(file, Vec::new(), Vec::new())]);
+    load(&[(file, rows[1..].to_vec(), Vec::new())]);
+    load(&[(file, rows.clone(), vec![xattr])]);
+    assert!(!is_there(), "none of that is the file's");
+    load(&[
+        (directory, rows.clone(), Vec::new()),
+        (file + 1000, rows.clone(), Vec::new()),
+        (file, rows, Vec::new()),
+    ]);
+    assert!(is_there(), "others that do not fit are left out");
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(crate) type ExtentTuple = (u64, u64, PyBackedBytes, u64, u64, u32, u32, u32,
 /// An extent row on its way out, in the same order.
 pub(crate) type ExtentOut<'py> = (u64, u64, Bound<'py, PyBytes>, u64, u64, u32, u32, u32, u32);
 pub(crate) type XattrTuple = (PyBackedBytes, PyBackedBytes);
+/// An inode with its rows of both kinds.
+pub(crate) type ContentTuple = (u64, Vec<ExtentTuple>, Vec<XattrTuple>);
 /// An inode row on its way out, in the same order.
 #[derive(IntoPyObject)]
 pub(crate) struct InodeOut<'py>(

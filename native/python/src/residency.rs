@@ -5,7 +5,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use crate::convert::{ExtentTuple, InodeIn, XattrTuple, extent_rows, hash_from, xattr_pairs};
+use crate::convert::{
+    ContentTuple, ExtentTuple, InodeIn, XattrTuple, extent_rows, hash_from, xattr_pairs,
+};
 use crate::engine::PyEngine;
 use crate::errors::chunk_refs;
 use crate::tables::PyDirectoryRows;
@@ -48,6 +50,14 @@ impl PyEngine {
     ) -> PyResult<()> {
         let (extents, xattrs) = (extent_rows(extents)?, xattr_pairs(xattrs));
         self.call(py, |engine| engine.load_content(ino, &extents, &xattrs))
+    }
+
+    fn load_contents(&self, py: Python<'_>, contents: Vec<ContentTuple>) -> PyResult<()> {
+        let contents = contents
+            .into_iter()
+            .map(|(ino, extents, xattrs)| Ok((ino, extent_rows(extents)?, xattr_pairs(xattrs))))
+            .collect::<PyResult<Vec<_>>>()?;
+        self.call(py, |engine| engine.load_contents(&contents))
     }
 
     fn cache_chunk(&self, py: Python<'_>, hash: &[u8], data: &[u8]) -> PyResult<()> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 
 use crate::amount::Amount;
-use crate::content::{Content, XattrPair, Xattrs};
+use crate::content::{Content, ContentRows, XattrPair, Xattrs};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -141,36 +141,22 @@ impl Engine {
         extents: &[ExtentRow],
         xattrs: &[XattrPair],
     ) -> Result<()> {
-        if xattrs.iter().any(|(name, value)| {
-            name.is_empty() || name.len() > 255 || value.len() > XATTR_VALUE_MAX_BYTES
-        }) {
-            return Err(Errno::EIO.into());
+        let taken_in = take_in_content(&mut *self.fill()?, ino, extents, xattrs)?;
+        if taken_in {
+            self.eviction.took_in_content(extents);
         }
-        self.eviction.took_in_content(extents);
+        Ok(())
+    }
+
+    /// As `load_content`, of files that nobody has asked for. Whatever would be refused is left
+    /// out: who asks for it hears why.
+    pub fn load_contents(&self, contents: &[ContentRows]) -> Result<()> {
         let mut state = self.fill()?;
-        let version = state.next_data_version();
-        let Some(inode) = state
-            .inodes
-            .get_mut(ino)
-            .filter(|inode| inode.content.is_none())
-        else {
-            return Ok(());
-        };
-        if !extents.is_empty() && !inode.is_file() {
-            return Err(Errno::EIO.into());
+        for (ino, extents, xattrs) in contents {
+            if let Ok(true) = take_in_content(&mut state, *ino, extents, xattrs) {
+                self.eviction.took_in_content(extents);
+            }
         }
-        let extents = ExtentMap::from_rows(extents, inode.size)?;
-        if extents.mapped_bytes() != inode.mapped_bytes() || xattrs.is_empty() == inode.has_xattrs()
-        {
-            return Err(Errno::EIO.into());
-        }
-        inode.content = Some(Box::new(Content {
-            extents,
-            xattrs: Xattrs::from_pairs(xattrs),
-            // Another than before it was evicted.
-            version,
-            ..Content::default()
-        }));
         Ok(())
     }
 
@@ -269,4 +255,41 @@ fn add_if_absent(state: &mut State, row: &InodeRow) {
     if !state.inodes.contains(row.ino) && !state.is_changed(row.ino) {
         state.add(Inode::loaded(row));
     }
+}
+
+/// Whether it was taken in: not if the inode is gone, or has its content.
+fn take_in_content(
+    state: &mut State,
+    ino: Ino,
+    extents: &[ExtentRow],
+    xattrs: &[XattrPair],
+) -> Result<bool> {
+    if xattrs.iter().any(|(name, value)| {
+        name.is_empty() || name.len() > 255 || value.len() > XATTR_VALUE_MAX_BYTES
+    }) {
+        return Err(Errno::EIO.into());
+    }
+    let version = state.next_data_version();
+    let Some(inode) = state
+        .inodes
+        .get_mut(ino)
+        .filter(|inode| inode.content.is_none())
+    else {
+        return Ok(false);
+    };
+    if !extents.is_empty() && !inode.is_file() {
+        return Err(Errno::EIO.into());
+    }
+    let extents = ExtentMap::from_rows(extents, inode.size)?;
+    if extents.mapped_bytes() != inode.mapped_bytes() || xattrs.is_empty() == inode.has_xattrs() {
+        return Err(Errno::EIO.into());
+    }
+    inode.content = Some(Box::new(Content {
+        extents,
+        xattrs: Xattrs::from_pairs(xattrs),
+        // Another than before it was evicted.
+        version,
+        ..Content::default()
+    }));
+    Ok(true)
 }

@@ -1,12 +1,16 @@
 //! What belongs to an inode besides its row: extents and extended attributes. Present or absent as
 //! a whole.
 
-use cowfs_base::Segment;
+use cowfs_base::{Ino, Segment};
 
 use crate::extents::ExtentMap;
+use crate::row::ExtentRow;
 
 /// Name and value of an extended attribute.
 pub type XattrPair = (Box<[u8]>, Box<[u8]>);
+
+/// An inode, its extents by offset and its extended attributes by name.
+pub type ContentRows = (Ino, Vec<ExtentRow>, Vec<XattrPair>);
 
 /// Extended attributes, ordered by name. Most inodes have none: one word then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

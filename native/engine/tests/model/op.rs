@@ -39,6 +39,8 @@ pub enum Op {
     /// Somebody asks for the content of an open file, and the rows are under way.
     StartLoad(usize),
     EndLoad,
+    /// What all files hold comes, as neighbours of one that somebody asks for.
+    LoadNeighbours,
     WriteOpen(usize, u16, u16, u8),
     TruncateOpen(usize, u16),
     ReadOpen(usize),
@@ -110,6 +112,7 @@ pub enum Between {
     EndOfCommit,
     Trim,
     Reclaim,
+    LoadNeighbours,
 }
 
 /// A path of up to three names out of few, so that operations meet.
@@ -259,6 +262,7 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         2 => (any::<usize>(), any::<usize>(), range()).prop_map(|(from, to, range)| Op::CopyOpen(from, to, range)),
         1 => any::<usize>().prop_map(Op::StartLoad),
         1 => Just(Op::EndLoad),
+        3 => Just(Op::LoadNeighbours),
         4 => (any::<usize>(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(which, offset, length, byte)| Op::WriteOpen(which, offset, length, byte)),
         1 => (any::<usize>(), 0_u16..15_000).prop_map(|(which, size)| Op::TruncateOpen(which, size)),
         5 => any::<usize>().prop_map(Op::ReadOpen),
@@ -284,6 +288,7 @@ fn between() -> impl Strategy<Value = Between> + Clone {
         4 => Just(Between::EndOfCommit),
         1 => Just(Between::Trim),
         1 => Just(Between::Reclaim),
+        1 => Just(Between::LoadNeighbours),
     ]
 }
 

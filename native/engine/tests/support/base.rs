@@ -1,9 +1,9 @@
 //! A version as the index and the packs hold it: rows by their keys, chunks by their names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cowfs_base::{ChunkHash, Ino};
-use cowfs_engine::{ChunkRef, ExtentRow, InodeRow, XattrPair};
+use cowfs_engine::{ChunkRef, ContentRows, ExtentRow, InodeRow, XattrPair};
 
 use super::ROOT;
 
@@ -58,6 +58,18 @@ impl Base {
 
     pub fn xattrs_of(&self, ino: Ino) -> Vec<XattrPair> {
         self.xattrs.get(&ino).cloned().unwrap_or_default()
+    }
+
+    /// Of all inodes that have any.
+    pub fn contents(&self) -> Vec<ContentRows> {
+        let inodes: BTreeSet<Ino> = self
+            .extents
+            .keys()
+            .chain(self.xattrs.keys())
+            .copied()
+            .collect();
+        let rows = |ino| (ino, self.extents_of(ino), self.xattrs_of(ino));
+        inodes.into_iter().map(rows).collect()
     }
 
     /// A chunk named by a number instead of a digest: what matters here is only that names are not
