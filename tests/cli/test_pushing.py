@@ -271,7 +271,7 @@ def test_what_a_repair_has_not_found_is_missed_until_it_is_found(
     flip(packs(place / "store", PackKind.DATA)[0], 1000)
     forget(place)
     assert run("repair", "-y").code == 1
-    with pytest.raises(CorruptError, match="1 of . blobs that are needed there are lost"):
+    with pytest.raises(CorruptError, match="blobs that are needed there are lost"):
         Volume.push("data", at(place), executor=executor)
     assert not objects(place / "mirror", "volumes")
     assert run("repair", "--from", str(place / "whole"), "-y").code == 0
