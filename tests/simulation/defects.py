@@ -27,6 +27,7 @@ from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain import planning, pushing, roots
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generation, Generations
+from cowfs.maintain.pack_copies import PackCopies
 from cowfs.maintain.places import MovedRecords, Places
 from cowfs.maintain.planning import Listing, Survey
 from cowfs.maintain.repacking import Repacker
@@ -329,6 +330,12 @@ def pushes_rely_on_the_condemned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pushing, "condemned_versions", lambda store: set())
 
 
+def half_repaired_packs_travel(patch: pytest.MonkeyPatch) -> None:
+    """A push takes what the source's moved record lists for all there is, in the midst of a repair
+    (7000037)."""
+    patch.setattr(PackCopies, "_require_named", lambda self, moved: None)
+
+
 def drafted_again_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
     """A merge or a restore is prepared again behind a collection's fence, from what it has read
     before."""
@@ -407,6 +414,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     late_deletes_not_heeded,
     objects_put_since_deleted,
     pushes_rely_on_the_condemned,
+    half_repaired_packs_travel,
 )
 
 
