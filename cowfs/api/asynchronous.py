@@ -501,8 +501,8 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that
-        other processes of this user have mounted, too, stays with them. What `files` has opened in
-        this process is closed.
+        other processes of this user have mounted, too, stays with them, and one that `cowfs mount`
+        was asked for. What `files` has opened in this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.

@@ -24,8 +24,8 @@ from cowfs.api import kept_work, mount_paths, stores, tree_publishing
 from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError, NeedsFuseError
-from cowfs.ids import VersionId
+from cowfs.errors import InvalidInputError, InvalidStateError, LeaseHeldError, MountFailedError, NeedsFuseError
+from cowfs.ids import StoreId, VersionId
 from cowfs.machine import copies, mounting, registry, reservation, stamps
 from cowfs.machine.copies import Copy
 from cowfs.machine.lock import LockHolder
@@ -106,6 +106,17 @@ def join(entry: MountEntry, options: MountOptions) -> bool:
             return True
         registry.unregister(entry)
         return False
+
+
+def require_none_elsewhere(store_id: StoreId, volume: str) -> None:
+    """LeaseHeldError: a copy of the volume is mounted, and not where it is asked for now."""
+    entry = registry.find_by_volume(store_id.hex(), volume)
+    if entry is not None and entry.is_copy and mount_paths.is_there(entry):
+        raise LeaseHeldError(
+            f"volume {volume!r} is mounted as a copy at {entry.mount_path}",
+            hint=f"Work at {entry.mount_path}, unmount it first, or fork the volume to work beside it.",
+            details={"where": entry.mount_path},
+        )
 
 
 # -- mounting

@@ -21,14 +21,14 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cowfs import clock
 from cowfs import store as stores_layer
-from cowfs.api import file_access, kept_work, stores
+from cowfs.api import file_access, file_session, kept_work, stores
 from cowfs.api.file_access import SessionAccess
 from cowfs.api.file_session import FileSession
 from cowfs.api.files import RWFiles
@@ -82,28 +82,47 @@ def publish(
     _require_no_work(store, volume)
     scratch.sweep()
     changes = list(changes)
-    named = RWVolume(store.storage or store.url, volume, "existing")
+    key = file_access.key_of(store.record.store_id, volume)
     end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
     while True:
-        head = seen_now(store, volume)
-        with _scratch(store, volume, head) as session:
-            if head != seen:
-                _require_apart(store, volume, seen, session.files, changes)
-            files = RWFiles(_Within(session), named._committed_version, named)
-            for change in changes:
-                change.apply(files)
-            try:
-                assert session.scratch is not None
-                session.scratch.adopt(volume)
-                return session.commit(request)
-            except LeaseHeldError as error:
-                if not ends_soon(error) or clock.monotonic_s() > end_s:
-                    raise
-            except (ConflictError, LeaseLostError):  # the head has moved: nothing of this is published
-                if clock.monotonic_s() > end_s:
-                    raise
+        try:
+            with file_session.alone(key):  # threads of this process take turns, or each would undo the others' work
+                return _published(store, volume, seen, changes, request)
+        except LeaseHeldError as error:
+            if not ends_soon(error, key) or clock.monotonic_s() > end_s:
+                raise
+        except _HeadMovedError as error:
+            if clock.monotonic_s() > end_s:
+                raise error.why from None
         clock.sleep_s(pause_s * (0.5 + clock.random_bytes(1)[0] / 256))
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+class _HeadMovedError(Exception):
+    """Nothing is published."""
+
+    def __init__(self, why: ConflictError | LeaseLostError) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def _published(
+    store: stores.OpenStore, volume: str, seen: VersionId | None, changes: Sequence[Change], request: CommitRequest
+) -> Base:
+    named = RWVolume(store.storage or store.url, volume, "existing")
+    head = seen_now(store, volume)
+    with _scratch(store, volume, head) as session:
+        if head != seen:
+            _require_apart(store, volume, seen, session.files, changes)
+        files = RWFiles(_Within(session), named._committed_version, named)
+        for change in changes:
+            change.apply(files)
+        try:
+            assert session.scratch is not None
+            session.scratch.adopt(volume)
+            return session.commit(request)
+        except (ConflictError, LeaseLostError) as error:
+            raise _HeadMovedError(error) from error
 
 
 class _Within(SessionAccess):
@@ -138,11 +157,11 @@ def _scratch(store: stores.OpenStore, volume: str, version: VersionId | None) ->
         yield session
 
 
-def ends_soon(error: LeaseHeldError) -> bool:
-    """Not a mount, and not what this process itself has open by `files`."""
+def ends_soon(error: LeaseHeldError, key: Hashable) -> bool:
+    """Not a mount, and not what this process itself has open by `files`, under that key."""
     is_mount = str(error.details.get("where", "/")).startswith("/")
     is_ours = error.details.get("pid") == os.getpid() and error.details.get("host") == socket.gethostname()
-    return not is_mount and not is_ours
+    return not is_mount and not (is_ours and file_session.find(key) is not None)
 
 
 def _require_no_work(store: stores.OpenStore, volume: str) -> None:

@@ -17,7 +17,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.live_mount import Released
 from cowfs.control.messages import Committed, Left
-from cowfs.errors import ConflictError, CowfsError
+from cowfs.errors import ConflictError, CowfsError, ReadOnlyError
 from cowfs.ids import VersionId
 from cowfs.machine import copies as folders
 from cowfs.machine import registry
@@ -40,9 +40,14 @@ def commit(
     target: Target | None = None,
     options: MountOptions | None = None,
 ) -> Committed:
-    """Publishes what was written before the call."""
+    """Publishes what was written before the call. ReadOnlyError: a version is mounted there."""
     if not entry.is_copy:
         return live_mount.commit(entry, request, progress)
+    if entry.read_only:
+        raise ReadOnlyError(
+            f"{entry.mount_path} is a read-only copy of {entry.volume}@{(entry.version_id or '')[:12]}",
+            hint="Fork the version and mount the fork.",
+        )
     named = copies.target_of(entry) if target is None else target
     assert entry.working_copy is not None
     target = replace(named, working_copy=WorkingCopy(Path(entry.working_copy)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import clock
 from cowfs import store as stores
-from cowfs.api import kept_work, tree_publishing
+from cowfs.api import file_access, kept_work, tree_publishing
 from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, ends_soon
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.transfer_report import Target
@@ -30,10 +30,12 @@ def on_line(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
     WAIT_S."""
     end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
     while True:
+        target = volume.to_upload()
         try:
-            return _once(volume, make)
+            return _once(target, make)
         except LeaseHeldError as error:
-            if not ends_soon(error) or clock.monotonic_s() > end_s:
+            key = file_access.key_of(target.store.record.store_id, target.name)
+            if not ends_soon(error, key) or clock.monotonic_s() > end_s:
                 raise
         except LeaseLostError:  # another writer went on with the volume: it is made again on what is there now
             if clock.monotonic_s() > end_s:
@@ -42,10 +44,9 @@ def on_line(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
 
-def _once(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
+def _once(target: Target, make: Callable[[Target, Line], T]) -> T:
     from cowfs.session.publishing import publishing
 
-    target = volume.to_upload()
     stores.require_writable(target.store.record)
     if (entry := registry.find_by_volume(target.store.record.store_id.hex(), target.name)) is not None:
         raise ConflictError(

@@ -319,6 +319,8 @@ class RWVolume:
                     place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
                     used_mount.require_work_at(self.live(), place, meta_dir)
                 entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
+                if entry is None and not chosen.take_over:
+                    copies.require_none_elsewhere(store_id, self.name)
                 if entry is None or not copies.join(entry, chosen):
                     path = self._mount(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
@@ -355,8 +357,8 @@ class RWVolume:
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that
-        other processes of this user have mounted, too, stays with them. What `files` has opened in
-        this process is closed.
+        other processes of this user have mounted, too, stays with them, and one that `cowfs mount`
+        was asked for. What `files` has opened in this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.
@@ -365,7 +367,8 @@ class RWVolume:
             self._require_not_ended()
             self._end_files(force=force)
             entry = self.live()
-            if entry is not None and not force and sharing.holds(entry) and not sharing.is_last(entry):
+            is_shared = entry is not None and (sharing.holds(entry) or registry.is_lasting(entry))
+            if entry is not None and is_shared and not force and not sharing.is_last(entry):
                 self._mount_used.leave_to_others(self.name)
                 return
             self._mount_used.end(entry, mounts.unmount, force=force)

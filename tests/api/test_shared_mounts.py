@@ -323,7 +323,7 @@ def test_a_mount_in_the_foreground_is_unmounted_from_elsewhere(place: Path) -> N
         assert foreground.wait(WATCHDOG_S) == 0
 
 
-@pytest.mark.parametrize("how", ["block", "finalize", "unmount", "error"])
+@pytest.mark.parametrize("how", ["block", "finalize", "unmount", "error", "files"])
 def test_a_mount_by_command_outlasts_those_that_join(place: Path, how: str) -> None:
     """A shell writes there."""
     Volume.new("shared").resolve()
@@ -335,6 +335,9 @@ def test_a_mount_by_command_outlasts_those_that_join(place: Path, how: str) -> N
             (volume / "mine").write_text("here")
             if how == "error":
                 raise ValueError
+    elif how == "files":  # of an object that has not mounted it
+        volume.files.write("mine", b"here")
+        volume.unmount()
     else:
         (volume.mount() / "mine").write_text("here")
         getattr(volume, how)()

@@ -89,6 +89,18 @@ def test_work_is_dropped_or_forked(run: Run, copied: Path) -> None:
     assert "no uncommitted work" in run("unmount", "data", "--discard").err
 
 
+def test_a_copy_that_is_mounted_is_not_taken_away_by_another_mount(run: Run, copied: Path, home: Path) -> None:
+    assert run("commit", str(copied)).code == 0, "so that the folder has nothing that would be lost"
+    for options in ((), ("--mode", "copy"), ("--mode", "fuse")):
+        refused = run("mount", "data", str(home / "elsewhere"), *options)
+        assert refused.code == 5
+        assert f"is mounted as a copy at {copied}" in refused.err
+    (copied / "later").write_text("is seen")
+    Volume.open("data").files.write("beside", b"it")
+    assert run("commit", str(copied)).code == 0
+    assert {path.name for path in copied.iterdir()} == {"file", "later", "beside"}
+
+
 def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> None:
     locator = run("commit", "data").out.strip()
     for source in (locator, "data@"):
@@ -97,6 +109,9 @@ def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> No
         assert (mounted.json["read_only"], mounted.json["is_copy"]) == (True, True)
         assert (path / "file").read_text() == "one"
         assert "read-only" in run("status").out
+        for command in (("commit", str(path)), ("unmount", str(path), "--commit")):
+            refused = run(*command)
+            assert (refused.code, "is a read-only copy of data@" in refused.err) == (7, True)
         assert run("unmount", str(path)).code == 0
         assert not path.exists()
 

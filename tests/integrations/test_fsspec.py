@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -214,6 +215,20 @@ def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem) -> None:
     vol.finalize()
     fs.pipe("data/z", b"z")
     assert len(fs.ls("data")) == 3
+
+
+def test_threads_of_a_process_write_at_once(fs: CowfsFileSystem) -> None:
+    """As pyarrow and zarr do."""
+    fs.pipe("data/first", b"")
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: fs.pipe(f"data/d/{number}", b"%d" % number), range(24)))
+    assert {path: fs.cat(path) for path in fs.find("data/d")} == {f"data/d/{n}": b"%d" % n for n in range(24)}
+    assert versions() == 1 + 24
+    held = Volume.open("data")
+    held.files.write("mine", b"x")
+    with ThreadPoolExecutor(2) as threads, pytest.raises(LeaseHeldError, match="without a mount"):
+        list(threads.map(lambda number: fs.pipe(f"data/d/{number}", b"again"), range(2)))
+    held.discard()
 
 
 def test_only_a_few_versions_stay_open(fs: CowfsFileSystem) -> None:
