@@ -443,9 +443,13 @@ class Engine:
         """The regular files may have so many bytes together; what makes the volume larger is
         refused beyond that, EDQUOT. 0: anything."""
     def quota(self) -> int: ...
-    def allow_more(self, bytes: int) -> None:
-        """So many bytes more than the quota are not refused, until the next call: of somebody who
-        makes what is new before what is old goes."""
+    def begin_apart(self, kept_bytes: int) -> None:
+        """Files are going to be made beside those that they replace: what `resize_apart` makes them
+        grow by does not count until `end_apart`. The volume grows by kept_bytes in the end: nobody
+        else gets that room. EDQUOT: it is not there."""
+    def resize_apart(self, ino: int, size: int) -> None: ...
+    def end_apart(self) -> None:
+        """Before what is replaced goes."""
     def inodes_in_memory(self) -> int: ...
     def set_xattr(self, ino: int, name: bytes, value: bytes, flags: int) -> None:
         """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2. Not for POSIX ACLs (EOPNOTSUPP)."""

@@ -108,12 +108,13 @@ class _Restoring:
 
     def run(self) -> None:
         root = self._files.stat("")
-        with self._room_for_both(), self._directory_apart():
-            for path in sorted(self._wanted):
-                self._make(path, self._wanted[path])
-            self._fetch()
-            for path, made in self._made.items():
-                self._set_attributes(made, self._wanted[path])
+        with self._directory_apart():
+            with self._room_for_both():
+                for path in sorted(self._wanted):
+                    self._make(path, self._wanted[path])
+                self._fetch()
+                for path, made in self._made.items():
+                    self._set_attributes(made, self._wanted[path])
             for path in sorted(self._merged.paths, reverse=True):
                 self._clear(path)
             for path in sorted(self._wanted):
@@ -128,8 +129,9 @@ class _Restoring:
 
     @contextmanager
     def _room_for_both(self) -> Iterator[None]:
-        """What is made apart does not count while what it replaces is there. NoSpaceError: the
-        volume would have more in the end than its quota allows."""
+        """What is made apart does not count until all of it is there; from then on programs get no
+        room until what it replaces has gone. NoSpaceError, OSError: the volume would have more in
+        the end than its quota allows."""
         if (quota_bytes := self._engine.quota()) == quotas.NONE:
             yield
             return
@@ -143,14 +145,14 @@ class _Restoring:
                 gone[here[INO]] = here[SIZE]
             if state is not None and stat.S_ISREG(state.body.row[MODE]) and state.body.side != TARGET_SIDE:
                 made[state.body.row[INO]] = state.body.row[SIZE]
-        more_bytes = sum(made.values())
+        more_bytes = sum(made.values()) - sum(gone.values())
         used_bytes = self._engine.statfs()[0]
-        quotas.check(self._volume, quota_bytes, used_bytes, used_bytes + more_bytes - sum(gone.values()))
-        self._engine.allow_more(more_bytes)
+        quotas.check(self._volume, quota_bytes, used_bytes, used_bytes + more_bytes)
+        self._engine.begin_apart(max(0, more_bytes))
         try:
             yield
         finally:
-            self._engine.allow_more(0)
+            self._engine.end_apart()
 
     @contextmanager
     def _directory_apart(self) -> Iterator[None]:
@@ -224,7 +226,7 @@ class _Restoring:
     def _fill(self, made: bytes, row: InodeRow, here: InodeRow | None) -> None:
         missing = self._source.content(row[INO])[0]
         with self._files.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL) as file:
-            file.truncate(row[SIZE])
+            self._engine.resize_apart(file.ino, row[SIZE])
             if row[SIZE] >= SHARED_FROM_BYTES and here is not None and stat.S_ISREG(here[MODE]):
                 missing = self._share(file.fh, here, missing)
         for each in missing:

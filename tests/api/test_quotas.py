@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,44 @@ def test_a_mount_is_rolled_back_to_what_fits_though_both_do_not(volume: RWVolume
     with pytest.raises(NoSpaceError, match="may have"):
         Volume.restore("v", Volume.version(f"v@{second.id}:/more"))
     assert sorted(each.name for each in path.iterdir()) == ["beyond", "kept", "other"]
+
+
+@pytest.mark.mount
+def test_a_program_at_the_limit_takes_no_room_from_a_restore(volume: RWVolume) -> None:
+    """It writes all the time, and the folder needs its room twice meanwhile."""
+    limit = 400 * KIB
+    Volume.set_quota("v", limit)
+    path = volume.mount()
+    (path / "folder").mkdir()
+    for _ in range(2):
+        for number in range(100):
+            (path / "folder" / str(number)).write_bytes(os.urandom(2 * KIB))
+        volume.commit()
+    first = volume.history()[1]
+    ends, refused = threading.Event(), threading.Event()
+
+    def append() -> None:
+        with (path / "log").open("ab", buffering=0) as file:
+            while not ends.is_set():
+                try:
+                    file.write(bytes(KIB))
+                except OSError as error:
+                    assert error.errno == errno.EDQUOT
+                    refused.set()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        assert refused.wait(60)
+        Volume.restore("v", Volume.version(f"v@{first.id}:/folder"))
+    finally:
+        ends.set()
+        writer.join()
+    assert [(path / "folder" / str(n)).read_bytes() for n in (0, 99)] == [
+        first.files.read(f"folder/{n}") for n in (0, 99)
+    ]
+    version = volume.commit()
+    assert version.stats.bytes == (path / "log").stat().st_size + 210 * KIB <= limit
 
 
 def test_a_push_is_refused_that_is_too_large(volume: RWVolume, place: Path) -> None:

@@ -7,6 +7,7 @@ pub(crate) mod attributes;
 pub(crate) mod handle;
 pub(crate) mod listing;
 pub(crate) mod namespace;
+pub(crate) mod quota;
 pub(crate) mod read;
 pub(crate) mod rename;
 pub(crate) mod share;

@@ -298,6 +298,9 @@ impl Model {
                 let closed = self.held.swap_remove(which % self.held.len());
                 let released = self.world.ask(|engine| engine.release(closed.fh));
                 released.expect("closes");
+                // As below: what may be evicted now is not loaded late.
+                self.late
+                    .retain(|(ino, ..)| self.held.iter().any(|held| held.ino == *ino));
             }
             Op::StartLoad(which) => {
                 // One that nobody has open may be evicted, and such rows are never handed over

@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, Engine};
+use cowfs_engine::{AttrChange, Engine, Error};
 use support::{World, root_user};
 
 #[test]
@@ -34,11 +34,41 @@ fn a_volume_grows_no_further_than_it_may() {
     world.put("empty", b"");
     world.mkdir("folder");
     assert_eq!(error(world.write_at("empty", 0, b"x")), Errno::EDQUOT);
-    world.engine().allow_more(1).expect("for a while");
-    world.write_at("empty", 0, b"x").expect("is allowed");
-    world.engine().allow_more(0).expect("no longer");
-    assert_eq!(error(world.write_at("empty", 0, b"xx")), Errno::EDQUOT);
     world.unlink("file").expect("makes room");
     world.write_at("empty", 0, b"0123456789").expect("fits");
     assert_eq!(world.get("empty"), b"0123456789");
+}
+
+/// A program that writes while something is put in the place of something else.
+#[test]
+fn what_is_made_apart_is_room_for_nobody_else() {
+    let world = World::new();
+    let engine = world.engine();
+    engine.set_quota(10).expect("limits");
+    world.put("old", b"01234");
+    let new = world.put("new", b"");
+    world.put("program", b"");
+    engine.begin_apart(4).expect("there are five");
+    let append = |bytes: &[u8]| {
+        let size = world.get("program").len() as u64;
+        world.write_at("program", size, bytes)
+    };
+    append(b"a").expect("the fifth");
+    assert_eq!(append(b"b"), Err(Errno::EDQUOT), "the others are kept");
+    engine.resize_apart(new, 9).expect("counts later");
+    world
+        .write_at("new", 0, b"012345678")
+        .expect("is that large");
+    assert_eq!(append(b"b"), Err(Errno::EDQUOT));
+    engine.end_apart().expect("all is there");
+    assert_eq!(append(b"b"), Err(Errno::EDQUOT), "too much is there");
+    world.unlink("old").expect("is replaced");
+    assert_eq!(append(b"b"), Err(Errno::EDQUOT), "as much as may be");
+    world.unlink("new").expect("goes");
+    append(b"012345678").expect("fits");
+    engine.set_quota(5).expect("lowered");
+    let begun = engine.begin_apart(1).expect_err("nothing is left");
+    assert!(matches!(begun, Error::Os(Errno::EDQUOT)));
+    engine.begin_apart(0).expect("grows nothing");
+    engine.end_apart().expect("ends");
 }

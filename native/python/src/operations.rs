@@ -269,8 +269,16 @@ impl PyEngine {
         self.call(py, |engine| engine.quota())
     }
 
-    fn allow_more(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
-        self.call(py, |engine| engine.allow_more(bytes))
+    fn begin_apart(&self, py: Python<'_>, kept_bytes: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.begin_apart(kept_bytes))
+    }
+
+    fn resize_apart(&self, py: Python<'_>, ino: u64, size: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.resize_apart(ino, size).map(drop))
+    }
+
+    fn end_apart(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |engine| engine.end_apart())
     }
 
     fn inodes_in_memory(&self, py: Python<'_>) -> PyResult<u64> {

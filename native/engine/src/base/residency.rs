@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 
-use crate::amount::Amount;
 use crate::content::{Content, ContentRows, XattrPair, Xattrs};
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -195,34 +194,6 @@ impl Engine {
     /// freed.
     pub fn free_cache(&self, wanted_bytes: u64) -> u64 {
         self.cache.free(wanted_bytes)
-    }
-
-    /// What the base version has: bytes of regular files, and inodes. `statfs` counts from there.
-    pub fn count_base(&self, bytes: u64, inodes: u64) -> Result<()> {
-        self.fill()?.base = Amount {
-            bytes: bytes.into(),
-            inodes: i64::try_from(inodes).unwrap_or(i64::MAX),
-        };
-        Ok(())
-    }
-
-    /// The regular files of the volume may have so many bytes together: what makes it larger is
-    /// refused beyond that, EDQUOT. 0: anything.
-    pub fn set_quota(&self, bytes: u64) -> Result<()> {
-        self.fill()?.quota_bytes = bytes;
-        Ok(())
-    }
-
-    /// As of `set_quota`.
-    pub fn quota(&self) -> Result<u64> {
-        Ok(self.read()?.quota_bytes)
-    }
-
-    /// So many bytes more than the quota are not refused, until the next call: of somebody who
-    /// makes what is new before what is old goes.
-    pub fn allow_more(&self, bytes: u64) -> Result<()> {
-        self.fill()?.allowed_bytes = bytes;
-        Ok(())
     }
 
     /// How many inodes are loaded, or were made here.

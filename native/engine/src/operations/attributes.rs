@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::row::{Caller, InodeRow, S_IFMT, SIZE_MAX_BYTES};
+use crate::state::State;
 
 pub(crate) const S_ISUID: u32 = libc::S_ISUID;
 pub(crate) const S_ISGID: u32 = libc::S_ISGID;
@@ -43,7 +44,15 @@ impl AttrChange {
 impl Engine {
     /// Changes attributes. A new size unmaps what lies behind it; growing makes a hole.
     pub fn setattr(&self, ino: Ino, caller: &Caller, change: &AttrChange) -> Result<Attr> {
-        let mut state = self.change()?;
+        Engine::change_attributes(&mut *self.change()?, ino, caller, change)
+    }
+
+    pub(crate) fn change_attributes(
+        state: &mut State,
+        ino: Ino,
+        caller: &Caller,
+        change: &AttrChange,
+    ) -> Result<Attr> {
         let inode = state.inode(ino)?;
         let (mut effects, mut cut_at) = (Vec::with_capacity(2), None);
         let now_ns = now_ns();
@@ -71,7 +80,7 @@ impl Engine {
         row.mtime_ns = change.mtime_ns.unwrap_or(row.mtime_ns);
         row.ctime_ns = change.ctime_ns.unwrap_or(now_ns);
         let acl = match change.mode {
-            Some(_) => changed_by_mode(&state, ino, row.mode)?,
+            Some(_) => changed_by_mode(state, ino, row.mode)?,
             None => None,
         };
         if let Some(value) = &acl {
@@ -82,7 +91,7 @@ impl Engine {
             });
         }
         effects.push(Effect::PutInode(row));
-        Engine::record(&mut state, &effects)?;
+        Engine::record(state, &effects)?;
         if let Some(size) = cut_at {
             state.refused.store_again(ino, size, u64::MAX);
         }

@@ -46,6 +46,14 @@ impl Amount {
     }
 }
 
+/// What somebody makes beside what it is going to replace. It does not count while both are there;
+/// what the volume grows by in the end is kept from everybody else from the beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Apart {
+    pub made_bytes: i128,
+    pub kept_bytes: i128,
+}
+
 impl AddAssign for Amount {
     fn add_assign(&mut self, more: Amount) {
         self.bytes += more.bytes;
@@ -73,10 +81,10 @@ impl State {
 
     /// EDQUOT: so many bytes more would be too many. What makes nothing larger is never refused.
     pub fn check_quota(&self, growth: i128) -> Result<()> {
+        let counted_bytes = self.amount().bytes - self.apart.made_bytes + self.apart.kept_bytes;
         if self.quota_bytes == 0
             || growth <= 0
-            || self.amount().bytes + growth
-                <= i128::from(self.quota_bytes) + i128::from(self.allowed_bytes)
+            || counted_bytes + growth <= i128::from(self.quota_bytes)
         {
             return Ok(());
         }

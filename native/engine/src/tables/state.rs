@@ -15,7 +15,7 @@ use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
 use cowfs_journal::Journal;
 use cowfs_staging::Ballast;
 
-use crate::amount::Amount;
+use crate::amount::{Amount, Apart};
 use crate::away::Away;
 use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
 use crate::content::{Content, Xattrs};
@@ -69,8 +69,7 @@ pub(crate) struct State {
     pub base: Amount,
     /// What the regular files of the volume may have together; 0: anything.
     pub quota_bytes: u64,
-    /// And so many besides, for a while.
-    pub allowed_bytes: u64,
+    pub apart: Apart,
     /// Files of which something was lost; perhaps it was overwritten since.
     pub lost: HashSet<Ino>,
     pub is_closed: bool,
