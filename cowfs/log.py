@@ -33,8 +33,9 @@ def get(name: str) -> logging.Logger:
     return logging.getLogger(f"cowfs.{name}")
 
 
-def configure() -> None:
-    """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning)."""
+def configure(*, hushes_others: bool = False) -> None:
+    """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning). hushes_others: what
+    other libraries log, of errors that are told of by us, is shown with COWFS_LOG=debug alone."""
     wanted = os.environ.get("COWFS_LOG", "") or "warning"
     level = LEVELS.get(wanted.lower())
     handler = logging.StreamHandler(sys.stderr)
@@ -43,5 +44,7 @@ def configure() -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING if level is None else level)
     root.propagate = False
+    if hushes_others:
+        logging.getLogger().addHandler(handler if level == logging.DEBUG else logging.NullHandler())
     if level is None:
         root.warning("COWFS_LOG is %r, which is no level; it takes one of %s", wanted, ", ".join(LEVELS))

@@ -67,7 +67,8 @@ def main() -> None:
         os.environ["HOME"] = str(root)
         store: Store = LocalStore(root) if options.store == "local" else S3Store(root, stack)
         locators = asyncio.run(demonstrate(root, store, options.large_mb << 20, options.medium_mb << 20))
-        print("\nEvery version reads back as it was written. Locators:\n", *locators, sep="\n  ")
+        print("\nEvery version reads back as it was written. Locators, as long as this store is there:")
+        print("", *locators, sep="\n  ")
         print("\n$ cowfs log demo-changed", flush=True)
         subprocess.run([str(Path(sys.executable).with_name("cowfs")), "log", "demo-changed"], check=True)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -80,6 +83,22 @@ def test_foreign_errors_are_told_without_what_they_carry() -> None:
     assert described(RequestFailed(f"403 Forbidden\nAuthorization: {SECRET}")) == "RequestFailed: 403 Forbidden"
     assert described(KeyError()) == "KeyError"
     assert SECRET not in str(unexpected("commit failed", RequestFailed("no"), hint="Report it."))
+
+
+def test_what_other_libraries_log_of_errors_is_shown_on_demand() -> None:
+    program = (
+        "import logging\nfrom cowfs import log\nlog.configure(hushes_others=True)\n"
+        "logging.getLogger('gcsfs').error('of theirs')\nlog.get('test').warning('of ours')"
+    )
+    for level, shown in (("warning", False), ("debug", True)):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "COWFS_LOG": level, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ("of theirs" in done.stderr, "of ours" in done.stderr) == (shown, True)
 
 
 def test_tracebacks_in_the_log_are_redacted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,7 +241,7 @@ def mount_version(
         copy = copies.of_version(registration)
         _tell(why)
         _fill(copy, path, tree, version, store, spec.volume, spec.options, lambda _: None, is_read_only=True)
-    return _registered(copy, store, spec.volume, registration=registration, version=version)
+    return _registered(copy, store, spec.volume, registration=registration, version=version, folder=spec.folder)
 
 
 def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) -> bool:
@@ -309,6 +309,7 @@ def _registered(
     registration: str | None = None,
     working_copy: Path | None = None,
     version: VersionId | None = None,
+    folder: str = "",
 ) -> MountEntry:
     return registry.register(
         registration or registry.new_id(),
@@ -321,6 +322,7 @@ def _registered(
         read_only=working_copy is None,
         working_copy=working_copy,
         is_copy=True,
+        folder=folder,
     )
 
 

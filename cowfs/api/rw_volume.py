@@ -40,6 +40,7 @@ from cowfs.api import (
     launch,
     mount_paths,
     mounts,
+    names,
     new_mounts,
     overview,
     rescue,
@@ -486,6 +487,10 @@ class RWVolume:
         """
         with self._mutex:
             message = f"before the fork {name}" if name else "before a fork"
+            if name is not None:
+                names.checked(name)
+                if strict and self.has_changes():  # a fork that is refused publishes nothing
+                    volumes.require_free(self._opened().objects, name)
             try:
                 version = self._commit(replace(commit_request(message), given=frozenset()))
             except LeaseLostError:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import mount_paths, mounts, scratch
+from cowfs.api import mount_paths, mounts, scratch, unmounted
 from cowfs.api.mounts import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -137,6 +137,12 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
     if is_dead:
         mount_paths.leave(path)
     return is_dead
+
+
+def discard_kept(target: str) -> str | None:
+    """Drops the work of a volume that is not mounted, in the directory that `status` shows; the
+    volume's name. None: target is no such directory."""
+    return unmounted.discard_at(Path(os.path.abspath(target))) if _is_path(target) else None
 
 
 def find_mount(target: str, store: str | None, *, inside: bool = False, read_only: bool = False) -> Mounted | RWVolume:

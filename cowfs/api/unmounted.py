@@ -5,13 +5,16 @@ The working copy's lock keeps mounts away meanwhile; LeaseHeldError when one was
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from cowfs import log
 from cowfs.api import file_access, file_session, stores
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import CowfsError
-from cowfs.machine import places
+from cowfs.errors import ConflictError, CowfsError
+from cowfs.machine import places, registry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
@@ -63,8 +66,32 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
         return
     pin = working_copy.state.pin if working_copy.exists else None
     working_copy.delete()
+    if pin is not None:
+        _remove(pin, lambda: store)
+
+
+def discard_at(place: Path) -> str | None:
+    """Drops the work of the working copy in that directory, whatever store it is of, also if that
+    does not answer; the volume's name. None: no work lies there. LeaseHeldError: it is in use."""
+    working_copy = WorkingCopy(place)
+    if not working_copy.exists:
+        return None
+    state = working_copy.state
+    entry = registry.find_by_volume(state.store_id.hex(), state.volume)
+    if entry is not None and entry.working_copy == str(place):
+        raise ConflictError(
+            f"the work in {place} is mounted at {entry.mount_path}",
+            hint=f"Unmount it: `cowfs unmount {shlex.quote(entry.mount_path)} --discard`, discard().",
+        )
+    working_copy.delete()
+    if state.pin is not None:
+        _remove(state.pin, lambda: stores.open_located(state.store_url))
+    return state.volume
+
+
+def _remove(pin: str, store: Callable[[], stores.OpenStore]) -> None:
     try:
-        if pin is not None and (held := Pin.resume(store.objects, pin)) is not None:
+        if (held := Pin.resume(store().objects, pin)) is not None:
             held.remove()
     except CowfsError as error:
         _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)

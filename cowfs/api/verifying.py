@@ -61,7 +61,8 @@ def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[Open
     from cowfs.maintain.kept_versions import kept_versions, one_version
     from cowfs.maintain.verify import Scope
 
-    if source is not None and "://" in source and not is_locator(source):
+    is_place = source is not None and ("://" in source or source.startswith(("/", "./", "../", "~")))
+    if source is not None and is_place and not is_locator(source):
         if named is not None:
             raise InvalidInputError(f"{source} is a store, and another one is named", hint="Name one store.")
         source, named = None, stores.name(source)

@@ -54,7 +54,7 @@ def _delete(names: tuple[str, ...], store: str | None, *, is_agreed: bool, is_fo
             raise InvalidInputError(
                 "nobody can be asked whether to delete", hint="Add -y to delete without a question."
             )
-        click.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
+        output.confirm(f"Delete {', '.join(names)}?")
     for name in names:
         Volume.delete(name, store=store, force=is_forced)
         output.say(as_json, f"Deleted volume {name}; `cowfs undelete {name}` brings it back")

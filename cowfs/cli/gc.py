@@ -54,7 +54,7 @@ def command(dry_run: bool, why_object: str | None, is_agreed: bool, store: str |
     if not as_json:
         output.say(as_json, shown(prepared.report))
     if not is_agreed and not prepared.is_empty:
-        click.confirm("Delete this?", abort=True, err=True)
+        output.confirm("Delete this?")
     done = prepared.apply(say=lambda text: output.say(as_json, text))
     output.emit(as_json, record(done), f"Freed {sizes.shown(done.freed_bytes)}" if done.is_done else "")
     tell_who(done, as_json)

@@ -45,7 +45,7 @@ def command(
 
     Nothing is copied on this machine. Objects of the same size, ETag and time as in the volume are
     not read. An import that was ended or killed is repeated with the same command: it moves only
-    what is missing. Nothing changed: no new version.
+    what is missing. Nothing changed: no new version, unless you give a message.
 
     If the volume is mounted on this machine, the files go into the mount, and its commit publishes
     them.

@@ -190,7 +190,7 @@ def _meant(word: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
-    log.configure()
+    log.configure(hushes_others=True)
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(given, as_json="--json" in given))
 

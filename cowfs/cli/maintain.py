@@ -78,7 +78,7 @@ def _pruned(plans: list[PrunePlan], store: str | None, *, is_agreed: bool) -> li
     if not going:
         return [[] for _ in plans]
     if not is_agreed:
-        click.confirm(f"Prune {output.count(going, 'version')}?", abort=True, err=True)
+        output.confirm(f"Prune {output.count(going, 'version')}?")
     return [[each.version for each in Volume.prune(plan, store=store)] if plan.pruned else [] for plan in plans]
 
 
@@ -87,7 +87,7 @@ def _collected(prepared: Prepared, *, is_agreed: bool, as_json: bool) -> tuple[d
     if not as_json:
         click.echo(gc.shown(prepared.report))
     if not is_agreed and not prepared.is_empty:
-        click.confirm("Delete this?", abort=True, err=True)
+        output.confirm("Delete this?")
     done = prepared.apply(say=lambda text: output.say(as_json, text))
     if done.is_done and not as_json:
         click.echo(f"Freed {sizes.shown(done.freed_bytes)}")

@@ -116,6 +116,13 @@ def say(as_json: bool, text: str) -> None:
         click.echo(text, err=True)
 
 
+def confirm(question: str) -> None:
+    """Ends the command with 1 if the answer is no."""
+    if not click.confirm(question, err=True):
+        click.echo("Not done.", err=True)
+        click.get_current_context().exit(1)
+
+
 def new_passphrase() -> str:
     """Asked for twice on a terminal; else the first line of standard input."""
     if sys.stdin.isatty():

@@ -81,7 +81,7 @@ def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
             "nobody can be asked whether to apply this plan", hint="Add -y to apply it, or --dry-run to only see it."
         )
     count = sum(step.is_change for step in plan.steps)
-    click.confirm(f"Apply {count} step{'s' if count != 1 else ''}?", abort=True, err=True)
+    output.confirm(f"Apply {count} step{'s' if count != 1 else ''}?")
 
 
 def _said(step: Step, outcome: Outcome | None) -> str:

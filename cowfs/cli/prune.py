@@ -76,7 +76,7 @@ def command(
         _ask(len(going), is_agreed=is_agreed, as_json=as_json)
         gone = Volume.prune(plan, store=store)
         kept = f"; {len(going) - len(gone)} are held now, and stay" if len(gone) < len(going) else ""
-        output.say(as_json, f"Pruned {output.count(len(gone), 'version')} of {name}{kept}")
+        output.say(as_json, f"Pruned {output.count(len(gone), 'version')} of {name}{kept}; `cowfs gc` deletes them")
     record = {**dataclasses.asdict(plan), "pruned": [each.version for each in gone]}
     output.emit(as_json, record, "")
 
@@ -104,4 +104,4 @@ def _ask(count: int, *, is_agreed: bool, as_json: bool) -> None:
         raise InvalidInputError(
             "nobody can be asked whether to prune", hint="Add -y to prune, or --dry-run to only see the plan."
         )
-    click.confirm(f"Prune {output.count(count, 'version')}?", abort=True, err=True)
+    output.confirm(f"Prune {output.count(count, 'version')}?")

@@ -77,7 +77,7 @@ def _ask(plan: RepairPlan) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidInputError("nobody can be asked whether to repair", hint="Add -y, or --dry-run.")
     click.echo(_text(plan), err=True)
-    click.confirm("Write this?", abort=True, err=True)
+    output.confirm("Write this?")
 
 
 def _record(plan: RepairPlan) -> dict[str, Any]:

@@ -34,6 +34,12 @@ def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: boo
 
 def _text(found: Status, *, is_all: bool) -> str:
     copies = [each for each in found.working_copies if is_all or each.uncommitted is not False]
+    urls = {each.store_url for each in found.mounts} | {each.store_url for each in copies}
+    has_stores = len(urls) > 1
+
+    def store(url: str | None) -> tuple[str, ...]:
+        return (output.printable(url or "-"),) if has_stores else ()
+
     rows = [
         (
             each.volume,
@@ -42,6 +48,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             str(each.pid),
             (each.version or "-")[:12],
             each.transport or "-",
+            *store(each.store_url),
             output.printable(each.mount_path),
         )
         for each in found.mounts
@@ -54,17 +61,25 @@ def _text(found: Status, *, is_all: bool) -> str:
             str(each.pid or "-"),
             (each.version or "-")[:12],
             "-",
+            *store(each.store_url),
             output.printable(each.folder or each.working_copy),
         )
         for each in copies
     ]
     rows += [
-        (output.printable(each.volume), "daemon died", "-", "-", "-", "-", output.printable(each.mount_path))
+        (
+            output.printable(each.volume),
+            "daemon died",
+            *("-",) * 4,
+            *store(None),
+            output.printable(each.mount_path),
+        )
         for each in found.dead
     ]
     if not rows:
         return "Nothing is mounted, and there is no uncommitted work."
-    return output.table(("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", "WHERE"), rows)
+    header = ("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", *(("STORE",) if has_stores else ()), "WHERE")
+    return output.table(header, rows)
 
 
 def _state(each: MountSummary) -> str:

@@ -46,7 +46,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say
-    otherwise."""
+    otherwise. With --discard PATH may also be where work of a volume that is not mounted lies, as
+    `cowfs status` shows it: also if its store is gone."""
     from cowfs.api import targets
 
     if is_commit and is_discard:
@@ -58,6 +59,11 @@ def command(
             raise InvalidInputError("--meta-dir without --discard", hint="Add --discard.")
         record = _discard_below(target, meta_dir, store, is_forced=is_forced)
         output.say(as_json, record.pop("said"))
+        output.emit(as_json, record, "")
+        return
+    if is_discard and (volume := targets.discard_kept(target)) is not None:
+        record = {"mount_path": None, "volume": volume, "was_dead": False, "uncommitted": False, "dropped": True}
+        output.say(as_json, f"Dropped uncommitted work of {volume} in {target}")
         output.emit(as_json, record, "")
         return
     if targets.detach_dead(target, wants_work=is_commit or is_discard):

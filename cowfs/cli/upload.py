@@ -36,7 +36,7 @@ def command(
 
     Nothing is copied on this machine. Files of the same size and time of modification as in the
     volume are not read. An upload that was ended or killed is repeated with the same command: it
-    moves only what is missing. Nothing changed: no new version.
+    moves only what is missing. Nothing changed: no new version, unless you give a message.
 
     If the volume is mounted on this machine, the files go into the mount, and its commit publishes
     them.

@@ -215,6 +215,7 @@ class Daemon:
             read_only=spec.is_read_only,
             working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
             is_scratch=spec.is_scratch,
+            folder=spec.folder,
         )
         self._entry = entry
         stack.callback(registry.unregister, entry)

@@ -4,7 +4,7 @@ with the file, and undone.
     <state dir>/declared/<24 hex>.json     the hex is of the file's path
     {"format": 1, "file",
      "volumes": [{"store_url", "volume", "path", "made", "settings"}],       made: "created" or "registered"
-     "mounts":  [{"mount_path", "id", "store_url", "volume", "source", "folder"}]}     id: of the registry, "" before it is known
+     "mounts":  [{"mount_path", "id", "store_url", "volume", "source"}]}     id: of the registry, "" before it is known
 
 Volumes are what `apply` knows: one that it created, or one that was there and was registered.
 Mounts are those that `apply` or `up` made; one that somebody else has made is never in it. A mount
@@ -53,7 +53,6 @@ class AppliedMount:
     store_url: str
     volume: str
     source: str
-    folder: str
 
 
 @dataclass(frozen=True)

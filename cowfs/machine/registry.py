@@ -53,6 +53,8 @@ class MountEntry:
     is_detached: bool = False
     """Taken off its path; its daemon serves files that are still open. Only `list_mounts` knows
     it."""
+    folder: str = ""
+    """Of the version, which is mounted alone."""
 
     @property
     def pid(self) -> int:
@@ -87,6 +89,7 @@ class MountEntry:
                 "is_detached": self.is_detached,
                 "is_scratch": self.is_scratch,
                 "is_copy": self.is_copy,
+                "folder": self.folder,
             }
         ).encode()
 
@@ -110,6 +113,7 @@ class MountEntry:
                 is_detached=bool(record.get("is_detached", False)),
                 is_scratch=bool(record.get("is_scratch", False)),
                 is_copy=bool(record.get("is_copy", False)),
+                folder=str(record.get("folder", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -128,6 +132,7 @@ def register(
     working_copy: Path | None,
     is_scratch: bool = False,
     is_copy: bool = False,
+    folder: str = "",
 ) -> MountEntry:
     """Enters a mount served by the calling process, or a copy that it has made, under an id from
     `new_id`.
@@ -148,6 +153,7 @@ def register(
         since_ns=clock.now_ns(),
         is_scratch=is_scratch,
         is_copy=is_copy,
+        folder=folder,
     )
     _store(entry)
     return entry

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from cowfs import apart, clock
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError, SourceChangedError, UnavailableError
 from cowfs.session import links
+from cowfs.session.object_tree import RECORD
 from cowfs.session.upload_plan import Uploaded
 from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from cowfs.session.version_tree import VersionAttr, VersionTree
     from cowfs.store.origin.open import RepeatingOrigin
 
-RECORD = ".cowfs-export.json"
 RECORD_S = 30.0
 THREADS = 8
 WAITING_MAX = 256

@@ -27,6 +27,8 @@ from cowfs.errors import InvalidInputError, SourceChangedError
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
 from cowfs.store.origin import Origin, OriginObject
 
+RECORD = ".cowfs-export.json"
+"""What an export notes below the URL that it exports to: no file of anybody's."""
 FILE_MODE = stat.S_IFREG | 0o644
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 NAME_BYTES = 255
@@ -116,6 +118,8 @@ class ObjectTree:
     # -- from keys to names
 
     def _add(self, found: OriginObject, key: str) -> None:
+        if key == RECORD:
+            return
         path = os.fsencode(key)
         is_marker = path.endswith(b"/")
         parts = path.removesuffix(b"/").split(b"/")

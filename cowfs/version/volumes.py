@@ -87,6 +87,12 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
         return head
 
 
+def require_free(store: ObjectStore, name: str) -> None:
+    """ConflictError when a new volume cannot have the name, as far as can be told beforehand."""
+    if find_head(store, name) is not None:
+        raise _taken(store, name)
+
+
 def _make_void(store: ObjectStore, head: Head) -> None:
     record = HeadRecord("void", None, head.epoch, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)))
     refs.append(store, refs.head(head.volume), head.number + 1, record)

@@ -13,7 +13,7 @@ import pytest
 
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import InvalidInputError
-from cowfs.session.exporting import RECORD
+from cowfs.session.object_tree import RECORD
 from tests.api.conftest import place
 from tests.object_server import ObjectServer
 from tests.seaweedfs import SeaweedFS
@@ -109,7 +109,7 @@ def test_a_directory_of_this_machine_is_for_downloads(place: Path, version: ROVo
 def test_what_comes_out_goes_in_again(place: Path, version: ROVolume) -> None:
     version.files.export("memory://export-test/out")
     try:
-        again = Volume.import_("memory://export-test/out", "back", exclude=[RECORD])
+        again = Volume.import_("memory://export-test/out", "back")
         assert again.files.read("/big") == BIG
         assert again.files.read("/dir/.hidden ä") == b"small"
         assert version.files.export("memory://export-test/out").unchanged == 4

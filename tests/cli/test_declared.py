@@ -48,9 +48,11 @@ def test_a_bad_file_is_told_with_its_lines(run: Command, place: Path, file: Path
     details = run("up", "--json").json["error"]["details"]
     assert [each["where"] for each in details["problems"]] == [f"{file}:3", f"{file}:4"]
     assert run("up", "missing.toml").code == 3
+    file.unlink()
+    assert "`cowfs up FILE`" in run("up").err
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 130)])
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1)])
 def test_a_person_is_asked(place: Path, file: Path, answer: bytes, code: int) -> None:
     terminal, end = pty.openpty()
     os.write(terminal, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.blocking import Volume
 from cowfs.machine import registry
 from tests.cli.conftest import Run
 
@@ -38,6 +40,44 @@ def test_a_quota_is_shown_set_and_removed(run: Run) -> None:
     assert run("quota", "a", "none", "--json").json["quota_bytes"] is None
     assert run("quota", "a", "much").code == 2
     assert run("quota", "b", "1M").code == 3
+
+
+@pytest.mark.quick
+def test_a_store_is_verified_by_its_path(run: Run, home: Path) -> None:
+    store = home / "mirror"
+    assert run("create", "a", "--store", str(store)).code == 0
+    for named in (str(store), store.as_uri()):
+        assert run("verify", named).code == 0
+    assert run("verify", "./missing").code == 3
+
+
+@pytest.mark.quick
+def test_a_fork_that_is_refused_publishes_nothing(run: Run) -> None:
+    assert run("create", "a").code == 0
+    assert run("create", "b").code == 0
+    volume = Volume.open("a")
+    volume.files.write("file", b"work")
+    volume.unmount()
+    for name, code in (("b", 4), ("no/name", 2)):
+        assert run("fork", "a", name).code == code
+        assert run("log", "a", "--json").json["versions"] == []
+    assert run("fork", "a", "c").code == 0
+
+
+@pytest.mark.quick
+def test_work_of_a_store_that_is_gone_is_shown_with_it_and_dropped(run: Run, home: Path) -> None:
+    for name, store in (("a", "here"), ("b", "gone")):
+        volume = Volume.new(name, store=home / store)
+        volume.files.write("file", b"work")
+        volume.unmount()
+    shutil.rmtree(home / "gone")
+    said = run("status")
+    assert said.out.splitlines()[0].split()[-2:] == ["STORE", "WHERE"]
+    [kept] = [each["working_copy"] for each in run("status", "--json").json["working_copies"] if each["volume"] == "b"]
+    assert run("unmount", str(home), "--discard").code == 3, "no work lies there"
+    assert run("unmount", kept, "--discard").code == 0
+    assert [each["volume"] for each in run("status", "--json").json["working_copies"]] == ["a"]
+    assert "STORE" not in run("status").out
 
 
 @pytest.mark.quick

@@ -33,6 +33,7 @@ from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 NAMES = "cowfs.toml, *.cowfs.yml or *.cowfs.yaml"
+NAMED = "`cowfs apply -f FILE`, `cowfs up FILE`, `cowfs down FILE`, Declared.load(FILE)"
 VARIABLE = "COWFS_DECLARED"
 PREFIX = "COWFS_STORES__"
 FLAGS = ("path_style",)
@@ -58,7 +59,7 @@ def find(path: str | os.PathLike[str] | None = None) -> Path:
         return own
     raise NotFoundError(
         f"no file declares volumes here: neither {NAMES} in {Path.cwd()} or above it, nor {own}",
-        hint="Write one (docs/guide/declared.md), or name it: -f FILE.",
+        hint=f"Write one (docs/guide/declared.md), or name it: {NAMED}.",
     )
 
 
@@ -77,7 +78,7 @@ def _nearest(directory: Path) -> Path | None:
         if len(found) > 1:
             raise InvalidInputError(
                 f"{place} has several files that declare volumes: {', '.join(each.name for each in found)}",
-                hint="Name one of them: -f FILE.",
+                hint=f"Name one of them: {NAMED}.",
             )
         if found:
             _require_own(found[0])
@@ -102,7 +103,7 @@ def _require_own(file: Path) -> None:
         whose = "may be written by anybody" if found.st_uid in (os.getuid(), 0) else f"belongs to user {found.st_uid}"
         raise AccessDeniedError(
             f"{file} {whose}: it is not used unless you name it",
-            hint=f"If you trust it: -f {file}, or {VARIABLE}={file}.",
+            hint=f"If you trust it, name it: {NAMED}; or {VARIABLE}={file}.",
         )
 
 

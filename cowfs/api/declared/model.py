@@ -173,7 +173,7 @@ class DeclaredVolume(Value):
         ]
         found = [Problem(("name", index), "a version does not change", hint) for index in versions]
         if self.subpath:
-            hint = "Leave subpath out, or read_only = false."
+            hint = "Leave out subpath, or leave out read_only = false: without it the folder is mounted read-only."
             found.append(Problem(("subpath",), "one folder of a volume cannot be mounted writable", hint))
         return found
 

@@ -141,7 +141,7 @@ def _require_there(target: Target) -> None:
 def _mount_any(
     declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None, made: list[AppliedMount]
 ) -> tuple[Applied, Outcome]:
-    if plan.not_mounted(target, recorded) is None:
+    if plan.not_mounted(target) is None:
         return recorded, Outcome("found", target.volume, target.path)
     recorded = _cleared(target, recorded)
     failures: list[CowfsError] = []
@@ -180,7 +180,7 @@ def _cleared(target: Target, recorded: Applied) -> Applied:
 
 def _entered(declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None) -> Applied:
     """Mounts it. It is in the record before and after, as the last one."""
-    mount = AppliedMount(target.path, "", target.store_url, target.volume, target.source, target.declared.folder)
+    mount = AppliedMount(target.path, "", target.store_url, target.volume, target.source)
     applied.store(recorded.with_mount(mount))
     try:
         found = _mount(declared, target, progress)

@@ -157,7 +157,10 @@ def storage_named(declared: Declared, name: str) -> Storage:
 def _require_harmless(store: Storage, declared: Declared, name: str) -> None:
     """What a found file says runs no command, and sends credentials only to servers that the user
     trusts: somebody else may have written it."""
-    hint = f"If you trust that file, name it: -f {declared.file}, Declared.load({str(declared.file)!r})."
+    hint = (
+        f"If you trust that file, name it: `cowfs apply -f {declared.file}`, `cowfs up {declared.file}`, "
+        f"Declared.load({str(declared.file)!r})."
+    )
     if store.credential_process is not None:
         raise AccessDeniedError(f"the store {name} runs a command, and its file was merely found", hint=hint)
     place = StoreUrl.parse(stores.canonical_url(store))

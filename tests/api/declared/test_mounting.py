@@ -219,6 +219,20 @@ def test_a_mount_of_somebody_else_is_in_the_way(place: Path, data: ROVolume) -> 
     other.unmount()
 
 
+def test_what_is_mounted_already_is_left_as_it_is(place: Path, data: ROVolume) -> None:
+    """Also one folder, by whatever has mounted it."""
+    declared = declare(place, DATA)
+    folder = Volume.version(f"data@{data.id}:/train")
+    path = folder.mount(place / "mnt" / "data")
+    assert whats(declared.up()) == [("found", "data")]
+    assert (path / "one").read_text() == "1"
+    folder.unmount()
+    data.mount(place / "mnt" / "data")
+    with pytest.raises(ConflictError, match=r"data is mounted at .*data"):
+        declared.up()
+    data.unmount()
+
+
 @pytest.mark.s3
 def test_a_store_is_asked_with_the_credentials_that_are_declared(
     place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
