@@ -11,7 +11,7 @@ from the store waits without a lock that others need.
     query        blocks it reads when nothing is cached (1 M files: trees of 3 levels)
     inode        3
     directory    3 + its entries / 400, and as many of the inodes table when they were created together
-    content      3 + extents / 150, and 3 of xattrs
+    content      3 + extents / 150, and 3 of xattrs; of a block of inodes hardly more
 """
 
 from __future__ import annotations

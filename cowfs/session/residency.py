@@ -20,7 +20,7 @@ the same request, the more the longer misses follow one another (`neighbourhood`
 files so costs some requests a pack, not one a file.
 
 Contents of files come in company, too: those of a block of inodes with one query of the index, when
-several of them were missed (`content_blocks`).
+several of them were missed (`content_blocks`, docs/decisions/0069-contents-in-blocks.md).
 
 Every load has somebody who is at it: a task of `fetching`, or the thread that asked first.
 `fail_abandoned`, called now and then, ends loads whose thread has gone, so that an error nobody
