@@ -490,6 +490,7 @@ class RWVolume:
             if name is not None:
                 names.checked(name)
                 if strict and self.has_changes():  # a fork that is refused publishes nothing
+                    self.resolve()
                     volumes.require_free(self._opened().objects, name)
             try:
                 version = self._commit(replace(commit_request(message), given=frozenset()))
