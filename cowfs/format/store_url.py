@@ -163,6 +163,11 @@ def decode_percent(text: str, title: str) -> bytes:
 def _checked_authority(protocol: str, authority: str, text: str) -> str:
     if protocol in _AZURE_PROTOCOLS and (azure := _AZURE.fullmatch(authority)):
         return authority if azure["host"] else f"{authority}.dfs.core.windows.net"
+    if "@" in authority and protocol in _AZURE_PROTOCOLS:
+        raise InvalidInputError(
+            f"{protocol}: a container has 1 to 63 of a-z, 0-9, $ and -, an account 3 to 24 of a-z and 0-9",
+            hint=f"Behind {protocol}:// come CONTAINER@ACCOUNT and a path. {_CREDENTIALS_HINT}",
+        )
     if "@" in authority:
         raise InvalidInputError("a store URL carries no user name, key or password", hint=_CREDENTIALS_HINT)
     if protocol == "file":
