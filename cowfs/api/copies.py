@@ -26,7 +26,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import InvalidInputError, InvalidStateError, LeaseHeldError, MountFailedError, NeedsFuseError
 from cowfs.ids import StoreId, VersionId
-from cowfs.machine import copies, mounting, registry, reservation, stamps
+from cowfs.machine import copies, mounting, registry, reservation, sharing, stamps
 from cowfs.machine.copies import Copy
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
@@ -109,14 +109,22 @@ def join(entry: MountEntry, options: MountOptions) -> bool:
 
 
 def require_none_elsewhere(store_id: StoreId, volume: str) -> None:
-    """LeaseHeldError: a copy of the volume is mounted, and not where it is asked for now."""
+    """LeaseHeldError: a copy of the volume is mounted, and not where it is asked for now. One whose
+    processes have ended, and that was not made by command, is only left behind."""
     entry = registry.find_by_volume(store_id.hex(), volume)
-    if entry is not None and entry.is_copy and mount_paths.is_there(entry):
+    if entry is not None and entry.is_copy and mount_paths.is_there(entry) and _is_used(entry):
         raise LeaseHeldError(
             f"volume {volume!r} is mounted as a copy at {entry.mount_path}",
             hint=f"Work at {entry.mount_path}, unmount it first, or fork the volume to work beside it.",
             details={"where": entry.mount_path},
         )
+
+
+def _is_used(entry: MountEntry) -> bool:
+    if registry.is_lasting(entry) or sharing.holds(entry) or not sharing.is_alone(entry):
+        return True
+    sharing.forget(entry)
+    return False
 
 
 # -- mounting
@@ -163,7 +171,7 @@ def tidied(working_copy: WorkingCopy) -> bool:
         return False
     with _turn(working_copy.path):
         is_whole = copy.settle() and copy.record.stage == "whole" and copy.is_there
-        return is_whole and not copy.remove_unchanged(_base(working_copy))
+        return is_whole and not _removed(copy, working_copy)
 
 
 def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
@@ -178,9 +186,15 @@ def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
     return True
 
 
-def _base(working_copy: WorkingCopy) -> VersionId | None:
-    """As it is now: an earlier look at the state may be of before a commit."""
-    return WorkingCopy(working_copy.path).state.base_version
+def _removed(copy: Copy, working_copy: WorkingCopy) -> bool:
+    """Whether the folder had no work, and has gone; then it is mounted no more."""
+    base = WorkingCopy(working_copy.path).state.base_version  # as it is now: a commit may have come since
+    if not copy.remove_unchanged(base):
+        return False
+    for entry in registry.list_mounts():
+        if entry.is_copy and entry.working_copy == str(working_copy.path):
+            registry.unregister(entry)
+    return True
 
 
 def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None) -> Copy | None:
@@ -208,7 +222,7 @@ def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None)
         return None
     if given is None or mount_paths.checked(given) == record.mount_path:
         return copy
-    if copy.remove_unchanged(_base(working_copy)):
+    if _removed(copy, working_copy):
         return None
     raise InvalidStateError(
         f"uncommitted work of volume {working_copy.volume!r} is in the copy at {record.mount_path}",
@@ -251,7 +265,7 @@ def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) 
     head = volumes.read_head(store.objects, working_copy.volume).version
     if head == state.base_version or state.intent is not None:  # a head of its own, perhaps
         return True
-    if left.remove_unchanged(state.base_version):
+    if _removed(left, working_copy):
         return False
     stands_on = f"version {state.base_version.hex()[:12]}" if state.base_version is not None else "the empty volume"
     _log.warning("%s", kept_work.overtaken(working_copy.volume, stands_on, head.hex() if head is not None else ""))

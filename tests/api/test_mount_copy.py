@@ -32,7 +32,7 @@ from cowfs.errors import (
     LeaseHeldError,
     NeedsFuseError,
 )
-from cowfs.machine import stamps
+from cowfs.machine import registry, stamps
 from cowfs.session import copy_filling, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import place
@@ -283,6 +283,28 @@ os.kill(os.getpid(), 9)
     assert Volume.open("data").commit().files.read("file") == b"written", "while it counts as mounted"
     with Volume.open("data") as again:
         assert (again / "file").read_text() == "written"
+
+
+def test_a_copy_is_moved_only_when_nobody_has_it_mounted(place: Path) -> None:
+    """That of a process that has ended is only left behind."""
+    program = """
+import os, sys
+from cowfs.blocking import Volume
+volume = Volume.new("data")
+(volume.mount(sys.argv[1], mode="copy") / "file").write_text("written")
+volume.commit()
+os.kill(os.getpid(), 9)
+"""
+    first, second, third = (place / "mnt" / name for name in ("first", "second", "third"))
+    subprocess.run([sys.executable, "-c", program, str(first)], check=False, timeout=120)
+    assert (first / "file").exists()
+    volume = Volume.open("data")
+    volume.mount(second, mode="copy")
+    assert not first.exists()
+    with pytest.raises(LeaseHeldError, match=f"as a copy at {second}"):
+        Volume.open("data").mount(third, mode="copy")
+    assert [entry.mount_path for entry in registry.list_mounts()] == [str(second)]
+    volume.unmount()
 
 
 MOUNT, UNMOUNT = "Volume.open('data').mount(mode='copy')", "Volume.open('data').unmount(force=True)"
