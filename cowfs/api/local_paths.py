@@ -42,7 +42,12 @@ def require_apart(given: bytes, own: Iterable[Own]) -> None:
     real = os.path.realpath(given)
     for each in own:
         there = os.path.realpath(os.fsencode(each.path))
-        if is_within(there, real) or is_within(real, there):
+        if is_within(real, there) and not is_within(there, real):
+            raise InvalidInputError(
+                f"{os.fsdecode(given)} lies in {each.what}, {each.path}, which the copy itself writes to",
+                hint=f"{each.elsewhere[:1].upper()}{each.elsewhere[1:]}.",
+            )
+        if is_within(there, real):
             raise InvalidInputError(
                 f"{os.fsdecode(given)} has {each.what} in it, {each.path}, which the copy itself writes to",
                 hint=f"Copy the directories beside it one by one, or {each.elsewhere}.",
