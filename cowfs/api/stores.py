@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 from cowfs import config
@@ -22,6 +21,7 @@ from cowfs.api import arguments
 from cowfs.api.storage.resolving import access
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import InvalidInputError
+from cowfs.fork_locks import ForkLock
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.format.records import StoreRecord
@@ -60,7 +60,7 @@ class OpenStore:
 
 A = TypeVar("A")
 
-_lock = Lock()
+_lock = ForkLock()
 _open: dict[tuple[int, str, Storage | None], OpenStore] = {}
 MOST_STORAGES = 32
 """Stores that a `Storage` opened and that are found again: a program may make one for each task.

@@ -22,12 +22,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 import apsw
 
 from cowfs.errors import CorruptError, CowfsError, InvalidInputError, InvalidStateError, UnsupportedFormatError
 from cowfs.index import links
+from cowfs.index.fork_gate import GATE
 from cowfs.index.overlay import PAGE_BYTES, Blocks
 from cowfs.index.vfs import BlockFile, open_connection, raise_failure
 
@@ -41,6 +43,7 @@ STEPS_BETWEEN_CHECKS = 100_000
 STEPS_PER_PAGE = 50_000
 """A page has at most 2,700 cells (6 bytes each) and a query spends fewer than 20 steps on a row."""
 READER_CONNECTIONS = 8
+ROWS_AT_ONCE = 64
 READER_CACHE_KIB = 1024
 WRITER_CACHE_KIB = 16384
 """Rows are written in the order of their keys: a page that was left is hardly needed again, and
@@ -123,17 +126,26 @@ class Connection:
         """All rows of one statement."""
         self._steps = 0
         with self._errors():
-            return list(self._connection.execute(sql, values))
+            with GATE:
+                return list(self._connection.execute(sql, values))
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Rows one by one: for results that must be judged before they are all in memory."""
         self._steps = 0
         with self._errors():
-            yield from self._connection.execute(sql, values)
+            with GATE:
+                cursor = self._connection.execute(sql, values)
+            while True:
+                with GATE:
+                    some = list(islice(cursor, ROWS_AT_ONCE))
+                if not some:
+                    return
+                yield from some
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         with self._errors():
-            self._connection.executemany(sql, self._each(rows))
+            with GATE:
+                self._connection.executemany(sql, self._each(rows))
 
     def _each(self, rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         for row in rows:
@@ -166,16 +178,18 @@ class Connection:
     def close(self) -> None:
         connection: apsw.Connection | None = getattr(self, "_connection", None)
         if connection is not None:
-            connection.close(True)
+            with GATE:
+                connection.close(True)
 
 
 @cache
 def expected_schema(format: int = INDEX_FORMAT) -> frozenset[Any]:
     """(type, name, sql) of every object that an index of this format holds."""
-    connection = apsw.Connection(":memory:")
-    connection.execute(SCHEMA if format == INDEX_FORMAT else SCHEMA + links.SCHEMA)
-    found = frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
-    connection.close()
+    with GATE:
+        connection = apsw.Connection(":memory:")
+        connection.execute(SCHEMA if format == INDEX_FORMAT else SCHEMA + links.SCHEMA)
+        found = frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
+        connection.close()
     return found
 
 

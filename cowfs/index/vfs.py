@@ -22,6 +22,8 @@ import threading
 import apsw
 
 from cowfs.errors import InvalidStateError, NoSpaceError
+from cowfs.fork_locks import ForkLock
+from cowfs.index.fork_gate import GATE
 from cowfs.index.overlay import PAGE_BYTES, Blocks, Overlay
 
 VFS_NAME = "cowfs-index"
@@ -40,7 +42,7 @@ class BlockFile:
         number, skip = divmod(offset, PAGE_BYTES)
         try:
             if skip + amount <= PAGE_BYTES:
-                page = self._blocks.read(number) if number < self._blocks.count else b""
+                page = self._read(number) if number < self._blocks.count else b""
                 return page if amount == PAGE_BYTES else page[skip : skip + amount]
             return self._read_across(amount, offset)
         except BaseException as error:
@@ -50,8 +52,12 @@ class BlockFile:
     def _read_across(self, amount: int, offset: int) -> bytes:
         end = min(offset + amount, self._blocks.count * PAGE_BYTES)
         first, last = offset // PAGE_BYTES, -(-end // PAGE_BYTES)
-        run = b"".join(self._blocks.read(number) for number in range(first, last))
+        run = b"".join(self._read(number) for number in range(first, last))
         return run[offset - first * PAGE_BYTES : end - first * PAGE_BYTES]
+
+    def _read(self, number: int) -> bytes:
+        with GATE.outside():
+            return self._blocks.read(number)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         try:
@@ -151,20 +157,21 @@ class _BlockVFS(apsw.VFS):
 
 
 _vfs: _BlockVFS | None = None
-_vfs_lock = threading.Lock()
+_vfs_lock = ForkLock()
 
 
 def open_connection(file: BlockFile, flags: int) -> apsw.Connection:
     """A connection to `file` alone. The caller sets pragmas and limits (`connection`)."""
     global _vfs
-    with _vfs_lock:
-        if _vfs is None:
-            _vfs = _BlockVFS()
-    name = _vfs.announce(file)
-    try:
-        return apsw.Connection(name, flags=flags, vfs=VFS_NAME)
-    finally:
-        _vfs.withdraw(name)
+    with GATE:
+        with _vfs_lock:
+            if _vfs is None:
+                _vfs = _BlockVFS()
+        name = _vfs.announce(file)
+        try:
+            return apsw.Connection(name, flags=flags, vfs=VFS_NAME)
+        finally:
+            _vfs.withdraw(name)
 
 
 def raise_failure(file: BlockFile) -> None:

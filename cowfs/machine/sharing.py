@@ -15,12 +15,12 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from threading import Lock
 
+from cowfs.fork_locks import ForkLock
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
 
-_lock = Lock()
+_lock = ForkLock()
 _held: dict[tuple[int, str], int] = {}
 
 

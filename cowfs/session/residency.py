@@ -51,7 +51,7 @@ from cowfs.native import DirectoryRows
 from cowfs.native.chunks import ChunkRef
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.chunk_requests import Load, Request, parts, runs
-from cowfs.session.content_blocks import ContentBlocks
+from cowfs.session.content_blocks import ContentBlocks, Neighbours
 from cowfs.session.fetching import Fetchers
 from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.session.neighbourhood import LARGE_BYTES, Neighbourhoods
@@ -97,6 +97,7 @@ class Residency:
         self._closed = False
         self._neighbourhoods = Neighbourhoods()
         self._blocks = ContentBlocks()
+        self._neighbours = Neighbours(self._load_neighbours)
         self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._fetchers = Fetchers(at_rest=engine.flush_cache)  # others find what has come, also if nothing more comes
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
@@ -149,7 +150,7 @@ class Residency:
         """
         loads: list[tuple[Callable[[int], None], list[int]]] = [
             (self._load_inode, recovery.inodes),
-            (self._load_content, recovery.contents),
+            (self._load_content_alone, recovery.contents),
             (self._load_directory_of, recovery.directories),
         ]
         done, total = 0, sum(len(inodes) for _, inodes in loads)
@@ -221,6 +222,7 @@ class Residency:
             self._closed = True
             self._room.notify_all()
         self.linked.close()
+        self._neighbours.close()
         self._fetchers.close()
 
     def read_linked(self, chunk: ChunkRef) -> bytes:
@@ -271,18 +273,20 @@ class Residency:
     def _load_directory(self, ino: int) -> None:
         self._transfer(lambda index: _entries(index, ino), lambda rows: self._engine.load_directory(ino, rows))
 
-    def _load_content(self, ino: int) -> None:
+    def _load_content_alone(self, ino: int) -> None:
         self._transfer(lambda index: content_with_links(index, ino), lambda rows: self._take_in_content(ino, *rows))
+
+    def _load_content(self, ino: int) -> None:
+        self._load_content_alone(ino)
         if (block := self._blocks.missed(ino)) is not None:
-            self._loads.load(("contents", block.start), partial(self._load_neighbours, block))
+            self._neighbours.bring(block)
 
     def _load_neighbours(self, block: range) -> None:
         """The contents of these inodes, as far as they are stored; who asks for one that cannot be
         had hears why. Not the root's: below the folder of a version that is mounted alone another
         directory has that number."""
-        with contextlib.suppress(CorruptError, UnavailableError):
-            first = max(block.start, ROOT_INO + 1)
-            self._transfer(lambda index: index.stored_contents(first, block.stop - 1), self._engine.load_contents)
+        first = max(block.start, ROOT_INO + 1)
+        self._transfer(lambda index: index.stored_contents(first, block.stop - 1), self._engine.load_contents)
 
     def _take_in_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         try:

@@ -33,6 +33,7 @@ import fsspec.config
 from fsspec import AbstractFileSystem
 
 from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.fork_locks import ForkLock
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import from_foreign_error, refused_anonymously
 from cowfs.store.identity import AMBIENT, Access, Credentials, Refusal
@@ -41,8 +42,8 @@ from cowfs.store.readonly import ReadOnlyStore
 T = TypeVar("T")
 
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
-_memory_lock = threading.RLock()
-_configuration_lock = threading.Lock()
+_memory_lock = ForkLock()
+_configuration_lock = ForkLock()
 
 
 class FsspecStore:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from cowfs import log, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidStateError, UnavailableError
+from cowfs.fork_locks import ForkLock
 from cowfs.machine import processes
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class MadeKeys:
 
 _MADE = (("id", int), ("access_key", str), ("secret_key", str))
 _all: dict[tuple[str, ApiKey], MadeKeys] = {}
-_all_lock = threading.Lock()
+_all_lock = ForkLock()
 
 
 def keys_of(region: str, api_key: ApiKey) -> MadeKeys:

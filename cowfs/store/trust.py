@@ -24,17 +24,17 @@ import contextlib
 import ipaddress
 import os
 import re
-import threading
 from urllib.parse import urlsplit
 
 from cowfs import config
+from cowfs.fork_locks import ForkLock
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import aws
 
 VARIABLE = "COWFS_TRUSTED_ENDPOINTS"
 _PORTS = {"http": 80, "https": 443}
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _named: set[str] = set()
 
 

@@ -7,6 +7,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,11 +162,16 @@ def unreachable(rows: list[Any]) -> list[Any]:
     raise UnavailableError("the store does not answer")
 
 
+def silent(rows: list[Any]) -> list[Any]:
+    time.sleep(3)
+    raise UnavailableError("the store did not answer for long")
+
+
 def without_extents(rows: list[Any]) -> list[Any]:
     return [(ino, [], xattrs) for ino, _, xattrs in rows]
 
 
-@pytest.mark.parametrize("spoils", [None, unreachable, without_extents])
+@pytest.mark.parametrize("spoils", [None, unreachable, silent, without_extents])
 def test_contents_of_neighbours_come_with_one_question(
     store: ObjectStore, tmp_path: Path, spoils: Callable[[list[Any]], list[Any]] | None
 ) -> None:
@@ -184,7 +190,10 @@ def test_contents_of_neighbours_come_with_one_question(
         for path in files:
             assert volume.call(volume.engine.get_xattr, volume.find(path), b"user.name") == path
         assert len(counted.alone) == len(set(counted.alone)), "nobody is asked about twice"
-        assert len(counted.alone) < 10 if spoils is None else len(counted.alone) == len(files)
+        if spoils is None:
+            assert len(counted.alone) < len(files) / 2, "few, if nobody else is at work on this machine"
+        else:
+            assert len(counted.alone) == len(files)
 
 
 def test_small_files_of_a_pack_that_moved_are_read(store: ObjectStore, tmp_path: Path) -> None:

@@ -19,19 +19,19 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from threading import Lock
 
 from cowfs.api.storage.resolving import access
 from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
 from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError, from_local_disk
+from cowfs.fork_locks import ForkLock
 from cowfs.store import ObjectInfo, ObjectStore, open_store
 
 MOST_BYTES = 5 << 30
 """What S3 takes in one request."""
 PIECE_BYTES = 16 << 20
 
-_lock = Lock()
+_lock = ForkLock()
 _open: dict[tuple[int, Storage], tuple[ObjectStore, int]] = {}
 """And how many blocks use it."""
 

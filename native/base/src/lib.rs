@@ -1,4 +1,4 @@
-//! What every crate of the engine agrees on: identifiers, owners, error numbers, time, crash points
+//! What every crate of the engine agrees on: identifiers, owners, error numbers, time, locks, crash points
 //! for tests.
 //!
 //! Nothing here does I/O. Numbers named `_ns` are nanoseconds, lengths and offsets are bytes.
@@ -7,6 +7,7 @@ mod clock;
 mod errno;
 pub mod failpoints;
 mod owners;
+pub mod sync;
 
 pub use clock::{monotonic_ns, now_ns};
 pub use errno::Errno;

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use cowfs_base::sync::{Condvar, Mutex};
 
 use crate::engine::Engine;
 

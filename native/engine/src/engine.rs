@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cowfs_base::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cowfs_base::{Errno, Ino, Layer, Segment, now_ns};
 use cowfs_cache::ChunkCache;
 use cowfs_journal::{Journal, Scan};
 use cowfs_staging::{Ballast, Failures, Leaving, Staging, is_full};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::activity::Activity;
 use crate::ahead::Ahead;

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-use parking_lot::Mutex;
+use cowfs_base::sync::Mutex;
 
 thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

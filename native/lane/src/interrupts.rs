@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use cowfs_base::sync::{Condvar, Mutex};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// So often a request may not be found.

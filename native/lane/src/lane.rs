@@ -18,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cowfs_base::sync::{Condvar, Mutex};
 use cowfs_base::{Errno, Owners};
 use cowfs_fuse_abi::{flag, invalidate_entry, invalidate_inode};
 use cowfs_mounted::Mounted;
-use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Lifetime;
 use crate::buffer::share_spare;

@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use cowfs_base::sync::{Condvar, Mutex};
 use cowfs_fuse_abi::Header;
 use cowfs_mounted::Missing;
-use parking_lot::{Condvar, Mutex};
 
 /// What a parked request needs.
 #[derive(Debug, Clone)]

@@ -15,11 +15,11 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cowfs_base::sync::Mutex;
 use cowfs_base::{Errno, Ino};
 use cowfs_engine::LocalFile;
 use cowfs_fuse_abi::{FOPEN_NOFLUSH, Reply, flag};
 use cowfs_mounted::Result;
-use parking_lot::Mutex;
 
 use crate::answer::{Answer, OPENED};
 use crate::lane::Shared;

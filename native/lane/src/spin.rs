@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cowfs_base::monotonic_ns;
-use parking_lot::Mutex;
+use cowfs_base::sync::Mutex;
 
 use crate::cpus::{allowed_cpus, bind, this_processor, this_thread};
 

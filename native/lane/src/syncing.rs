@@ -8,7 +8,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use cowfs_base::sync::{Condvar, Mutex};
 
 const THREADS_MAX: usize = 32;
 

@@ -23,8 +23,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cowfs_base::sync::{Condvar, Mutex};
 use cowfs_fuse_abi::flag;
-use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Answer;
 use crate::cpus::allowed_cpus;

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cowfs_base::sync::Mutex;
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
 use cowfs_engine::NAME_MAX_BYTES;
-use parking_lot::Mutex;
 
 use crate::error::{Error, Missing, Result};
 use crate::number::{

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use cowfs_base::sync::Mutex;
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO, now_ns};
 use cowfs_engine::{DirectoryEntry, Engine};
-use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::folder::{Entry, Folder, Target};

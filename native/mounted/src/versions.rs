@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cowfs_base::sync::RwLock;
 use cowfs_engine::Engine;
-use parking_lot::RwLock;
 
 use crate::error::{Error, Missing, Result};
 use crate::number::Version;

@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cowfs_base::Ino;
-use parking_lot::{Condvar, Mutex};
+use cowfs_base::sync::{Condvar, Mutex};
 
 use crate::engine::Engine;
 use crate::extents::Extent;

@@ -9,9 +9,9 @@
 use std::fs::File;
 
 use cowfs_base::Ino;
+use cowfs_base::sync::Mutex;
 use cowfs_cache::{Part, Whole};
 use hashbrown::HashSet;
-use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};

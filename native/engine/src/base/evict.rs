@@ -21,8 +21,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cowfs_base::sync::Mutex;
 use cowfs_base::{Ino, ROOT_INO};
-use parking_lot::Mutex;
 
 use crate::away::Away;
 use crate::engine::Engine;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cowfs_base::Ino;
-use parking_lot::Mutex;
+use cowfs_base::sync::Mutex;
 
 use crate::engine::Engine;
 

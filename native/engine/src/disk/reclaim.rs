@@ -32,9 +32,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cowfs_base::sync::{Condvar, Mutex, MutexGuard};
 use cowfs_base::{Ino, Segment};
 use cowfs_staging::crc_of;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};

@@ -17,9 +17,9 @@
 
 use std::time::{Duration, Instant};
 
+use cowfs_base::sync::Mutex;
 use cowfs_base::{Errno, Layer};
 use cowfs_staging::Leaving;
-use parking_lot::Mutex;
 
 use crate::engine::{Disk, Engine};
 use crate::error::Result;

@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cowfs_base::failpoints::hit;
+use cowfs_base::sync::{MutexGuard, RwLockUpgradableReadGuard};
 use cowfs_base::{Errno, Ino, Layer, Segment};
 use cowfs_journal::{Checkpoint, Journal};
 use cowfs_staging::Sum;
-use parking_lot::{MutexGuard, RwLockUpgradableReadGuard};
 
 use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, XATTRS};
 use crate::effect::{self, Effect};

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cowfs_base::sync::{Mutex, RwLock};
 use cowfs_base::{Errno, Ino};
 use hashbrown::{HashMap, HashSet};
-use parking_lot::{Mutex, RwLock};
 
 use crate::ahead::Stream;
 use crate::attributes::Clears;

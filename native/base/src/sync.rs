@@ -1,0 +1,210 @@
+//! Locks whose whole state lies in themselves.
+//!
+//! A user's process may fork while other threads of it are at work, and use volumes in the child.
+//! Locks of `parking_lot` keep the threads that wait in a table of the whole process: in the child
+//! that leads to threads which are not there, and a new engine hung or crashed. These are the
+//! standard library's (futexes): a lock that is made in the child knows nothing of the parent.
+//!
+//! A panic poisons nothing: what it left half done is for the owner to notice.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// A lock for one.
+#[derive(Debug, Default)]
+pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
+
+/// Locked until it is dropped. None only while `Condvar` waits.
+#[derive(Debug)]
+pub struct MutexGuard<'a, T: ?Sized>(Option<sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    /// Unlocked.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(sync::Mutex::new(value))
+    }
+
+    /// What was locked.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits until nobody else has it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// None: somebody has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(MutexGuard(Some(guard))),
+            Err(TryLockError::Poisoned(error)) => Some(MutexGuard(Some(error.into_inner()))),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Nobody else can have it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("is locked")
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("is locked")
+    }
+}
+
+/// Where threads that have a `Mutex` wait for what others do.
+#[derive(Debug, Default)]
+pub struct Condvar(sync::Condvar);
+
+impl Condvar {
+    /// Nobody waits.
+    pub const fn new() -> Condvar {
+        Condvar(sync::Condvar::new())
+    }
+
+    /// Unlocks, waits, and locks again. It may end for no reason.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let locked = guard.0.take().expect("is locked");
+        guard.0 = Some(self.0.wait(locked).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The same for at most so long.
+    pub fn wait_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+    ) -> sync::WaitTimeoutResult {
+        let locked = guard.0.take().expect("is locked");
+        let waited = self.0.wait_timeout(locked, timeout);
+        let (locked, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        guard.0 = Some(locked);
+        result
+    }
+
+    /// The same until then.
+    pub fn wait_until<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        end: Instant,
+    ) -> sync::WaitTimeoutResult {
+        self.wait_for(guard, end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Wakes one that waits.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A lock for one that writes, or any number that read.
+#[derive(Debug, Default)]
+pub struct RwLock<T> {
+    lock: sync::RwLock<T>,
+    /// Held by who writes, or is going to.
+    turn: Mutex<()>,
+}
+
+/// Others may read, too.
+pub type RwLockReadGuard<'a, T> = sync::RwLockReadGuard<'a, T>;
+
+/// Locked for this one alone until it is dropped.
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T> {
+    // Dropped first.
+    locked: sync::RwLockWriteGuard<'a, T>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+/// Others may read, too, and nobody else writes before this one.
+#[derive(Debug)]
+pub struct RwLockUpgradableReadGuard<'a, T> {
+    lock: &'a sync::RwLock<T>,
+    read: sync::RwLockReadGuard<'a, T>,
+    turn: MutexGuard<'a, ()>,
+}
+
+impl<T> RwLock<T> {
+    /// Unlocked.
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock {
+            lock: sync::RwLock::new(value),
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// Waits until nobody writes.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.lock.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody else has it.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let turn = self.turn.lock();
+        RwLockWriteGuard {
+            locked: self.lock.write().unwrap_or_else(PoisonError::into_inner),
+            _turn: turn,
+        }
+    }
+
+    /// As `read`, for one that is going to write.
+    pub fn upgradable_read(&self) -> RwLockUpgradableReadGuard<'_, T> {
+        let turn = self.turn.lock();
+        RwLockUpgradableReadGuard {
+            lock: &self.lock,
+            read: self.read(),
+            turn,
+        }
+    }
+}
+
+impl<'a, T> RwLockUpgradableReadGuard<'a, T> {
+    /// Waits until nobody reads. Nobody has written in between.
+    pub fn upgrade(guard: RwLockUpgradableReadGuard<'a, T>) -> RwLockWriteGuard<'a, T> {
+        drop(guard.read);
+        RwLockWriteGuard {
+            locked: guard.lock.write().unwrap_or_else(PoisonError::into_inner),
+            _turn: guard.turn,
+        }
+    }
+}
+
+impl<T> Deref for RwLockUpgradableReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.read
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.locked
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.locked
+    }
+}
