@@ -15,7 +15,7 @@ from cowfs.api import file_access, file_session, stores
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import places, registry
-from cowfs.machine.working_copy import WorkingCopy
+from cowfs.machine.working_copy import WorkingCopy, list_working_copies
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.history import open_version
@@ -73,9 +73,13 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
 def discard_at(place: Path) -> str | None:
     """Drops the work of the working copy in that directory, whatever store it is of, also if that
     does not answer; the volume's name. None: no work lies there. LeaseHeldError: it is in use."""
-    working_copy = WorkingCopy(place)
-    if not working_copy.exists:
+    # Known ones only: the path may be a mount, with anything in it, or one that does not answer.
+    working_copy = next((each for each in list_working_copies() if each.path == place), None)
+    if working_copy is None:
         return None
+    if working_copy.is_out_of_reach:
+        places.forget(place)
+        return working_copy.volume
     state = working_copy.state
     entry = registry.find_by_volume(state.store_id.hex(), state.volume)
     if entry is not None and entry.working_copy == str(place):

@@ -30,7 +30,7 @@ class ForkGate:
         self._depth = _Depth()
         self._changed = threading.Condition(threading.Lock())  # guards what follows
         self._inside = 0
-        self._is_closed = False
+        self._forking = 0  # threads that are about to
 
     def __enter__(self) -> None:
         if self._depth.here == 0:
@@ -55,31 +55,31 @@ class ForkGate:
 
     def _enter(self) -> None:
         with self._changed:
-            while self._is_closed:
+            while self._forking:
                 self._changed.wait()
             self._inside += 1
 
     def _leave(self) -> None:
         with self._changed:
             self._inside -= 1
-            if self._is_closed:
+            if self._forking:
                 self._changed.notify_all()
 
     def close(self) -> None:
         with self._changed:
-            self._is_closed = True
+            self._forking += 1
             mine = 1 if self._depth.here else 0
             self._changed.wait_for(lambda: self._inside == mine, LONGEST_S)
 
     def open(self) -> None:
         with self._changed:
-            self._is_closed = False
+            self._forking -= 1
             self._changed.notify_all()
 
     def forget(self) -> None:
         """In a child, where no other thread is."""
         self._changed = threading.Condition(threading.Lock())
-        self._inside, self._is_closed = 0, False
+        self._inside, self._forking = (1 if self._depth.here else 0), 0
 
 
 GATE = ForkGate()

@@ -61,7 +61,7 @@ def _in_index_packs(
     packs: Collection[PackId],
     cache_dir: Path,
     *,
-    strict: bool = False,
+    strict: bool,
 ) -> References:
     found: References = defaultdict(dict)
     seen: set[ChunkHash] = set()  # of segments: versions share most of them
@@ -110,7 +110,7 @@ def _in_data_packs(
     packs: Collection[PackId],
     cache_dir: Path,
     *,
-    strict: bool = False,
+    strict: bool,
 ) -> References:
     found: References = defaultdict(dict)
     for manifest in manifests if packs else ():

@@ -1,4 +1,4 @@
-"""Whether the contents of neighbours come along with one that was missed.
+"""Contents of neighbours, which come along with one that was missed.
 
 Files that were made together have inode numbers that follow one another, lie side by side in the
 index, and are mostly read or written together. Inode numbers are taken in blocks:

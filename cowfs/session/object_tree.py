@@ -73,7 +73,8 @@ class ObjectTree:
         self._bad: list[str] = []
         self._bad_count = 0
         for found in objects:
-            self._add(found, name or found.key)
+            if name or found.key != RECORD:
+                self._add(found, name or found.key)
         self._check_directories()
         self._refuse_bad()
         self._below: dict[bytes, list[bytes]] = {}
@@ -118,8 +119,6 @@ class ObjectTree:
     # -- from keys to names
 
     def _add(self, found: OriginObject, key: str) -> None:
-        if key == RECORD:
-            return
         path = os.fsencode(key)
         is_marker = path.endswith(b"/")
         parts = path.removesuffix(b"/").split(b"/")

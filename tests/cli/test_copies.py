@@ -101,6 +101,12 @@ def test_a_copy_that_is_mounted_is_not_taken_away_by_another_mount(run: Run, cop
     assert {path.name for path in copied.iterdir()} == {"file", "later", "beside"}
 
 
+def test_a_mount_is_no_place_of_kept_work_whatever_its_files_are_called(run: Run, copied: Path) -> None:
+    (copied / "state.json").write_text("{}")
+    assert run("unmount", str(copied), "--discard").code == 0
+    assert run("status", "--json").json["mounts"] == []
+
+
 def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> None:
     locator = run("commit", "data").out.strip()
     for source in (locator, "data@"):
