@@ -9,12 +9,17 @@ from collections.abc import Iterable
 from cowfs import clock
 from cowfs.errors import CorruptError
 from cowfs.format import keys
-from cowfs.format.pack import PackBuilder, PackEntry, PackKind
+from cowfs.format.pack import BlobKind, PackBuilder, PackEntry, PackKind
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId, WriteId
 from cowfs.maintain.pack_check import check_bytes
 from cowfs.store import ObjectStore, refs
 from cowfs.store.sealed import sealing_of
+
+
+def kind_of(blob: PackEntry) -> PackKind:
+    """Of the packs where such blobs lie."""
+    return PackKind.DATA if blob.blob_kind == BlobKind.CHUNK else PackKind.INDEX
 
 
 def put_blobs(store: ObjectStore, kind: PackKind, blobs: Iterable[tuple[PackEntry, bytes]]) -> tuple[MovedBlob, ...]:

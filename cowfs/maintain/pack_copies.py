@@ -3,7 +3,8 @@
     pack of the source              at the target
     ------------------------------------------------------------------------------------------------------------------
     there                           put under the same id, byte for byte; left alone where it is already, with the same size
-    gone, moved                     the packs where its blobs lie are copied, and so is its moved record
+    gone or damaged, moved          the packs where its blobs lie are copied, and so is its moved record; if one of them is
+                                    damaged too, what can be read of its blobs goes to a new pack
     there, condemned at the target  a collection may delete it at any moment, and its id is never used again: its blobs go to a
     (or of another size there)      new pack, and a moved record says so
     collected or moved there        the target's record counts if it has every blob; else the same as above
@@ -33,7 +34,8 @@ from cowfs.format.pack import PackEntry
 from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId
 from cowfs.index import open_index, used_packs
-from cowfs.maintain.moving import append_record, put_blobs, require_kept
+from cowfs.maintain.blob_sources import OwnPack
+from cowfs.maintain.moving import append_record, kind_of, put_blobs, require_kept
 from cowfs.maintain.pack_check import PackState, check_bytes
 from cowfs.maintain.references import in_packs, index_packs, is_needed
 from cowfs.store import ObjectStore, refs
@@ -236,27 +238,39 @@ class PackCopies:
                 details={"pack": pack.hex()},
             )
         blobs = places_now(chain([newest], records), cache(self._copy_home))
-        self._add_record(pack, blobs.values())
+        left = {blob.offset for blob in newest.blobs} - blobs.keys()
+        every = [*blobs.values(), *self._copy_blobs(pack, left)]
+        if every:
+            self._add_record(pack, every)
 
     def _copy_home(self, home: PackId) -> bool:
-        """False: nothing of it was needed when the source's collection took it."""
+        """False: it cannot be had as it is, or not be put as it is."""
         size = self._source.size(keys.pack(home))
         if self._is_there(home, size):
             self._rely(home)
             return True
-        if size is None:
+        if size is None or home in self._sizes or home in self._condemned:
             return False
         state, data = self._read(home)
-        if state is None or home in self._sizes or home in self._condemned:
-            raise CorruptError(
-                f"pack {home}, to which blobs were moved, is {'damaged at the source' if state is None else 'in the way'}",
-                hint="`cowfs repair` of the source first."
-                if state is None
-                else "Try again when the collection is over.",
-                details={"pack": home.hex()},
-            )
+        if state is None:
+            return False
         self._put(home, data)
         return True
+
+    def _copy_blobs(self, pack: PackId, offsets: Set[int]) -> Sequence[MovedBlob]:
+        """What can still be read of them, from wherever it lies at the source, in a new pack: of
+        two damaged packs each may have what the other lacks."""
+        own = OwnPack(self._source, self._source.url)
+        try:
+            directory = self._reader.directory(pack) if offsets else ()
+        except (CorruptError, NotFoundError):
+            return ()
+        read = [(entry, own.stored(pack, entry)) for entry in directory if entry.offset in offsets]
+        found = [(entry, stored) for entry, stored in read if stored is not None]
+        if not found:
+            return ()
+        self._count(sum(len(stored) for _, stored in found))
+        return put_blobs(self._target, kind_of(found[0][0]), found)
 
     def _relocate(self, pack: PackId, state: PackState, data: bytes) -> None:
         assert state.directory is not None

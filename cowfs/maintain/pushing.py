@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cowfs import clock
@@ -33,6 +34,7 @@ from cowfs.store import ObjectStore, leases, refs, scratch
 from cowfs.store.pins import Pin, collected_records, condemned_versions, lately_condemned
 from cowfs.version import head_line, quotas, tags
 from cowfs.version.commit import Progress, ProgressListener
+from cowfs.version.head_line import Step
 from cowfs.version.heads import settle_head
 from cowfs.version.history import history, open_version
 from cowfs.version.protection import Protection
@@ -118,6 +120,10 @@ class Push:
 
     # -- what the target lacks
 
+    @cached_property
+    def _line(self) -> list[VersionId]:
+        return _line_from(self._source, self._volume, self._versions[-1])
+
     def _left(self, head: Head | None) -> list[VersionId]:
         """Versions behind the target's last one. ConflictError: the target went another way."""
         last = head.version if head is not None else None
@@ -126,11 +132,17 @@ class Push:
         if last in self._versions:
             at = len(self._versions) - 1 - list(reversed(self._versions)).index(last)
             return list(self._versions[at + 1 :])
+        newest = self._versions[-1]
+        if last in self._line:  # also what is collected since, where a history ends
+            newer = set(self._line[: self._line.index(last)])
+            return [version for version in self._versions if version in newer]
+        if newest in _line_from(self._target, self._name, last):
+            return []
         with suppress(NotFoundError):
             there = {past.version for past in history(self._target, last)}
-            if self._versions[-1] in there:
+            if newest in there:
                 return []
-            if any(past.version == last for past in history(self._source, self._versions[-1])):
+            if any(past.version == last for past in history(self._source, newest)):
                 return [version for version in self._versions if version not in there]
         raise ConflictError(
             f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which "
@@ -252,13 +264,23 @@ class Push:
 def line_up_to(store: ObjectStore, volume: str, version: VersionId) -> list[VersionId]:
     """The versions that were the volume's last ones, up to this one, oldest first: those that are
     not pruned. One that never was the volume's last version stands alone."""
-    newest = refs.newest(store, refs.head(volume))
-    line = [] if newest is None else [step for step in head_line.steps(store, volume, newest[0]) if not step.is_pruned]
-    versions = [step.version for step in line]
-    if version not in versions:
+    found = [step.version for step in _steps(store, volume) if not step.is_pruned]
+    if version not in found:
         return [version]
-    found = list(reversed(versions[versions.index(version) :]))
-    return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
+    line = list(reversed(found[found.index(version) :]))
+    return [each for at, each in enumerate(line) if at == 0 or line[at - 1] != each]
+
+
+def _line_from(store: ObjectStore, volume: str, version: VersionId) -> list[VersionId]:
+    """The version and those that were the volume's last ones before it, newest first, also those
+    that are pruned. Empty: it never was the volume's last version."""
+    line = [step.version for step in _steps(store, volume)]
+    return line[line.index(version) :] if version in line else []
+
+
+def _steps(store: ObjectStore, volume: str) -> Iterator[Step]:
+    newest = refs.newest(store, refs.head(volume))
+    return head_line.steps(store, volume, newest[0]) if newest is not None else iter(())
 
 
 def _write_id() -> WriteId:

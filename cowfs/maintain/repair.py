@@ -23,18 +23,18 @@ again. Memory: one pack.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 
 from cowfs.errors import ConflictError, CorruptError
 from cowfs.format import keys
-from cowfs.format.pack import BlobKind, PackEntry, PackKind
+from cowfs.format.pack import PackEntry, PackKind
 from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId
 from cowfs.maintain.blob_sources import BlobSource
-from cowfs.maintain.moving import append_record, put_blobs
+from cowfs.maintain.moving import append_record, kind_of, put_blobs
 from cowfs.maintain.references import is_needed
 from cowfs.maintain.repair_plan import PackRepair
 from cowfs.maintain.verify import Damage
@@ -97,7 +97,7 @@ class Repair:
     def _look(self, pack: PackId) -> _Found:
         state, named = self._damage.packs[pack], self._damage.named[pack]
         blobs = {entry.offset: entry for entry in state.directory or ()} | named
-        kind = state.kind or _kind_of(named.values())
+        kind = state.kind or kind_of(next(iter(named.values())))
         found = _Found(kind)
         for offset in sorted(blobs):
             blob = blobs[offset]
@@ -183,8 +183,3 @@ class Repair:
                     hint="Nothing was changed for this pack. Plan again.",
                 )
             yield blob, stored
-
-
-def _kind_of(named: Iterable[PackEntry]) -> PackKind:
-    first = next(iter(named))
-    return PackKind.DATA if first.blob_kind == BlobKind.CHUNK else PackKind.INDEX

@@ -14,7 +14,14 @@ import pytest
 
 from cowfs.api import file_session
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    NotFoundError,
+)
 from cowfs.format import keys
 from cowfs.format.pack import PackKind
 from cowfs.format.records import CondemnedRecord, HeadRecord
@@ -169,6 +176,32 @@ def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Pa
     assert Volume.version("data@v1", store=at(place)).id == third.id
 
 
+@pytest.mark.parametrize("all_versions", [False, True])
+def test_a_mirror_follows_although_versions_between_are_collected(
+    place: Path, second: ROVolume, run: Run, all_versions: bool
+) -> None:
+    """And one that went on gets nothing, although what lies between was collected there."""
+    assert Volume.push("data", at(place)).versions == [second.id]
+    Volume.push("data", at(place, "late"))
+    vol = Volume.open("data")
+    vol.files.write("third", b"1")
+    vol.commit()
+    vol.files.write("fourth", b"1")
+    vol.commit()
+    vol.files.write("fifth", b"1")
+    last = vol.commit()
+    file_session._end_all()
+    assert run("prune", "data", "--keep-last", "1", "-y").code == 0
+    age(2 * 3600)
+    run("gc", "-y")
+    assert [version.id for version in Volume.version("data").history()][0:1] == [last.id]
+    with pytest.raises(NotFoundError):
+        Volume.version(f"data@{last.parents[0]}")
+    assert Volume.push("data", at(place), all_versions=all_versions).versions == [last.id]
+    assert Volume.pull("data", at(place, "late"), all_versions=all_versions).versions == []
+    assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "third", "fourth", "fifth"}
+
+
 def test_what_went_another_way_is_refused_and_can_be_pushed_as_another_volume(place: Path, second: ROVolume) -> None:
     Volume.push("data", at(place))
     ours, theirs = Volume.open("data"), Volume.open("data", store=at(place))
@@ -278,6 +311,27 @@ def test_what_a_repair_has_not_found_is_missed_until_it_is_found(
     assert Volume.push("data", at(place), executor=executor).is_new
     forget(place)
     assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+@pytest.mark.parametrize("executor", [None, ThreadPoolExecutor(2)])
+def test_of_two_damaged_packs_each_gives_what_the_other_lacks(
+    place: Path, second: ROVolume, run: Run, executor: ThreadPoolExecutor | None
+) -> None:
+    """The pack was repaired, and where its blobs were moved to is damaged since, elsewhere."""
+    Volume.push("data", at(place, "whole"))
+    (old, *_) = before = packs(place / "store", PackKind.DATA)
+    flip(old, 1000)
+    forget(place)
+    assert run("repair", "--from", str(place / "whole"), "-y").code == 0
+    (new,) = set(packs(place / "store", PackKind.DATA)) - set(before)
+    flip(new, new.stat().st_size - 2000)
+    assert run("verify", "--all").code == 0, "nothing is lost"
+    done = Volume.push("data", at(place), executor=executor)
+    assert done.is_new
+    assert Volume.push("data", at(place), executor=executor).put_packs == 0
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+    assert Volume.verify(store=at(place)).is_sound
 
 
 def test_what_was_moved_travels_with_its_records(place: Path, second: ROVolume) -> None:

@@ -336,6 +336,12 @@ def half_repaired_packs_travel(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PackCopies, "_require_named", lambda self, moved: None)
 
 
+def mirrors_follow_parents_alone(patch: pytest.MonkeyPatch) -> None:
+    """Whether the target's last version is one that the pushed one came from is asked of parents
+    alone, of which a collection may have taken some."""
+    patch.setattr(pushing, "_line_from", lambda store, volume, version: [])
+
+
 def drafted_again_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
     """A merge or a restore is prepared again behind a collection's fence, from what it has read
     before."""
@@ -415,6 +421,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     objects_put_since_deleted,
     pushes_rely_on_the_condemned,
     half_repaired_packs_travel,
+    mirrors_follow_parents_alone,
 )
 
 

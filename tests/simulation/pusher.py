@@ -1,12 +1,13 @@
 """Somebody who copies versions of "one" to a mirror, and long afterwards back again, where nothing
 protects them any more: while a collection condemns or deletes what the copy finds there.
 
-The mirror has no faults and is never collected: what becomes of the world's store is looked at.
+The mirror has no faults and is never collected: what becomes of the world's store is looked at. It
+takes every version of "one", whatever was collected since the last one that it got.
 """
 
 from __future__ import annotations
 
-from cowfs.errors import CorruptError, CowfsError, NotFoundError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
 from cowfs.ids import VersionId
 from cowfs.maintain.pushing import Push
 from cowfs.store import ObjectStore
@@ -65,7 +66,12 @@ class Pusher(Actor):
         head = find_head(self.store, "one")
         if head is None or head.version is None or head.version in self._mirrored:
             return
-        self._copy(self.store, self.mirror, "one", f"out{1 + len(self._mirrored)}", [head.version])
+        try:
+            self._copy(self.store, self.mirror, "one", "one", [head.version])
+        except ConflictError as error:
+            raise Violation(
+                f"{self.name}: the mirror, where nobody writes, is refused {head.version}: {error}"
+            ) from error
         self._mirrored.append(head.version)
         self.world.pulls += 1
         self._check(self.mirror, head.version)
@@ -79,7 +85,7 @@ class Pusher(Actor):
         elif len(self._copies) == COPIES:
             return
         self._copies[name] = version
-        self._copy(self.mirror, self.store, f"out{1 + self._mirrored.index(version)}", name, [version])
+        self._copy(self.mirror, self.store, "one", name, [version])
         self.world.pushes += 1
         self.world.note(self, f"pushed {version.hex()[:8]} as {name}")
         if self.random.random() < 0.7:
