@@ -41,7 +41,16 @@ from cowfs.session.copy_stamps import is_left_alone
 from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.upload_changes import Directory, File, UploadChanges
 from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
-from cowfs.session.upload_reading import Count, FileReader, Read, SourceTree, Stopped, below
+from cowfs.session.upload_reading import (
+    Count,
+    FileReader,
+    Read,
+    SourceTree,
+    Stopped,
+    below,
+    listed,
+    replaced_meanwhile,
+)
 from cowfs.version.commit import ProgressListener
 from cowfs.version.publish import Draft, Source
 from cowfs.version.tree_changes import INO, MODE
@@ -197,7 +206,7 @@ class _Drafting:
             self._target.done.directories += 1
             base = dict(self._index.directory(directory.ino)) if directory.base is not None else {}
             found: list[tuple[bytes, Directory]] = []
-            for name, attr in self._tree.list(path):
+            for name, attr in listed(self._tree, path, at):
                 if self._stop.is_set():
                     raise Stopped
                 there, old = below(path, name), base.pop(name, None)
@@ -262,11 +271,23 @@ class _Drafting:
             self._settle(WAITING_MAX)
         elif stat.S_ISLNK(attr.mode):
             self._make_way(path, old)
+            target = self._read_symlink(path)
+            if target is None:
+                self._target.put_vanished(directory, name, old)
+                return
             if self._stamps is not None:
                 self._stamps.take(path, attr)
-            self._target.put_symlink(name, self._tree.readlink(path), attr, directory, old)
+            self._target.put_symlink(name, target, attr, directory, old)
         else:
             self._target.done.skipped += 1
+
+    def _read_symlink(self, path: bytes) -> bytes | None:
+        """None: it has vanished since it was found."""
+        with replaced_meanwhile(path):
+            try:
+                return self._tree.readlink(path)
+            except FileNotFoundError:
+                return None
 
     def _reading(self, file: File) -> Callable[[], Read | None]:
         """By helpers: alone, or with other small files."""

@@ -180,7 +180,7 @@ class UploadChanges:
 
     def put_file(self, file: File, read: Read | None) -> None:
         if read is None:
-            self._put_vanished(file)
+            self.put_vanished(file.directory, file.name, file.base)
             return
         self._counted(read.size)
         old = file.base
@@ -200,7 +200,7 @@ class UploadChanges:
         if read.rows is None:  # its inode has come to stand for another file meanwhile
             read = self._read(file)
             if read is None:
-                self._put_vanished(file)
+                self.put_vanished(file.directory, file.name, file.base)
                 return
             self._take_read(file, read)
         rows = read.rows or []
@@ -218,10 +218,10 @@ class UploadChanges:
         if file.attr.nlink > 1 and not read.is_other:
             self._named[file.attr.ino] = ino
 
-    def _put_vanished(self, file: File) -> None:
+    def put_vanished(self, directory: Directory, name: bytes, old: InodeRow | None) -> None:
         """It was there when its directory was listed, and is not in the source any more."""
-        if self._deletes and file.base is not None:
-            self.remove(file.directory, file.name, file.base)
+        if self._deletes and old is not None:
+            self.remove(directory, name, old)
 
     def _put_linked(self, file: File, link: Link, read: Read) -> None:
         old = file.base

@@ -7,10 +7,11 @@ as one piece or a few. Any number of threads may read; `Count` tells how far the
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from threading import Event, Lock
@@ -132,7 +133,9 @@ class FileReader:
             raise Stopped
         earlier = self._earlier(base)
         try:
-            with closing(self._tree.open_file(path)) as opened:
+            with replaced_meanwhile(path):
+                file = self._tree.open_file(path)
+            with closing(file) as opened:
                 for _ in range(READS_MAX):
                     read = self._read_before(opened) or self._read_once(opened, earlier)
                     if read is not None:
@@ -259,7 +262,7 @@ class Count:
         while waiting:
             path, attr = waiting.pop()
             if stat.S_ISDIR(attr.mode):
-                found = ((below(path, name), each) for name, each in tree.list(path))
+                found = ((below(path, name), each) for name, each in listed(tree, path, at))
                 waiting += (each for each in found if not excluded(*each))
             elif stat.S_ISREG(attr.mode):
                 files, size = files + 1, size + attr.size
@@ -282,6 +285,31 @@ class Count:
             self._told_s = now_s
             done_bytes = self._total[1] if is_last else min(self._bytes, self._total[1])
             self._progress(Progress("files", self._files, self._total[0], done_bytes, self._total[1]))
+
+
+def listed(tree: SourceTree, path: bytes, top: bytes) -> Sequence[tuple[bytes, Attributes]]:
+    """What lies in the directory: nothing, if it has vanished since it was found below `top`."""
+    if path == top:
+        return tree.list(path)
+    with replaced_meanwhile(path):
+        try:
+            return tree.list(path)
+        except FileNotFoundError:
+            return ()
+
+
+@contextmanager
+def replaced_meanwhile(path: bytes) -> Iterator[None]:
+    """Errors of something whose name another kind of file has taken since it was found."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise ConflictError(
+            f"{os.fsdecode(path)} was replaced while it was read",
+            hint="Do it again when nobody writes there, or take a snapshot. Nothing was published.",
+        ) from error
 
 
 def below(directory: bytes, name: bytes) -> bytes:

@@ -7,6 +7,7 @@ import json
 import logging
 import mmap
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -724,6 +725,50 @@ def test_what_is_removed_while_a_commit_reads_is_not_in_the_version(
         patch.setattr(local_files.LocalFiles, "read_small", read)
         version = volume.commit()
     assert not version.files.exists("gone")
+    assert is_whole(volume)
+    assert not volume.commit().is_new
+
+
+def _replace(path: Path, by: str) -> None:
+    if by == "nothing":
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    elif by == "file" and not path.is_file():
+        _replace(path, "nothing")
+        path.write_bytes(b"now a file")
+    elif by == "link" and not path.is_symlink():
+        _replace(path, "nothing")
+        path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("by", ["nothing", "file", "link"])
+@pytest.mark.parametrize("what", ["a link", "a file", "below/a directory"])
+def test_names_that_change_while_a_commit_lists_are_there_or_not(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch, what: str, by: str
+) -> None:
+    """The version has what there was at some moment, or a message says to do it again."""
+    (volume / "below" / "a directory").mkdir(parents=True)
+    (volume / "below" / "a directory" / "in it").write_text("1")
+    (volume / "a link").symlink_to("somewhere")
+    (volume / "a file").write_bytes(b"1" * 100_000)
+    before = volume.commit()
+    (volume / "a file").write_bytes(b"2" * 100_000)
+    listed = local_files.LocalFiles.list
+
+    def listing(self: local_files.LocalFiles, path: bytes) -> Any:
+        found = listed(self, path)
+        if os.fsencode(Path(what).name) in [name for name, _ in found]:
+            _replace(volume / what, by)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files.LocalFiles, "list", listing)
+        try:
+            volume.commit()
+        except ConflictError as error:
+            assert by != "nothing"
+            assert "was replaced while it was read" in error.message or "was written to" in error.message
+            assert Volume.version(volume.name).id == before.id
+    volume.commit()
     assert is_whole(volume)
     assert not volume.commit().is_new
 
