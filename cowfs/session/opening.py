@@ -65,6 +65,7 @@ from cowfs.session.replaying import Replayer
 from cowfs.session.residency import Residency
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
+from cowfs.session.work_restoring import remove_left
 from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
 from cowfs.store.beside import meanwhile
 from cowfs.store.packs import PackReader
@@ -281,6 +282,8 @@ def _open_writable(
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
     committer = _commit_with(session, writer, index, packs, base, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
+    if ROOT_INO in recovery.directories:
+        remove_left(session)
     stack.callback(_drop_pin, session, discard)
     return session
 

@@ -16,14 +16,15 @@ uncommitted work must not depend on a version that may be pruned before the comm
 the chunks in the store, and stores nothing twice. Where only attributes differ, they are set in
 place.
 
-After a kill in the middle the directory of 1 may be left, `.cowfs-restore-…`; the next restore
-removes it.
+After a kill in the middle the directory of 1 may be left, `.cowfs-restore-<8 hex>`; it is removed
+when the volume is opened again (`remove_left`), so that no version gets it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from cowfs.version.merge_states import Merged, State
 
 APART = b".cowfs-restore-"
+_LEFT = re.compile(re.escape(APART) + rb"[0-9a-f]{8}")
 SHARED_FROM_BYTES = 256 << 10  # of smaller files all is fetched
 BATCH_BYTES = 8 << 20
 ACLS = frozenset([b"system.posix_acl_access", b"system.posix_acl_default"])
@@ -82,13 +84,21 @@ def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
     return Restored(session.base.version_id, told)
 
 
+def remove_left(session: Session) -> None:
+    """What killed restores have left, of a session that nobody uses yet."""
+    files = _files(session, _root())
+    for name, attr in files.list(""):
+        if _LEFT.fullmatch(name) and stat.S_ISDIR(attr.mode):
+            _remove(files, name)
+
+
 class _Restoring:
     """One restore. The engine is asked as root: owners and permissions are the version's."""
 
     def __init__(self, session: Session, merged: Merged, path: bytes, to: bytes, stale: Stale) -> None:
         self._engine = session.engine
-        self._caller = Caller(0, 0, os.getpid(), 0, None, None)
-        self._files = Files(session.engine, session.residency, self._caller, session.room.relieve)
+        self._caller = _root()
+        self._files = _files(session, self._caller)
         self._volume = session.spec.volume
         self._packs = PackReader(session.store)
         self._merged = merged
@@ -156,21 +166,13 @@ class _Restoring:
 
     @contextmanager
     def _directory_apart(self) -> Iterator[None]:
-        for name, _ in self._files.list(""):
-            if name.startswith(APART):
-                self._remove_apart(name)
         self._files.mkdir(self._apart)
         self._files.chmod(self._apart, 0o700)
         try:
             yield
         finally:
-            self._remove_apart(self._apart)
-
-    def _remove_apart(self, top: bytes) -> None:
-        for name, _ in self._files.list(top):
-            self._files.remove(joined(top, name))
-        self._files.remove(top)
-        self._stale.inodes.add(self._files.stat("").ino)
+            _remove(self._files, self._apart)
+            self._stale.inodes.add(self._files.stat("").ino)
 
     def _make(self, path: bytes, state: State) -> None:
         """A directory is made in its place, later; what only differs in attributes is not made."""
@@ -237,7 +239,16 @@ class _Restoring:
 
     def _share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
         """Takes the ranges that the file in its place has in the same chunks from there; returns
-        what is to be written. That is all, over what was taken, if the file changes meanwhile."""
+        what is to be written. That is all, over what was taken, if the file changes meanwhile, may
+        be written to through a mapping, or is gone."""
+        try:
+            return self._taken(fh, here, rows)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOENT, errno.ESTALE):
+                raise
+            return rows
+
+    def _taken(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
         version, extents = self._files.ask(self._engine.live_extents, here[INO])
         known = {each.chunk.hash: each for each in extents if each.chunk is not None}
         donor = self._files.ask(self._engine.open_file, here[INO], os.O_RDONLY)
@@ -249,10 +260,6 @@ class _Restoring:
                     missing.append(row)
                 elif not self._copy(donor, each.offset + row[7] - each.skip, fh, row[0], row[1]):
                     return rows
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # it may be written through a mapping
-                raise
-            return rows
         finally:
             self._engine.release(donor)
         return missing if self._files.ask(self._engine.live_extents, here[INO])[0] == version else rows
@@ -362,6 +369,20 @@ class _Restoring:
         self._stale.inodes.add(parent)
         if here is not None:
             self._stale.inodes.add(here[INO])
+
+
+def _root() -> Caller:
+    return Caller(0, 0, os.getpid(), 0, None, None)
+
+
+def _files(session: Session, caller: Caller) -> Files:
+    return Files(session.engine, session.residency, caller, session.room.relieve)
+
+
+def _remove(files: Files, top: bytes) -> None:
+    for name, _ in files.list(top):
+        files.remove(joined(top, name))
+    files.remove(top)
 
 
 def _is_touched(state: State) -> bool:

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from cowfs.api import file_session
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.control.messages import Restoration
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.ids import VersionId
+from cowfs.session import work_restoring
 from cowfs.session.session import Session
 from cowfs.session.work_restoring import APART, Stale, restore
 from tests.api.conftest import place
@@ -187,6 +189,48 @@ def test_an_error_leaves_everything_as_it_was(place: Path) -> None:
         with pytest.raises(CorruptError):
             restored(session, version)
         assert state(session) == before
+    volume.discard()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_what_a_killed_restore_leaves_is_in_no_version(place: Path, is_committed: bool) -> None:
+    volume = Volume.new("data")
+    if is_committed:
+        volume.files.write("before", b"1")
+        volume.commit()
+    left, own = ".cowfs-restore-0123abcd", ".cowfs-restore-of-mine"
+    with session_of(volume) as session:
+        for top in (left, own):
+            session.files.mkdir(top)
+            session.files.write(f"{top}/0", b"half")
+    file_session._end_all()
+    volume.files.write("more", b"2")
+    version = volume.commit()
+    assert {entry.path for entry in version.files.ls("/")} >= {"/more", "/" + own}
+    assert not version.files.exists(left)
+    assert version.files.read(f"{own}/0") == b"half"
+    volume.finalize()
+
+
+@pytest.mark.parametrize("size", [300_000, 3 << 20])
+def test_a_file_that_goes_while_its_earlier_content_is_taken_from_it(
+    place: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = Volume.new("data")
+    data = random.Random(3).randbytes(size)
+    volume.files.write("large", data)
+    version = volume.commit()
+    shared = work_restoring._Restoring._share
+
+    def share(self: work_restoring._Restoring, *arguments: Any) -> Any:
+        self._files.remove("large")
+        return shared(self, *arguments)
+
+    monkeypatch.setattr(work_restoring._Restoring, "_share", share)
+    with session_of(volume) as session:
+        session.files.write("large", b"!", 5)
+        restored(session, version)
+        assert session.files.read("large") == data
     volume.discard()
 
 
