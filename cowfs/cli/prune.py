@@ -40,8 +40,8 @@ def command(
     """Prune the versions of volume NAME that no rule keeps: the volume has them no more, and a
     collection may delete what only they need. Shows the plan first, and asks.
 
-    Versions with a tag, those that a mount, uncommitted work or a fork stands on, and the last one
-    are kept always. Hours to years are those of UTC that have versions.
+    Versions with a tag, those that a mount (a read-only one only if it is on this machine),
+    uncommitted work or a fork stands on, and the last one are kept always. Hours to years are those of UTC that have versions.
 
     Without rules it goes by those that were saved with --save, as `cowfs maintain` does for all
     volumes of a store."""

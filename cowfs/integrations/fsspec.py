@@ -10,7 +10,7 @@ A file system stands for a store. Its paths are NAME[@…]/path, its root lists 
 
 Writing publishes: each file when it is closed, each other call when it returns, as one version.
 `with fs.transaction:` is one version for all that is in it, or none if it raises; until then it
-shows what was there before. What is written lies in temporary files of this machine meanwhile. Work
+shows what was there before, and directories that it has made. What is written lies in temporary files of this machine meanwhile. Work
 of others in between is kept if it concerns other paths, and ConflictError otherwise (head_changes).
 A version that is read stays the same for as long as a file of it is open.
 
@@ -115,30 +115,46 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if not source:
             return {"name": "", "size": 0, "type": "directory"}
         version = self._version(source)
-        if not inner or version is None:
-            if inner:
-                raise FileNotFoundError(path)
+        if not inner:
             return {"name": source, "size": 0, "type": "directory"}
-        with _of_paths(path):
-            return _info(version, f"{source}/{inner}", version.files.stat(inner, follow=False))
+        here = self._entry(version, source, inner, path, follow=False)
+        if here is None or version is None:
+            return {"name": f"{source}/{inner}", "size": 0, "type": "directory"}
+        return _info(version, f"{source}/{inner}", here)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         source, inner = _parted(self._strip_protocol(path))
         if not source:
             found = [{"name": each.name, "size": 0, "type": "directory"} for each in overview.volumes_of(self._store)]
-        elif (version := self._version(source)) is None:
-            if inner:
-                raise FileNotFoundError(path)
-            found = []
         else:
-            with _of_paths(path):
-                here = version.files.stat(inner or "/")
-                above = f"{source}/{inner}".rstrip("/")
-                if here.type == "directory":
+            version = self._version(source)
+            here = self._entry(version, source, inner, path, follow=True)
+            above = f"{source}/{inner}".rstrip("/")
+            if here is None or version is None:
+                found = []
+            elif here.type == "directory":
+                with _of_paths(path):
                     found = [_info(version, f"{above}/{each.name}", each) for each in version.files.ls(inner)]
-                else:
-                    found = [_info(version, above, here)]
+            else:
+                found = [_info(version, above, here)]
         return found if detail else [each["name"] for each in found]
+
+    def _entry(self, version: ROVolume | None, source: str, inner: str, path: str, *, follow: bool) -> Entry | None:
+        """None: an empty directory, that of a volume without versions, or one that this transaction
+        has made."""
+        batch = self._batch()
+        is_empty = not inner or (batch is not None and batch.has_made(source, inner))
+        with _of_paths(path):
+            if version is None:
+                if is_empty:
+                    return None
+                raise FileNotFoundError(path)
+            try:
+                return version.files.stat(inner or "/", follow=follow)
+            except FileNotFoundError:
+                if is_empty:
+                    return None
+                raise
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         version, inner = self._file(path)
@@ -230,6 +246,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             Volume.new(volume, store=self._store, strict=True).resolve()
             return
         self._change(volume, lambda files: files.mkdir(inner, parents=parents, exist_ok=True))
+        if (batch := self._batch()) is not None:
+            batch.make(volume, inner)
 
     def rmdir(self, path: str) -> None:
         volume, inner = self._writable(path)
@@ -339,6 +357,7 @@ class _Batch:
         self._seen: dict[str, VersionId | None] = {}
         self._changes: dict[str, list[Change]] = {}
         self._contents: list[BinaryIO] = []
+        self._directories: set[tuple[str, str]] = set()
         self._is_over = False
         self.holds = False
 
@@ -365,6 +384,16 @@ class _Batch:
             self._changes.setdefault(volume, []).append(change)
         if not self.holds:
             self.publish()
+
+    def make(self, volume: str, directory: str) -> None:
+        """It is to be a directory, and all above it."""
+        names = directory.split("/")
+        with self._lock:
+            self._directories |= {(volume, "/".join(names[: count + 1])) for count in range(len(names))}
+
+    def has_made(self, volume: str, directory: str) -> bool:
+        with self._lock:
+            return (volume, directory) in self._directories
 
     def publish(self) -> None:
         try:

@@ -96,6 +96,24 @@ def test_a_transaction_is_one_version_or_none(fs: CowfsFileSystem) -> None:
     assert versions() == 3
 
 
+def test_a_transaction_sees_the_directories_that_it_makes(fs: CowfsFileSystem) -> None:
+    """As duckdb does, which looks for the directory of a partition after it has made it."""
+    with fs.transaction:
+        for _ in range(2):
+            fs.makedirs("data/a/b", exist_ok=True)
+        with pytest.raises(FileExistsError):
+            fs.mkdir("data/a")
+        assert fs.isdir("data/a")
+        assert (fs.isdir("data/a/b"), fs.ls("data/a/b"), fs.isdir("data/a/c")) == (True, [], False)
+        fs.pipe("data/a/b/file", b"1")
+        assert fs.ls("data/a/b") == []
+    assert (versions(), fs.find("data")) == (1, ["data/a/b/file"])
+    with suppress(KeyError), fs.transaction:
+        fs.mkdir("data/c")
+        raise KeyError
+    assert not fs.exists("data/c")
+
+
 def test_who_comes_second_keeps_what_lies_apart_and_is_told_of_the_rest(fs: CowfsFileSystem) -> None:
     fs.pipe({"data/same": b"0", "data/dir/x": b"0"})
     mine = fs.open("data/mine", "wb")
