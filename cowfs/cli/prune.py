@@ -41,7 +41,8 @@ def command(
     collection may delete what only they need. Shows the plan first, and asks.
 
     Versions with a tag, those that a mount (a read-only one only if it is on this machine),
-    uncommitted work or a fork stands on, and the last one are kept always. Hours to years are those of UTC that have versions.
+    uncommitted work or a fork stands on, and the last one are kept always. Hours to years are those
+    of UTC that have versions.
 
     Without rules it goes by those that were saved with --save, as `cowfs maintain` does for all
     volumes of a store."""
