@@ -29,7 +29,6 @@ key comes from (`key_slots`), which objects are sealed (`store.sealed`).
 from __future__ import annotations
 
 import struct
-from functools import cached_property
 
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
@@ -124,11 +123,7 @@ class _Cipher:
 
     def __init__(self, store_key: bytes, place: str) -> None:
         derived = _derived(store_key + place.encode(), "sealed object", 2 * KEY_BYTES)
-        self._aes_key, self._nonce_key = derived[:KEY_BYTES], derived[KEY_BYTES:]
-
-    @cached_property
-    def aes(self) -> AESGCM:
-        return AESGCM(self._aes_key)
+        self.aes, self._nonce_key = AESGCM(derived[:KEY_BYTES]), derived[KEY_BYTES:]
 
     def nonce(self, associated: bytes, data: Buffer) -> bytes:
         hasher = blake3(associated, key=self._nonce_key)

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from cowfs import clock
@@ -88,6 +87,7 @@ class Push:
         self._acknowledged_s = clock.monotonic_s()
         self._wanted: list[VersionId] = []
         self._heads: list[VersionId] = []
+        self._known_line: list[VersionId] | None = None
 
     def run(self, *, with_tags: bool) -> Pushed:
         head = find_head(self._target, self._name)
@@ -120,9 +120,11 @@ class Push:
 
     # -- what the target lacks
 
-    @cached_property
+    @property
     def _line(self) -> list[VersionId]:
-        return _line_from(self._source, self._volume, self._versions[-1])
+        if self._known_line is None:
+            self._known_line = _line_from(self._source, self._volume, self._versions[-1])
+        return self._known_line
 
     def _left(self, head: Head | None) -> list[VersionId]:
         """Versions behind the target's last one. ConflictError: the target went another way."""

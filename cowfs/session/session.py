@@ -3,8 +3,7 @@ takes it down again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 from cowfs.control import SessionSpec
 from cowfs.errors import (
@@ -75,6 +74,7 @@ class Session:
     it has adopted a volume. Engine, residency and committer are
     thread-safe.
 
+    owners: whom a mount shows in whose place. files: the volume's files, for this process.
     is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is
     closed.
     """
@@ -91,6 +91,14 @@ class Session:
     recorder: Recorder | None = None
     replayer: Replayer | None = None
     is_left_dirty: bool = False
+    room: Room = field(init=False)
+    owners: Owners = field(init=False)
+    files: Files = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.spec, self.engine)
+        self.owners = owners.of_session(self.engine, self.spec.options)
+        self.files = Files(self.engine, self.residency, this_process(self.owners), self.room.relieve)
 
     @property
     def base(self) -> Base:
@@ -101,10 +109,6 @@ class Session:
     def volume(self) -> str:
         """What commits go to; without a writer, where the version is from."""
         return self.writer.lease.volume if self.writer is not None else self.spec.volume
-
-    @cached_property
-    def room(self) -> Room:
-        return Room(self.spec, self.engine)
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
         """Publishes what was written before the call. A store on the working copy's own disk, which
@@ -139,16 +143,6 @@ class Session:
         again waits for it."""
         if self.writer is not None:
             self.writer.working_copy.mark_ending()
-
-    @cached_property
-    def files(self) -> Files:
-        """The volume's files, for this process."""
-        return Files(self.engine, self.residency, this_process(self.owners), self.room.relieve)
-
-    @cached_property
-    def owners(self) -> Owners:
-        """Whom a mount shows in whose place."""
-        return owners.of_session(self.engine, self.spec.options)
 
     @property
     def _patience(self) -> Patience:

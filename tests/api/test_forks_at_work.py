@@ -51,12 +51,59 @@ def write():
         volume.finalize()
 """
 
+AT_WORK = """
+import faulthandler, os, sys, threading, traceback
+from cowfs.blocking import Volume
+from cowfs.session import owners
+for name in ("one", "other"):
+    volume = Volume.new(name)
+    volume.files.write("/a", b"x")
+    volume.finalize()
+there, real = threading.Event(), owners.of_session
+
+def wait(*arguments):
+    there.set()
+    threading.Event().wait()
+
+owners.of_session = wait
+threading.Thread(target=lambda: Volume.version("one").files.read("/a"), daemon=True).start()
+there.wait()
+owners.of_session = real
+
+def read():
+    assert Volume.version("other").files.read("/a") == b"x"
+"""
+
+IMPORTING = """
+import faulthandler, os, sys, threading, traceback
+import cowfs.fork_locks
+cowfs.__path__.append(sys.argv[1])
+cowfs.begun, cowfs.goes_on = threading.Event(), threading.Event()
+
+def load():
+    import cowfs.slow
+
+threading.Thread(target=load).start()
+cowfs.begun.wait()
+threading.Timer(0.5, cowfs.goes_on.set).start()
+"""
+
 
 @pytest.mark.parametrize("what", ["read", "write"])
 def test_children_of_an_idle_process(place: Path, what: str) -> None:
     ran(IDLE + CHILD + f"assert [in_child({what}) for _ in range(3)] == [0, 0, 0]")
 
 
-def ran(program: str) -> None:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+def test_a_child_of_a_process_whose_thread_makes_a_session(place: Path) -> None:
+    ran(AT_WORK + CHILD + "os._exit(in_child(read) != 0)")  # its thread never ends
+
+
+def test_a_fork_waits_for_an_import_of_another_thread(place: Path) -> None:
+    (place / "slow.py").write_text("import cowfs\ncowfs.begun.set()\ncowfs.goes_on.wait()\n")
+    ran(IMPORTING + CHILD + "assert in_child(load) == 0", str(place))
+
+
+def ran(program: str, *arguments: str) -> None:
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from cowfs.index import fork_gate
 from cowfs.index.fork_gate import ForkGate
 
 pytestmark = pytest.mark.quick
@@ -41,7 +42,8 @@ def test_a_fork_waits_until_nobody_is_within_and_nobody_comes_meanwhile() -> Non
     assert came.is_set()
 
 
-def test_a_child_begins_with_nobody_within() -> None:
+def test_a_child_begins_with_nobody_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_gate, "LONGEST_S", 0.1)
     gate = ForkGate()
     threading.Thread(target=gate.__enter__).start()
     gate.close()
