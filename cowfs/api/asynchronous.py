@@ -486,8 +486,8 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         """Mounts the volume writable and returns the directory; mounting again returns the same,
         also from another process of this user: one that mounts it at this moment is waited for.
 
-        Processes share the mount so: finalize, and the end of a block, commit what all of them have
-        written, and the last one unmounts. If the mount ends without this object, commit and
+        Processes, and objects of one, share the mount so: finalize, and the end of a block, commit
+        what all of them have written, and the last one unmounts. If the mount ends without this object, commit and
         finalize raise InvalidStateError until it is mounted again.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
@@ -500,9 +500,9 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         """
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that
-        other processes of this user have mounted, too, stays with them, and one that `cowfs mount`
-        was asked for. What `files` has opened in this process is closed.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that this
+        object has mounted, and others, or other processes of this user, have, too, stays with them,
+        and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.
@@ -553,8 +553,8 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         is published it is returned, whatever happens to the mount. Programs that still have files
         open, or this process itself, keep them until they close them: the directory is gone all the
         same, and what they write from now on is not in this version: it stays on this machine as
-        uncommitted work of the volume. force: they get errors instead. A mount that other processes
-        of this user have mounted, too, stays with them, but for force.
+        uncommitted work of the volume. force: they get errors instead. A mount that other objects,
+        or processes of this user, have mounted, too, stays with them, but for force.
         """
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:

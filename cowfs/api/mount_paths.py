@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -84,9 +84,11 @@ def turn(name: str, store_id: StoreId) -> AbstractContextManager[None]:
     return reservation.turn(f"{store_id.hex()}/{name}", is_mounted, doing="mounts this volume")
 
 
-def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -> MountEntry | None:
-    """The volume's writable mount, shared from now on, if it is where it is asked for. One that the
-    last of its users ends at this moment is waited for."""
+def shared(
+    name: str, store_id: StoreId, given: str | os.PathLike[str] | None, join: Callable[[MountEntry], bool]
+) -> MountEntry | None:
+    """The volume's writable mount, shared from now on (join), if it is where it is asked for. One
+    that the last of its users ends at this moment is waited for."""
     end_s = clock.monotonic_s() + ENDING_S
     while True:
         entry = registry.find_by_volume(store_id.hex(), name)
@@ -94,7 +96,7 @@ def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -
             return None
         if not entry.is_copy and live_mount.is_dying(entry):
             continue
-        if sharing.join(entry) or clock.monotonic_s() > end_s:
+        if join(entry) or clock.monotonic_s() > end_s:
             return entry
         clock.sleep_s(PAUSE_S)
 

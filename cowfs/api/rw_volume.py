@@ -293,8 +293,8 @@ class RWVolume:
         """Mounts the volume writable and returns the directory; mounting again returns the same,
         also from another process of this user: one that mounts it at this moment is waited for.
 
-        Processes share the mount so: finalize, and the end of a block, commit what all of them have
-        written, and the last one unmounts. If the mount ends without this object, commit and
+        Processes, and objects of one, share the mount so: finalize, and the end of a block, commit
+        what all of them have written, and the last one unmounts. If the mount ends without this object, commit and
         finalize raise InvalidStateError until it is mounted again.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
@@ -319,9 +319,11 @@ class RWVolume:
                 if not chosen.take_over and (meta_dir := chosen.meta_path) is not None:
                     place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
                     used_mount.require_work_at(self.live(), place, meta_dir)
-                entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
-                if entry is None and not chosen.take_over:
-                    copies.require_none_elsewhere(store_id, self.name)
+                entry = None
+                if not chosen.take_over:
+                    entry = mount_paths.shared(self.name, store_id, mount_path, self._mount_used.join)
+                    if entry is None:
+                        copies.require_none_elsewhere(store_id, self.name)
                 if entry is None or not copies.join(entry, chosen):
                     path = self._mount(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
@@ -352,14 +354,14 @@ class RWVolume:
         is_handed_in = made.started is not None and options.fuse_fd is not None
         self._mount_used.use(made.id, str(made.path), is_handed_in=is_handed_in)
         if not options.foreground and (entry := self._mount_used.entry()) is not None:
-            sharing.join(entry)
+            self._mount_used.join(entry)
         return made.path
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that
-        other processes of this user have mounted, too, stays with them, and one that `cowfs mount`
-        was asked for. What `files` has opened in this process is closed.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that this
+        object has mounted, and others, or other processes of this user, have, too, stays with them,
+        and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.
@@ -368,8 +370,8 @@ class RWVolume:
             self._require_not_ended()
             self._end_files(force=force)
             entry = self.live()
-            is_shared = entry is not None and (sharing.holds(entry) or registry.is_lasting(entry))
-            if entry is not None and is_shared and not force and not sharing.is_last(entry):
+            is_shared = entry is not None and self._mount_used.is_shared(entry)
+            if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
                 self._mount_used.leave_to_others(self.name)
                 return
             self._mount_used.end(entry, mounts.unmount, force=force)
@@ -448,8 +450,8 @@ class RWVolume:
         is published it is returned, whatever happens to the mount. Programs that still have files
         open, or this process itself, keep them until they close them: the directory is gone all the
         same, and what they write from now on is not in this version: it stays on this machine as
-        uncommitted work of the volume. force: they get errors instead. A mount that other processes
-        of this user have mounted, too, stays with them, but for force.
+        uncommitted work of the volume. force: they get errors instead. A mount that other objects,
+        or processes of this user, have mounted, too, stays with them, but for force.
         """
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:
@@ -462,7 +464,7 @@ class RWVolume:
         """Lets go of a mount whose work is published: what goes wrong here is no failure any
         more."""
         entry = self.live()
-        if entry is not None and not force and not sharing.is_last(entry):
+        if entry is not None and not force and not self._mount_used.is_last(entry):
             self._mount_used.leave_to_others(self.name)
             return
         trouble = mounts.release(entry, force=force).trouble if entry is not None else ""
@@ -636,7 +638,7 @@ class RWVolume:
             if self._mount_used.is_lost(entry):
                 self._mount_used.forget()
                 return self.has_changes()
-            if entry is not None and not sharing.is_last(entry):
+            if entry is not None and not self._mount_used.is_last(entry):
                 self._mount_used.forget()
                 return mounts.has_uncommitted(entry)
             try:

@@ -1,5 +1,5 @@
-"""The writable mount that an object works on: one it made, or found and shares with other processes
-of this user (`machine.sharing`).
+"""The writable mount that an object works on: one it made, or found and shares with other objects
+and processes of this user (`machine.sharing`).
 
     none ── use ── used ── end, leave, leave_to_others ── none
                     └── ended by somebody else ── lost, until it is left or another one is used
@@ -37,6 +37,19 @@ class UsedMount:
         at its path from here."""
         self._id, self._path, self._is_handed_in = registration, path, is_handed_in
 
+    def join(self, entry: MountEntry) -> bool:
+        """As `sharing.join`."""
+        return sharing.join(entry, self)
+
+    def is_shared(self, live: MountEntry) -> bool:
+        """Whether leaving the mount is no business of others: this object uses it, or it was asked
+        for by command."""
+        return sharing.is_used_by(self, live) or registry.is_lasting(live)
+
+    def is_last(self, live: MountEntry) -> bool:
+        """As `sharing.is_last`."""
+        return sharing.is_last(live, self)
+
     def entry(self) -> MountEntry | None:
         return registry.find_by_id(self._id) if self._id else None
 
@@ -56,6 +69,8 @@ class UsedMount:
                 end(live, force=force)
             except BaseException:
                 (sharing.keep if is_sharer else sharing.forget)(live)
+                if is_sharer and self._id == live.id:  # `is_last` has taken it off
+                    self.join(live)
                 raise
         self.leave(live)
 
@@ -67,8 +82,8 @@ class UsedMount:
         self.forget()
 
     def leave_to_others(self, volume: str) -> None:
-        """`sharing.is_last` has said no."""
-        _log.info("volume %s stays mounted: other processes share it, or `cowfs mount` was asked for it", volume)
+        """`is_last` has said no."""
+        _log.info("volume %s stays mounted: others share it, or `cowfs mount` was asked for it", volume)
         self.forget()
 
     def forget(self) -> None:

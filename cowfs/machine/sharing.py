@@ -1,10 +1,11 @@
-"""Which processes of this user share a mount, so that one that is done does not take it from the
-others.
+"""Which processes of this user share a mount, and which objects of a process do, so that one that
+is done does not take it from the others.
 
 Each process that mounts a volume, or finds it mounted, holds a shared flock on the mount's entry in
 the runtime directory (`registry`), until it ends the mount or itself ends. Whoever is done asks for
-the lock alone: having it means that nobody else is there, and that nobody comes any more. Objects
-of one process count as one. A mount made by the command line has no process that shares it, in the
+the lock alone: having it means that nobody else is there, and that nobody comes any more. The lock
+is the process's; its objects that use the mount are kept beside it, for as long as anything refers
+to them. A mount made by the command line has no process that shares it, in the
 foreground neither; it stays until it is unmounted by command (`registry.is_lasting`).
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from weakref import WeakSet
 
 from cowfs.fork_locks import ForkLock
 from cowfs.machine import registry
@@ -22,15 +24,24 @@ from cowfs.machine.registry import MountEntry
 
 _lock = ForkLock()
 _held: dict[tuple[int, str], int] = {}
+_users: dict[tuple[int, str], WeakSet[object]] = {}
+_ending: set[tuple[int, str]] = set()
 
 
-def join(entry: MountEntry) -> bool:
-    """This process uses the mount from now on. False: the last one of the others is ending it."""
+def join(entry: MountEntry, user: object) -> bool:
+    """This process uses the mount from now on, for that object of it. False: the last one of the
+    others is ending it."""
     with _lock:
         _drop_ended()
         key = (os.getpid(), entry.id)
-        if key in _held:
-            return True
+        if key in _ending or not _hold(entry, key):
+            return False
+        _users.setdefault(key, WeakSet()).add(user)
+        return True
+
+
+def _hold(entry: MountEntry, key: tuple[int, str]) -> bool:
+    if key not in _held:
         try:
             fd = os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -41,13 +52,18 @@ def join(entry: MountEntry) -> bool:
             os.close(fd)
             return False
         _held[key] = fd
-        return True
+    return True
 
 
 def holds(entry: MountEntry) -> bool:
     """Whether this process shares the mount."""
     with _lock:
         return (os.getpid(), entry.id) in _held
+
+
+def is_used_by(user: object, entry: MountEntry) -> bool:
+    with _lock:
+        return user in _users.get((os.getpid(), entry.id), ())
 
 
 def is_alone(entry: MountEntry) -> bool:
@@ -73,16 +89,22 @@ def is_alone(entry: MountEntry) -> bool:
                 fcntl.flock(fd, fcntl.LOCK_SH)  # the failed attempt has dropped it
             return False
         _held[key] = fd
+        _ending.add(key)
         return True
 
 
-def is_last(entry: MountEntry) -> bool:
-    """As `is_alone`, for a process that is done with the mount: it shares it no more. Never for a
-    mount that was asked for by command."""
-    if not registry.is_lasting(entry) and is_alone(entry):
-        return True
-    forget(entry)
-    return False
+def is_last(entry: MountEntry, user: object) -> bool:
+    """As `is_alone`, for an object that is done with the mount: it shares it no more. Never while
+    other objects of this process do, and never for a mount that was asked for by command."""
+    with _lock:
+        users = _users.get((os.getpid(), entry.id), WeakSet())
+        users.discard(user)
+        if users:
+            return False
+        if not registry.is_lasting(entry) and is_alone(entry):
+            return True
+        forget(entry)
+        return False
 
 
 def keep(entry: MountEntry) -> None:
@@ -91,6 +113,7 @@ def keep(entry: MountEntry) -> None:
     with _lock:
         if (fd := _held.get((os.getpid(), entry.id))) is not None:
             fcntl.flock(fd, fcntl.LOCK_SH)
+        _ending.discard((os.getpid(), entry.id))
 
 
 def others(entry: MountEntry) -> list[int]:
@@ -110,8 +133,11 @@ def others(entry: MountEntry) -> list[int]:
 def forget(entry: MountEntry) -> None:
     """The mount has ended, or this process could not end it."""
     with _lock:
-        if (fd := _held.pop((os.getpid(), entry.id), None)) is not None:
+        key = (os.getpid(), entry.id)
+        if (fd := _held.pop(key, None)) is not None:
             _close(fd)
+        _users.pop(key, None)
+        _ending.discard(key)
 
 
 def _drop_ended() -> None:
@@ -120,6 +146,8 @@ def _drop_ended() -> None:
         if os.fstat(fd).st_nlink == 0:
             os.close(fd)
             del _held[key]
+            _users.pop(key, None)
+            _ending.discard(key)
 
 
 def _close(fd: int) -> None:

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,52 @@ def test_the_last_of_several_processes_unmounts(how: str) -> None:
     volume = Volume.open("shared").resolve()
     assert volume.has_changes() is (how == "fails")
     assert volume.commit().stats.files == 6
+
+
+@pytest.mark.parametrize("how", ["finalize", "unmount", "block", "fails"])
+def test_the_last_of_several_objects_of_a_process_unmounts(how: str) -> None:
+    """Each by a thread of its own: one after the other, the others go on writing."""
+    Volume.new("shared").resolve()
+    volumes = [Volume.open("shared") for _ in range(3)]
+    written, turns = threading.Barrier(len(volumes) + 1), [threading.Event() for _ in volumes]
+
+    def work(number: int) -> None:
+        volume = volumes[number]
+        with volume if how in ("block", "fails") else contextlib.nullcontext():
+            path = volume.mount()
+            (path / f"by-{number}").write_text("here")
+            written.wait(WATCHDOG_S)
+            assert turns[number].wait(WATCHDOG_S)
+            (path / f"more-{number}").write_text("here")
+            if how == "fails":
+                raise ValueError("mine")
+        if how == "finalize":
+            volume.finalize()
+        elif how == "unmount":
+            volume.unmount()
+
+    with ThreadPoolExecutor(len(volumes)) as threads:
+        working = [threads.submit(work, number) for number in range(len(volumes))]
+        written.wait(WATCHDOG_S)
+        for number, turn in enumerate(turns):
+            assert len(registry.list_mounts()) == 1
+            turn.set()
+            assert isinstance(working[number].exception(WATCHDOG_S), ValueError if how == "fails" else type(None))
+    assert registry.list_mounts() == []
+    version = Volume.open("shared").commit()
+    assert version.stats.files == 6
+    assert {entry.name for entry in version.files.ls("/")} >= {"more-2"}
+
+
+def test_an_object_that_does_not_use_the_mount_may_end_it() -> None:
+    volume = Volume.new("shared")
+    (volume.mount() / "a").write_text("1")
+    assert Volume.open("shared").finalize().stats.files == 1
+    assert volume.is_mounted, "it is left to who uses it"
+    Volume.open("shared").unmount()
+    assert registry.list_mounts() == []
+    with pytest.raises(InvalidStateError, match="has ended"):
+        volume.commit()
 
 
 def test_force_ends_a_shared_mount() -> None:

@@ -15,6 +15,13 @@ from cowfs.machine.registry import MountEntry
 pytestmark = pytest.mark.quick
 
 
+class User:
+    """An object that uses a mount."""
+
+
+USER = User()
+
+
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MountEntry:
     monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "state"))
@@ -34,7 +41,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MountEntry:
 
 def other(code: str) -> subprocess.Popen[str]:
     """Another process, which does it and then waits to be ended."""
-    prelude = "import sys\nfrom cowfs.machine import registry, sharing\nentry = registry.list_mounts()[0]\n"
+    prelude = "import sys\nfrom cowfs.machine import registry, sharing\nentry = registry.list_mounts()[0]\nuser = sys\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
         [sys.executable, "-c", f"{prelude}print({code}, flush=True)\nsys.stdin.readline()"],
@@ -49,35 +56,50 @@ def other(code: str) -> subprocess.Popen[str]:
 
 
 def test_who_shares_a_mount_keeps_it_from_being_ended(entry: MountEntry) -> None:
-    assert sharing.join(entry)
-    assert sharing.join(entry), "objects of one process are one"
-    with other("sharing.join(entry)") as sharer:
+    assert sharing.join(entry, USER)
+    assert sharing.join(entry, USER), "once is enough"
+    with other("sharing.join(entry, user)") as sharer:
         assert sharer.said == "True"  # type: ignore[attr-defined]
-        assert not sharing.is_last(entry)
-        assert not sharing.is_last(entry), "asking makes it no sharer again"
+        assert not sharing.is_last(entry, USER)
+        assert not sharing.is_last(entry, USER), "asking makes it no sharer again"
         sharer.kill()
-    assert sharing.is_last(entry)
-    with other("sharing.join(entry)") as late:
+    assert sharing.is_last(entry, USER)
+    with other("sharing.join(entry, user)") as late:
         assert late.said == "False", "it is being ended"  # type: ignore[attr-defined]
         late.kill()
     sharing.forget(entry)
-    with other("sharing.join(entry)") as again:
+    with other("sharing.join(entry, user)") as again:
         assert again.said == "True"  # type: ignore[attr-defined]
         again.kill()
 
 
+def test_objects_of_a_process_share_a_mount_as_long_as_somebody_has_them(entry: MountEntry) -> None:
+    second, third = User(), User()
+    for user in (USER, second, third):
+        assert sharing.join(entry, user)
+    assert not sharing.is_last(entry, USER)
+    assert not sharing.is_last(entry, USER)
+    assert [sharing.is_used_by(user, entry) for user in (USER, second, third)] == [False, True, True]
+    del third, user
+    assert sharing.is_last(entry, second)
+    assert not sharing.join(entry, USER), "it is being ended"
+    sharing.keep(entry)
+    assert sharing.join(entry, USER)
+    sharing.forget(entry)
+
+
 def test_nothing_is_kept_of_mounts_that_others_have_ended(entry: MountEntry) -> None:
-    assert sharing.join(entry)
+    assert sharing.join(entry, USER)
     registry.unregister(entry)
-    assert not sharing.join(entry)
+    assert not sharing.join(entry, USER)
     assert sharing._held == {}
-    assert sharing.is_last(entry)
+    assert sharing.is_last(entry, USER)
 
 
 def test_asking_who_else_shares_gives_up_nothing(entry: MountEntry) -> None:
     assert not sharing.holds(entry)
-    assert sharing.join(entry)
-    with other("sharing.join(entry)") as sharer:
+    assert sharing.join(entry, USER)
+    with other("sharing.join(entry, user)") as sharer:
         assert not sharing.is_alone(entry)
         assert set(sharing.others(entry)) <= {sharer.pid}
         with other("sharing.is_alone(entry)") as third:
@@ -89,6 +111,6 @@ def test_asking_who_else_shares_gives_up_nothing(entry: MountEntry) -> None:
         third.kill()
     assert sharing.is_alone(entry)
     sharing.keep(entry)
-    with other("sharing.join(entry)") as late:
+    with other("sharing.join(entry, user)") as late:
         assert late.said == "True"  # type: ignore[attr-defined]
         late.kill()

@@ -116,16 +116,18 @@ def test_the_beginning_of_several_ids_names_them(
     versions: list[ROVolume], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cowfs.version.source_names.SHORTEST_PREFIX", 2)
+    taken = {version.id[:2] for version in versions}
+    start = next(each for each in ("7e", "7f", "80", "81") if each not in taken)
     alike = []
     for count in range(10_000):
         data = replace(MANIFEST, volume="data", message=f"number {count}").encode()
-        if version_id(data).hex().startswith("7e"):
+        if version_id(data).hex().startswith(start):
             alike.append(version_id(data))
             store.put(keys.version(alike[-1]), data)
         if len(alike) == 7:
             break
     with pytest.raises(InvalidInputError, match=r"is the beginning of 7 versions: .* and 2 more") as caught:
-        resolve_name(store, "data", "7e")
+        resolve_name(store, "data", start)
     assert all(version.hex()[:10] in caught.value.message for version in sorted(alike)[:5])
 
 
