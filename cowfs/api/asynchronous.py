@@ -487,8 +487,8 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         also from another process of this user: one that mounts it at this moment is waited for.
 
         Processes, and objects of one, share the mount so: finalize, and the end of a block, commit
-        what all of them have written, and the last one unmounts. If the mount ends without this object, commit and
-        finalize raise InvalidStateError until it is mounted again.
+        what all of them have written, and the last one unmounts. If the mount ends without this
+        object, commit and finalize raise InvalidStateError until it is mounted again.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears

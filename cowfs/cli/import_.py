@@ -48,7 +48,7 @@ def command(
     what is missing. Nothing changed: no new version, unless you give a message.
 
     If the volume is mounted on this machine, the files go into the mount, and its commit publishes
-    them.
+    them: no locator is printed.
 
     With --link nothing is read but the listing. A linked file whose object changes cannot be read
     any more; `cowfs import --absorb NAME` stores what is linked.
@@ -80,7 +80,7 @@ def command(
     elif not done.is_new:
         said = "Nothing has changed"
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator)
+    output.emit(as_json, dataclasses.asdict(done), done.locator if done.mount_path is None else "")
 
 
 def _absorb(name: str, message: str, progress_style: str, store: str | None, as_json: bool) -> None:

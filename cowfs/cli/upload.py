@@ -39,7 +39,7 @@ def command(
     moves only what is missing. Nothing changed: no new version, unless you give a message.
 
     If the volume is mounted on this machine, the files go into the mount, and its commit publishes
-    them.
+    them: no locator is printed.
     """
     from cowfs.api import uploading
 
@@ -60,4 +60,4 @@ def command(
     elif not done.is_new:
         said = "Nothing has changed"
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator)
+    output.emit(as_json, dataclasses.asdict(done), done.locator if done.mount_path is None else "")

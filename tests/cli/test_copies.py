@@ -131,11 +131,13 @@ def test_what_is_too_large_says_what_to_do(run: Run, copied: Path, home: Path) -
     assert run("mount", locator, str(home / "mnt" / "v"), "--copy-limit", "lots").code == 2
 
 
-def test_an_upload_goes_into_the_copy(run: Run, copied: Path, home: Path) -> None:
-    (home / "source").mkdir()
-    (home / "source" / "new").write_text("new")
-    said = run("upload", str(home / "source"), "data:in")
-    assert said.code == 0
+@pytest.mark.parametrize("command", ["upload", "import"])
+def test_an_upload_goes_into_the_copy(run: Run, copied: Path, home: Path, command: str) -> None:
+    below = home / "source" / "in" if command == "import" else home / "source"
+    below.mkdir(parents=True)
+    (below / "new").write_text("new")
+    said = run(command, str(home / "source"), "data:in" if command == "upload" else "data")
+    assert (said.code, said.out) == (0, ""), "no locator of a version that lacks it"
     assert f"into the mount {copied}, whose commit publishes it" in said.err
     assert (copied / "in" / "new").read_text() == "new"
     run("unmount", "data", "--commit")
