@@ -10,7 +10,8 @@ Threads: any.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -30,6 +31,7 @@ from cowfs.format.store_url import StoreUrl
 from cowfs.store import Access, ObjectStore, trust
 from cowfs.store.beside import beside
 from cowfs.store.named import place_named, placed
+from cowfs.store.patience import CLOSING_S
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import store_key_of
 
@@ -95,6 +97,19 @@ def open_located(url: str, storage: Storage | None = None) -> OpenStore:
     except BaseException:
         objects.close()
         raise
+
+
+@contextmanager
+def hurried(url: str) -> Iterator[ObjectStore]:
+    """The store at a whole URL, for a few requests that may as well fail: each waits CLOSING_S at
+    most for a store that does not answer. It is closed afterwards."""
+    objects = stores.open_store(url, access=access(None))
+    objects.patience.limit_s = CLOSING_S
+    try:
+        stores.load_record(objects)
+        yield objects
+    finally:
+        objects.close()
 
 
 def open_located_asking(url: str, storage: Storage | None, ask: Callable[[ObjectStore], A]) -> tuple[OpenStore, A]:

@@ -4,6 +4,10 @@ that somebody else made.
 Anything with a slash, and "." and "..", is a path. A bare word is a volume's name, unless a mount
 of cowfs is at that path below the current directory; when both are mounted, and differ, the word is
 refused rather than guessed.
+
+A mount is found in the registry of this machine, whether its store answers or not. The store is
+asked for a name that is not mounted, and for one that is mounted only from other URLs: they may
+mean the same store.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import mount_paths, mounts, scratch, unmounted
+from cowfs.api import mount_paths, mounts, scratch, stores, unmounted
 from cowfs.api.mounts import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -162,8 +166,14 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
         return Mounted(here)
     if here is not None and store is None and here.volume == target:
         return Mounted(here)
-    volume = _volume(target, store, is_guess=here is not None)
-    named = volume.live() if volume is not None else None
+    url, so_named = _url(store), registry.find_by_name(target)
+    named = next((entry for entry in so_named if entry.store_url == url), None)
+    of_versions = registry.find_read_only(url, target) if read_only and url is not None else []
+    may_have_another_url = named is None and any(entry != here for entry in so_named)
+    volume = None
+    if may_have_another_url or not (here or named or of_versions):
+        volume = _volume(target, store, is_guess=here is not None)
+        named = volume.live() if volume is not None else None
     if here is not None and named is not None and here.id != named.id:
         raise InvalidInputError(
             f"{target!r} is a mount point here and a volume mounted at {named.mount_path}",
@@ -171,9 +181,9 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
         )
     if (entry := here or named) is not None:
         return Mounted(entry)
+    if of_versions:
+        return Mounted(_only(of_versions))
     assert volume is not None
-    if read_only and (found := registry.find_read_only(volume.store_url or "", volume.name)):
-        return Mounted(_only(found))
     return volume
 
 
@@ -185,6 +195,14 @@ def _only(mounts: list[MountEntry]) -> MountEntry:
             hint="Give the path of one.",
         )
     return mounts[0]
+
+
+def _url(store: str | None) -> str | None:
+    """What mounts of that store are registered with; None: it is no store."""
+    try:
+        return stores.canonical_url(store)
+    except InvalidInputError:
+        return None
 
 
 def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:

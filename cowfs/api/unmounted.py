@@ -6,7 +6,7 @@ The working copy's lock keeps mounts away meanwhile; LeaseHeldError when one was
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import places, registry
 from cowfs.machine.working_copy import WorkingCopy, list_working_copies
+from cowfs.store import ObjectStore
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.history import open_version
@@ -67,12 +68,13 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
     pin = working_copy.state.pin if working_copy.exists else None
     working_copy.delete()
     if pin is not None:
-        _remove(pin, lambda: store)
+        _remove(pin, nullcontext(store.objects))
 
 
 def discard_at(place: Path) -> str | None:
-    """Drops the work of the working copy in that directory, whatever store it is of, also if that
-    does not answer; the volume's name. None: no work lies there. LeaseHeldError: it is in use."""
+    """Drops the work of the working copy in that directory, whatever store it is of; the volume's
+    name. A store that does not answer is waited for for some seconds only, with the work gone.
+    None: no work lies there. LeaseHeldError: it is in use."""
     # Known ones only: the path may be a mount, with anything in it, or one that does not answer.
     working_copy = next((each for each in list_working_copies() if each.path == place), None)
     if working_copy is None:
@@ -89,13 +91,14 @@ def discard_at(place: Path) -> str | None:
         )
     working_copy.delete()
     if state.pin is not None:
-        _remove(state.pin, lambda: stores.open_located(state.store_url))
+        _remove(state.pin, stores.hurried(state.store_url))
     return state.volume
 
 
-def _remove(pin: str, store: Callable[[], stores.OpenStore]) -> None:
+def _remove(pin: str, opening: AbstractContextManager[ObjectStore]) -> None:
     try:
-        if (held := Pin.resume(store().objects, pin)) is not None:
-            held.remove()
+        with opening as store:
+            if (held := Pin.resume(store, pin)) is not None:
+                held.remove()
     except CowfsError as error:
         _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)

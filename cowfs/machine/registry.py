@@ -253,10 +253,12 @@ def find_read_only(store_url: str, volume: str) -> list[MountEntry]:
 
 def find_by_url(store_url: str, volume: str) -> MountEntry | None:
     """As find_by_volume, for a store that nobody has asked for its id yet."""
-    for entry in _at_their_paths():
-        if entry.is_writer and entry.store_url == store_url and entry.volume == volume:
-            return entry
-    return None
+    return next((entry for entry in find_by_name(volume) if entry.store_url == store_url), None)
+
+
+def find_by_name(volume: str) -> list[MountEntry]:
+    """The writable mounts of volumes of that name, in whatever store they are."""
+    return [entry for entry in _at_their_paths() if entry.is_writer and entry.volume == volume]
 
 
 def canonical(path: str | Path) -> str:

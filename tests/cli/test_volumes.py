@@ -13,9 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.api import targets
 from cowfs.blocking import Volume
+from cowfs.errors import UnavailableError
 from cowfs.machine import registry
+from cowfs.store.patience import CLOSING_S
 from tests.cli.conftest import Run
+from tests.store.conftest import PatientClock, patient_clock
+
+__all__ = ["patient_clock"]
 
 
 @pytest.mark.quick
@@ -78,6 +84,31 @@ def test_work_of_a_store_that_is_gone_is_shown_with_it_and_dropped(run: Run, hom
     assert run("unmount", kept, "--discard").code == 0
     assert [each["volume"] for each in run("status", "--json").json["working_copies"]] == ["a"]
     assert "STORE" not in run("status").out
+
+
+@pytest.mark.quick
+def test_dropping_work_waits_for_its_store_for_seconds_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch, patient_clock: PatientClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = Volume.new("data")
+    volume.files.write("file", b"work")
+    volume.unmount()
+    [kept] = run("status", "--json").json["working_copies"]
+    state = Path(kept["working_copy"], "state.json")
+    silent(monkeypatch)
+    state.write_text(json.dumps({**json.loads(state.read_text()), "store_url": os.environ["COWFS_STORE"]}))
+    patient_clock.waited_s.clear()
+    assert run("unmount", kept["working_copy"], "--discard").code == 0
+    assert "stays in the store" in caplog.text
+    assert 0 < sum(patient_clock.waited_s) <= CLOSING_S
+    assert run("status", "--json").json["working_copies"] == []
+
+
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a server that does not answer the default store."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.setenv("COWFS_STORE", "s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A9;region=us-east-1")
 
 
 @pytest.mark.quick
@@ -183,6 +214,35 @@ def test_a_word_that_is_a_mount_and_a_volume_is_not_guessed(
     assert said.code == 2
     assert "./both" in said.err
     assert run("commit", "./both").code == 8, "unambiguous: the daemon of this made-up entry does not answer"
+
+
+@pytest.mark.quick
+def test_a_mount_is_found_without_its_store(
+    home: Path, monkeypatch: pytest.MonkeyPatch, patient_clock: PatientClock
+) -> None:
+    monkeypatch.chdir(home)
+    silent(monkeypatch)
+    for path, volume, is_version in (("word", "other", False), ("elsewhere", "data", False), ("old", "seen", True)):
+        registry.register(
+            registry.new_id(),
+            mount_path=Path(path),
+            socket=home / "none.sock",
+            store_url=os.environ["COWFS_STORE"],
+            store_id="0" * 32,
+            volume=volume,
+            version_id="0" * 64 if is_version else None,
+            read_only=is_version,
+            working_copy=None,
+        )
+    for target, path in (("word", "word"), ("data", "elsewhere"), ("seen", "old")):
+        found = targets.find_mount(target, None, read_only=True)
+        assert isinstance(found, targets.Mounted)
+        assert found.path == str(home / path)
+    assert patient_clock.waited_s == []
+    with pytest.raises(UnavailableError):
+        targets.find_mount("seen", None)
+    with pytest.raises(UnavailableError):
+        targets.find_mount("unknown", None, read_only=True)
 
 
 @pytest.mark.quick
