@@ -3,6 +3,9 @@ universal-pathlib."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +118,32 @@ def test_universal_pathlib(version: ROVolume) -> None:
     assert (path.is_file(), (root / "none").exists()) == (True, False)
     (UPath("cowfs://data") / "note").write_text("written")
     assert UPath("cowfs://data/note").read_text() == "written"
+
+
+def test_universal_pathlib_in_a_process_that_has_not_used_fsspec(version: ROVolume) -> None:
+    """It keeps what it has guessed of a protocol."""
+    program = f"""
+import fsspec
+from upath import UPath
+from upath.registry import register_implementation
+
+fsspec.register_implementation("cowfs+file", "cowfs.integrations.fsspec.CowfsFileSystem", clobber=True)
+register_implementation("cowfs+file", "cowfs.integrations.upath.CowfsPath", clobber=True)
+print((UPath({version.locator!r}) / "set").is_dir())
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_universal_path_as_text_opens_the_same_file(version: ROVolume, place: Path) -> None:
+    path = UPath(version.locator) / "a b%20?#.txt"
+    assert str(path) == path.as_uri() == f"{version.locator}/a%20b%2520%3F%23.txt"
+    assert UPath(str(path)) == path
+    assert (str(path.parent), str(path.relative_to(path.parent))) == (version.locator, path.name)
+
+    there = UPath("cowfs://there", store=str(place / "other"))
+    there.mkdir()
+    (there / "a b").write_bytes(b"text")
+    assert [UPath(str(each)).read_bytes() for each in there.iterdir()] == [b"text"]
+    assert str(UPath("cowfs://data/note")) == "cowfs://data/note"
