@@ -237,8 +237,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
 
     @property
     def is_pruned(self) -> bool:
-        """Whether `history` found only the name of this version: its bytes are gone, and so are the
-        fields below."""
+        """Whether `history` found only the name of this version: it is not in the store, and the
+        fields below are missing. It was pruned and collected, or never copied there."""
 
     @property
     def is_new(self) -> bool:
@@ -345,8 +345,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
-        at most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the
-        versions are whole."""
+        at most `limit`; one request each. Those that are not in the store have is_pruned set.
+        Of a folder, too, the versions are whole."""
 
     def diff(
         self, other: Located, *, path: str | os.PathLike[str] = "/", times: bool = False, renames: bool = True

@@ -230,7 +230,7 @@ class _Merge:
         if manifest is None:
             raise NotFoundError(
                 f"version {version.hex()[:12]} is gone, and is needed to merge",
-                hint="`cowfs log` and history() show what was pruned. Copy the files instead (`cowfs cp`, upload()).",
+                hint="`cowfs log` and history() show which versions are there. Copy the files instead (`cowfs cp`, upload()).",
             )
         return manifest
 

@@ -178,7 +178,7 @@ def _opened(stack: ExitStack, store: OpenStore, ancestry: Ancestry, version: Ver
     manifest = ancestry.manifest(version)
     if manifest is None:
         raise NotFoundError(
-            f"version {version.hex()[:12]} is gone", hint="`cowfs log` and history() show what was pruned."
+            f"version {version.hex()[:12]} is gone", hint="`cowfs log` and history() show which versions are there."
         )
     opened = open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
     return stack.enter_context(opened)

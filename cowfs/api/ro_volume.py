@@ -120,8 +120,8 @@ class ROVolume:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether `history` found only the name of this version: its bytes are gone, and so are the
-        fields below."""
+        """Whether `history` found only the name of this version: it is not in the store, and the
+        fields below are missing. It was pruned and collected, or never copied there."""
         return self._is_pruned
 
     @property
@@ -321,8 +321,8 @@ class ROVolume:
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
-        at most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the
-        versions are whole."""
+        at most `limit`; one request each. Those that are not in the store have is_pruned set.
+        Of a folder, too, the versions are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
 
@@ -468,7 +468,7 @@ class ROVolume:
 
     def __repr__(self) -> str:
         said = f", {self._manifest.message!r}" if self._manifest is not None and self._manifest.message else ""
-        return f"ROVolume({self.locator!r}{said}{', pruned' if self._is_pruned else ''})"
+        return f"ROVolume({self.locator!r}{said}{', not here' if self._is_pruned else ''})"
 
 
 def versions(given: Iterable[Located]) -> list[ROVolume]:

@@ -79,7 +79,7 @@ def _opened(session: Session, ancestry: Ancestry, version: VersionId) -> Index:
     manifest = ancestry.manifest(version)
     if manifest is None:
         raise NotFoundError(
-            f"version {version.hex()[:12]} is gone", hint="`cowfs log` and history() show what was pruned."
+            f"version {version.hex()[:12]} is gone", hint="`cowfs log` and history() show which versions are there."
         )
     cache_dir = session.spec.options.cache_path
     return open_index(session.store, PackReader(session.store), manifest.index, cache_dir=cache_dir)

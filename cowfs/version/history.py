@@ -2,7 +2,7 @@
 mean is for `source_names`.
 
 Manifests are read once, verified against their id, and never change. Parents are names that nothing
-protects: one that is gone shows as pruned in `history`.
+protects: one that is not there has no manifest in `history`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ LINE_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Past:
-    """One step of a history. manifest None: pruned, only its name is known."""
+    """One step of a history. manifest None: only its name is known; it was pruned and collected,
+    or never copied to this store."""
 
     version: VersionId
     manifest: Manifest | None
