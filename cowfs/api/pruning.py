@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from cowfs.api import stores
-from cowfs.errors import InvalidInputError
+from cowfs.errors import AccessDeniedError, InvalidInputError
 from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.maintain import pruning
 from cowfs.store.holder import current_holder
-from cowfs.version import near_names, saved_rules, volumes
+from cowfs.version import head_line, near_names, saved_rules, volumes
 from cowfs.version.retention import KeepRules, Rules, parse_age
 
 
@@ -28,6 +28,16 @@ class PlannedVersion:
     created_ns: int
     keep: bool
     why: list[str]
+
+
+def collectable(store: stores.OpenStore, volume: str, versions: Iterable[str], tagged: Iterable[str]) -> set[str]:
+    """Ids of those versions that the volume has pruned, and that are in none of its tags; for
+    showing it beside them. What may not be listed shows none."""
+    asked = {VersionId.from_hex(each) for each in {*versions} - {*tagged}}
+    try:
+        return {each.hex() for each in head_line.given_up(store.objects, volume, asked)}
+    except (InvalidInputError, AccessDeniedError):
+        return set()
 
 
 @dataclass(frozen=True)

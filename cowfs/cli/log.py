@@ -1,5 +1,8 @@
-"""cowfs log SOURCE: a version and its ancestors, newest first, across forks and merges. Pruned ones
-are shown by their names alone."""
+"""cowfs log SOURCE: a version and its ancestors, newest first, across forks and merges.
+
+Those that are not in the store are shown by their names alone: they were pruned and collected, or a
+mirror never got them. What is pruned and still there has a column that says so.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,9 @@ if TYPE_CHECKING:
 def command(source: str, limit: int | None, graph: bool, store: str | None, as_json: bool) -> None:
     """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first: its
     own, those of the volumes that it was forked from, and what was merged into them. Tags stand in
-    parentheses."""
-    from cowfs.api import sources, tagging
+    parentheses. "pruned": a collection may delete it; "not here": it is deleted, or this store
+    never had it."""
+    from cowfs.api import pruning, sources, tagging
     from cowfs.blocking import Volume
     from cowfs.cli import versions
 
@@ -35,20 +39,24 @@ def command(source: str, limit: int | None, graph: bool, store: str | None, as_j
     if not past:
         output.say(as_json, f"Volume {found.volume} has no version yet")
     tags = tagging.by_version(found.store, found.volume) if past else {}
+    here = [each.id for each in past if not each.is_pruned]
+    collectable = pruning.collectable(found.store, found.volume, here, tags) if here else set()
     record = {
         "volume": found.volume,
-        "versions": [{**versions.record(each), **versions.names(each, tags)} for each in past],
+        "versions": [{**versions.record(each), **versions.names(each, tags, collectable)} for each in past],
     }
-    output.emit(as_json, record, _text(past, tags, with_graph=graph) if past else "")
+    output.emit(as_json, record, _text(past, tags, collectable, with_graph=graph) if past else "")
 
 
-def _text(past: list[ROVolume], tags: dict[str, list[str]], *, with_graph: bool) -> str:
+def _text(past: list[ROVolume], tags: dict[str, list[str]], collectable: set[str], *, with_graph: bool) -> str:
     known = [version for version in past if not version.is_pruned]
     has_links = any(version.stats.linked_bytes for version in known)
     has_origins = len({version.made_in for version in known}) > 1
+    states = {version.id: "not here" for version in past if version.is_pruned} | dict.fromkeys(collectable, "pruned")
     header = (
         "VERSION",
         "COMMITTED",
+        *(("STATE",) if states else ()),
         *(("VOLUME",) if has_origins else ()),
         "FILES",
         "SIZE",
@@ -58,7 +66,7 @@ def _text(past: list[ROVolume], tags: dict[str, list[str]], *, with_graph: bool)
         "MESSAGE",
     )
     rows = [
-        _row(version, tags.get(version.id, []), len(header), has_origins=has_origins, has_links=has_links)
+        _row(version, tags.get(version.id, []), len(header), states, has_origins=has_origins, has_links=has_links)
         for version in past
     ]
     if not with_graph:
@@ -72,14 +80,17 @@ def _text(past: list[ROVolume], tags: dict[str, list[str]], *, with_graph: bool)
     return output.table(("", *header), drawn)
 
 
-def _row(version: ROVolume, tags: list[str], columns: int, *, has_origins: bool, has_links: bool) -> tuple[str, ...]:
-    name = version.id[:12]
+def _row(
+    version: ROVolume, tags: list[str], columns: int, states: dict[str, str], *, has_origins: bool, has_links: bool
+) -> tuple[str, ...]:
+    state = (states.get(version.id, ""),) if states else ()
     named = f"({', '.join(tags)}) " if tags else ""
     if version.is_pruned:
-        return (name, "pruned", *("",) * (columns - 3), named.strip())
+        return (version.id[:12], "", *state, *("",) * (columns - 4), named.strip())
     return (
-        name,
+        version.id[:12],
         output.time(version.created_ns),
+        *state,
         *((version.made_in,) if has_origins else ()),
         str(version.stats.files),
         sizes.shown(version.stats.bytes),

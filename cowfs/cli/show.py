@@ -20,17 +20,19 @@ def command(source: str, store: str | None, as_json: bool) -> None:
     """Show what is recorded of SOURCE (NAME: its last version, NAME@TAG, NAME@VERSION or a
     LOCATOR): message, author, parents, labels, what made it, size and tags. `cowfs diff` shows what
     it changed."""
-    from cowfs.api import tagging
+    from cowfs.api import pruning, tagging
     from cowfs.blocking import Volume
     from cowfs.cli import versions
 
     version = Volume.version(source, store=store)
-    tags = tagging.by_version(version.to_read(), version.name)
-    record = {**versions.record(version), **versions.names(version, tags)}
-    output.emit(as_json, record, _text(version, tags.get(version.id, [])))
+    opened = version.to_read()
+    tags = tagging.by_version(opened, version.name)
+    collectable = pruning.collectable(opened, version.name, [version.id], tags)
+    record = {**versions.record(version), **versions.names(version, tags, collectable)}
+    output.emit(as_json, record, _text(version, tags.get(version.id, []), is_pruned=bool(collectable)))
 
 
-def _text(version: ROVolume, tags: list[str]) -> str:
+def _text(version: ROVolume, tags: list[str], *, is_pruned: bool) -> str:
     stats = version.stats
     linked = f", {sizes.shown(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
     held = output.count(stats.files, "file"), output.count(stats.directories, "directory")
@@ -40,6 +42,7 @@ def _text(version: ROVolume, tags: list[str]) -> str:
         ("volume", version.name),
         ("made in", version.made_in if version.made_in != version.name else ""),
         ("tags", ", ".join(tags)),
+        ("pruned", "a collection may delete it" if is_pruned else ""),
         ("committed", output.time(version.created_ns)),
         ("author", version.author),
         ("message", version.message),

@@ -16,8 +16,8 @@ from cowfs.errors import AccessDeniedError, UnavailableError
 
 
 def record(version: ROVolume) -> dict[str, Any]:
-    """locator, version, volume, and the manifest's fields (null when the version is pruned, or the
-    store does not let it be read)."""
+    """locator, version, volume, and the manifest's fields (missing when the version is not there,
+    or the store does not let it be read)."""
     names = {
         "locator": version.locator,
         "volume": version.name,
@@ -38,9 +38,13 @@ def record(version: ROVolume) -> dict[str, Any]:
     }
 
 
-def names(version: ROVolume, tags: dict[str, list[str]]) -> dict[str, Any]:
-    """What else a history tells of each version. made_in: null when it is pruned."""
-    return {"made_in": None if version.is_pruned else version.made_in, "tags": tags.get(version.id, [])}
+def names(version: ROVolume, tags: dict[str, list[str]], collectable: set[str]) -> dict[str, Any]:
+    """What else a history tells of each version. made_in: null when it is not there."""
+    return {
+        "made_in": None if version.is_pruned else version.made_in,
+        "tags": tags.get(version.id, []),
+        "is_collectable": version.id in collectable,
+    }
 
 
 def summary(version: ROVolume) -> str:

@@ -13,7 +13,7 @@ head that is looked at, several at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from cowfs.format.heads import UNCHANGED
@@ -45,6 +45,22 @@ def steps(store: ObjectStore, volume: str, newest: int, hidden: Pruned | None = 
             is_pruned = all(hidden.has(each) for each in range(number, last + 1))
             yield Step(number, last, record.version, record.created_ns, is_pruned)
         last = number - 1
+
+
+def given_up(store: ObjectStore, volume: str, versions: Set[VersionId]) -> set[VersionId]:
+    """Those of these versions that no head of the volume keeps any more: they were in its line, and
+    every step of theirs is pruned. Where nothing was pruned, the line is not read."""
+    hidden = pruned.read(store, volume)
+    newest = refs.newest(store, refs.head(volume)) if hidden.ranges else None
+    if newest is None:
+        return set()
+    kept: set[VersionId] = set()
+    found: set[VersionId] = set()
+    for step in steps(store, volume, newest[0], hidden):
+        (found if step.is_pruned else kept).add(step.version)
+        if versions <= kept:
+            break
+    return (found - kept) & versions
 
 
 def find_named(store: ObjectStore, volume: str, version: VersionId) -> Step | None:

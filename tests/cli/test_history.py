@@ -88,12 +88,31 @@ def test_a_log_goes_across_forks_and_merges(versions: list[ROVolume], run: Run) 
     assert run("log", "data", "--graph", "--json").code == 2
 
 
-def test_a_pruned_version_ends_its_line(versions: list[ROVolume], run: Run, place: Path) -> None:
+def test_a_version_that_is_not_there_ends_its_line(versions: list[ROVolume], run: Run, place: Path) -> None:
     (place / "store" / "versions" / versions[0].id[:2] / versions[0].id).unlink()
-    assert "pruned" in run("log", "data", "--graph").out.splitlines()[-1]
+    assert "not here" in run("log", "data", "--graph").out.splitlines()[-1]
     last = run("log", "data", "--json").json["versions"][-1]
-    assert (last["is_pruned"], last["made_in"], last["tags"]) == (True, None, [])
+    assert (last["is_pruned"], last["is_collectable"], last["made_in"], last["tags"]) == (True, False, None, [])
     assert run("show", f"data@{versions[0].id}").code == 3
+
+
+def test_what_is_pruned_and_still_there_is_marked(versions: list[ROVolume], run: Run) -> None:
+    versions[0].tag("v1")
+    assert "STATE" not in run("log", "data").out
+    assert not run("show", f"data@{versions[1].id}", "--json").json["is_collectable"]
+    Volume.prune(Volume.plan_prune("data", last=1))
+    found = run("log", "data", "--json").json
+    check("log", found)
+    assert [(each["message"], each["is_pruned"], each["is_collectable"]) for each in found["versions"]] == [
+        ("three", False, False),
+        ("two", False, True),
+        ("one", False, False),
+    ]
+    header, three, two, one = run("log", "data").out.splitlines()
+    at = header.index("STATE")
+    assert [line[at:].split()[0] for line in (three, two, one)] == ["0", "pruned", "0"], "else: the number of files"
+    assert "pruned        a collection may delete it" in run("show", f"data@{versions[1].id}").out
+    assert "pruned" not in run("show", "data").out
 
 
 def test_show(versions: list[ROVolume], run: Run) -> None:

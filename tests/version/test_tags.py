@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,23 @@ def test_heads_that_repeat_a_version_are_one_step(versions: list[ROVolume], stor
     assert [each.first for each in found] == [4, 3, 2]
     pruned.append(store, "data", pruned.read(store, "data"), [(2, 3)])
     assert [each.is_pruned for each in head_line.steps(store, "data", newest[0])] == [False, True, True]
+
+
+def test_what_no_head_keeps_any_more(
+    versions: list[ROVolume], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that became the last one a second time has a step that is not pruned."""
+    ids = {id_of(each) for each in versions}
+    with monkeypatch.context() as patch:
+        patch.setattr(refs, "head", None)
+        assert head_line.given_up(store, "data", ids) == set(), "nothing was pruned: no head is looked at"
+    newest = refs.newest(store, refs.head("data"))
+    assert newest is not None
+    again = replace(newest[1], version=id_of(versions[0]), write_id=WriteId(bytes(16)))
+    refs.append(store, refs.head("data"), newest[0] + 1, again)
+    pruned.append(store, "data", pruned.read(store, "data"), [(2, 3)])
+    assert head_line.given_up(store, "data", ids) == {id_of(versions[1])}
+    assert head_line.given_up(store, "data", {id_of(versions[0])}) == set()
 
 
 def test_pruned_heads_stay_pruned(versions: list[ROVolume], store: ObjectStore) -> None:
