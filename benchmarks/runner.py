@@ -35,7 +35,7 @@ from benchmarks.workloads import commits, files, large, mounts
 from cowfs import clock
 from cowfs.bench import machine, material
 from cowfs.bench.crew import Crew, WorkloadFailed
-from cowfs.bench.runner import INTERRUPTED, Say, chosen
+from cowfs.bench.runner import Say, chosen
 from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.workloads import programs
 from cowfs.errors import CowfsError
@@ -59,6 +59,8 @@ OVERRIDES = (
 """Variables that would make every variant the same. A run removes them from the environment."""
 MOUNT_COUNTS, QUICK_MOUNT_COUNTS = (100, 10_000, 100_000), (10, 200)
 """Files in the versions whose mount is timed."""
+
+INTERRUPTED = {"system": "", "group": "", "message": "the run was interrupted"}
 
 Pair = tuple[str, Group]
 """A system's name and what it is to do."""

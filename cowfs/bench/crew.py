@@ -79,7 +79,13 @@ def _environment() -> dict[str, str]:
 def _spawn() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "cowfs.bench.worker"]
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", env=_environment(), bufsize=0
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd="/",
+        env=_environment(),
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for the one that removes what workers made
     )
 
 

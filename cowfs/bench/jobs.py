@@ -129,9 +129,11 @@ def unlink(directories: list[str], count: int, size: int, checks: bool = True) -
 
 
 def remove(path: str) -> Job:
-    """Everything there; the disk is synced afterwards, so that the next job finds it quiet."""
+    """Everything there, if there is anything; the disk is synced afterwards, so that the next job
+    finds it quiet."""
     yield
-    shutil.rmtree(path)
+    if os.path.lexists(path):
+        shutil.rmtree(path)
     os.sync()
     yield
     return 1

@@ -12,8 +12,10 @@ on.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,7 +36,6 @@ WORKLOADS: dict[str, Callable[[Trial], None]] = {
     "programs": programs.run,
 }
 DIRECTORY, LOCAL = "directory", "local"
-INTERRUPTED = {"system": "", "group": "", "message": "the run was interrupted"}
 
 Say = Callable[[str], None]
 
@@ -48,7 +49,8 @@ def run(
     groups: Sequence[str] = (),
     say: Say = lambda text: None,
 ) -> Results:
-    """Blocks, for minutes. Everything is done in new directories, which are removed afterwards.
+    """Blocks, for minutes. Everything is done in new directories, which are removed afterwards,
+    also when an interrupt ends the run.
 
     local: a directory on the local disk; None: the system's directory for temporary files.
     quick: a few megabytes only. groups: only these workloads, by name. say: receives progress.
@@ -60,16 +62,15 @@ def run(
     settings = {"rounds": rounds, "quick": quick, "file_systems": kinds, **asdict(sizes)}
     titles = {DIRECTORY: str(places[DIRECTORY]), LOCAL: "local disk"}
     results = Results(machine.facts(), settings, rows.ALL, titles)
-    try:
-        with Crew() as crew, tempfile.TemporaryDirectory(prefix="cowfs-bench-", dir=places[LOCAL]) as scratch:
-            say("making what the workloads work on")
-            turns = _Turns(results, sizes, material.make(Path(scratch) / "material", sizes), crew, say)
-            for number in range(rounds):
-                for group in wanted:
-                    for name in (DIRECTORY, LOCAL) if number % 2 else (LOCAL, DIRECTORY):
-                        turns.take(number, group, name, places[name])
-    except KeyboardInterrupt:  # what was measured is worth keeping
-        results.failures.append(INTERRUPTED)
+    scratch = _new_directory(places[LOCAL])
+    with Crew() as crew, _finally(lambda: shutil.rmtree(scratch, ignore_errors=True)):
+        say("making what the workloads work on")
+        scratch.mkdir(0o700)
+        turns = _Turns(results, sizes, material.make(scratch / "material", sizes), crew, say)
+        for number in range(rounds):
+            for group in wanted:
+                for name in (DIRECTORY, LOCAL) if number % 2 else (LOCAL, DIRECTORY):
+                    turns.take(number, group, name, places[name])
     return results
 
 
@@ -87,6 +88,23 @@ def _checked(directory: str | os.PathLike[str]) -> Path:
     return path
 
 
+def _new_directory(place: Path) -> Path:
+    return place / f"cowfs-bench-{clock.random_bytes(6).hex()}"
+
+
+@contextmanager
+def _finally(remove: Callable[[], None]) -> Iterator[None]:
+    """Removes what the block has made; once more if an interrupt comes in between."""
+    try:
+        yield
+    finally:
+        try:
+            remove()
+        except BaseException:
+            remove()
+            raise
+
+
 class _Turns:
     def __init__(self, results: Results, sizes: Sizes, made: Material, crew: Crew, say: Say) -> None:
         self._results, self._sizes, self._material, self._crew, self._say = results, sizes, made, crew, say
@@ -95,7 +113,7 @@ class _Turns:
     def take(self, number: int, group: str, name: str, place: Path) -> None:
         if (name, group) in self._failed:
             return
-        root = place / f"cowfs-bench-{clock.random_bytes(6).hex()}"
+        root = _new_directory(place)
         found: list[str] = []
 
         def save(row: str, column: str, value: float) -> None:
@@ -103,11 +121,9 @@ class _Turns:
             found.append(f"{row} {value:.3g}")
 
         try:
-            self._crew.run("make_directories", [{"directories": [str(root)]}])
-            try:
+            with _finally(lambda: self._remove(root)):
+                self._crew.run("make_directories", [{"directories": [str(root)]}])
                 WORKLOADS[group](Trial(name, root, self._sizes, self._material, self._crew, save))
-            finally:
-                self._remove(root)
         except (WorkloadFailed, OSError) as error:
             self._failed.add((name, group))
             self._results.failures.append({"system": name, "group": group, "message": str(error)})

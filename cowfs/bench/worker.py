@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 from cowfs import clock
@@ -46,8 +48,8 @@ def _work(name: str, arguments: dict[str, Any]) -> None:
 
 
 def _say(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    with suppress(BrokenPipeError):  # the one that asked has ended
+        os.write(1, json.dumps(message).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ It fails if a result is wrong, never because something is slow.
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import CowfsError
 
 
@@ -27,7 +27,7 @@ def command(directory: Path, as_json: bool, **choice: Any) -> None:
     and a gigabyte."""
     from cowfs import bench
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
+    tidy_up_when_terminated()
     results = bench.run(directory, say=lambda text: output.say(as_json, text), **choice)
     output.emit(as_json, results.to_json(), bench.text(results))
     if results.failures:

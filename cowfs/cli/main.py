@@ -4,8 +4,8 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp, upload, download, import, export, merge, push, pull, restore, rollback, apply and up also:
-              143 after SIGTERM, 129 after SIGHUP)
+              (cp, upload, download, import, export, merge, push, pull, restore, rollback, apply, up and bench
+              also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cowfs import bench, blocking
 from cowfs.bench import rows, runner
-from cowfs.bench.crew import WorkloadFailed
+from cowfs.bench.crew import Crew, Outcome, WorkloadFailed
 from cowfs.bench.trial import Trial
 from cowfs.errors import InvalidInputError, NotFoundError
 
@@ -88,6 +91,59 @@ def test_what_cannot_be_done_is_refused(places: tuple[Path, Path], tmp_path: Pat
         bench.run(places[0], quick=True, groups=["sleep"])
     with pytest.raises(NotFoundError):
         bench.run(tmp_path / "missing", quick=True)
+
+
+def test_an_interrupt_ends_the_run_and_nothing_is_left(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(trial: Trial) -> None:
+        (trial.root / "file").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(runner.WORKLOADS, "files", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(places[0], local=places[1], quick=True, rounds=1, groups=["files"])
+    assert [*places[0].iterdir(), *places[1].iterdir()] == []
+
+
+def test_an_interrupt_while_a_directory_is_removed_leaves_nothing(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_run, interrupts = Crew.run, [KeyboardInterrupt()]
+
+    def run(crew: Crew, job: str, *arguments: Any, **options: Any) -> Outcome:
+        if job == "remove" and interrupts:
+            raise interrupts.pop()
+        return whole_run(crew, job, *arguments, **options)
+
+    monkeypatch.setattr(Crew, "run", run)
+    monkeypatch.setitem(runner.WORKLOADS, "files", lambda trial: None)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(places[0], local=places[1], quick=True, rounds=1, groups=["files"])
+    assert [*places[0].iterdir(), *places[1].iterdir()] == []
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_ends_the_command_as_any_other(places: tuple[Path, Path], as_json: bool) -> None:
+    command = [sys.executable, "-m", "cowfs.cli", "bench", str(places[0]), "--local", str(places[1])]
+    command += ["--quick", "--rounds", "99", "--group", "files", *(["--json"] if as_json else [])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        deadline_s = time.monotonic() + 60
+        while not any(places[0].iterdir()) and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to workers too
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    if as_json:
+        assert json.loads(stdout)["error"]["kind"] == "interrupted"
+    else:
+        assert (stdout, stderr.splitlines()[-1]) == ("", "cowfs: interrupted")
+    assert [*places[0].iterdir(), *places[1].iterdir()] == []
 
 
 @pytest.mark.slow
