@@ -24,7 +24,7 @@ from click.shell_completion import CompletionItem
 import cowfs as cowfs_package
 from cowfs import errors, log
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
-from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
 COMMANDS = {
     "create": "Make a volume.",
@@ -202,9 +202,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except CowfsError as error:
         if not as_json and (_is_trusted_now(error) or _is_unlocked_now(error)):
             return _run(arguments, as_json=as_json)
-        if is_of_stdout := error.details.get("stream") == "stdout":
-            _leave_stdout()
-        return _report(error, as_json=as_json and not is_of_stdout)
+        return _report(error, as_json=as_json)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return InvalidInputError.exit_code
@@ -215,13 +213,36 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
         _leave_stdout()  # whoever read our output has seen enough
         return 0
-    except PermissionError as error:
-        return _report(errors.from_local_disk(error, "this machine refuses"), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - the last resort of the process: reported, never swallowed
-        log.get("cli").debug("unexpected failure", exc_info=True)
-        hint = "Please report this; COWFS_LOG=debug shows where it happened."
-        return _report(errors.unexpected("unexpected failure", error, hint=hint), as_json=as_json)
+        return _report(_of_this_machine(error) or _unexpected(error), as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _of_this_machine(error: Exception) -> CowfsError | None:
+    """What the operating system refuses, where no code of ours has named it: None if it is more
+    than that."""
+    from cowfs.cli import output
+
+    if isinstance(error, OSError):
+        try:
+            sys.stdout.flush()
+        except OSError as refusal:  # again: what could not be written is kept
+            return output.of_stdout(refusal)
+    if isinstance(error, PermissionError):
+        return errors.from_local_disk(error, "this machine refuses")
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            hint = "Go to one that does: `cd` alone changes to your home directory."
+            return NotFoundError("the working directory does not exist any more", hint=hint)
+    return None
+
+
+def _unexpected(error: Exception) -> CowfsError:
+    log.get("cli").debug("unexpected failure", exc_info=error)
+    hint = "Please report this; COWFS_LOG=debug shows where it happened."
+    return errors.unexpected("unexpected failure", error, hint=hint)
 
 
 def _leave_stdout() -> None:
@@ -268,7 +289,9 @@ def _usage(error: click.ClickException) -> CowfsError:
 
 
 def _report(error: CowfsError, *, as_json: bool) -> int:
-    if as_json:
+    if is_of_stdout := error.details.get("stream") == "stdout":
+        _leave_stdout()
+    if as_json and not is_of_stdout:
         from cowfs.cli import output
 
         click.echo(output.document({"error": errors.to_record(error)}))

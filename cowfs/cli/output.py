@@ -7,6 +7,7 @@ Also the options every command has, and how times and tables are shown to people
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import sys
@@ -86,11 +87,17 @@ def to_stdout() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CowfsError(
-            f"standard output cannot be written: {error.strerror}",
-            hint="Look at where the output of this command goes: a full disk, or a device?",
-            details={"stream": "stdout"},
-        ) from error
+        raise of_stdout(error) from error
+
+
+def of_stdout(error: OSError) -> CowfsError:
+    """The error for standard output that cannot be written."""
+    if error.errno == errno.EBADF:
+        hint = "The caller has closed it. Give it a file, or /dev/null."
+    else:
+        hint = "Look at where the output of this command goes: a full disk, or a device?"
+    message = f"standard output cannot be written: {error.strerror}"
+    return CowfsError(message, hint=hint, details={"stream": "stdout"})
 
 
 def document(record: dict[str, Any]) -> str:

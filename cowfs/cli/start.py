@@ -29,12 +29,24 @@ class Terminated(BaseException):
 
 
 def main() -> None:
+    _fill_closed_streams()
     try:
         from cowfs.cli.main import main as run
 
         run()
     except (KeyboardInterrupt, Terminated) as error:
         _leave(error)  # a second Ctrl-C while Python tidies up would show one again
+
+
+def _fill_closed_streams() -> None:
+    """A stream that the caller has closed (`>&-`) is None in Python, and the next file opened would
+    get its number. Reading it finds nothing and writing it fails, except of stderr: nobody would
+    hear of that."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY), number)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="surrogateescape", closefd=False))
 
 
 def tidy_up_when_terminated() -> None:

@@ -3,6 +3,8 @@ alone."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +136,40 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
     command = f"{sys.executable} -m cowfs.cli --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """What bash says to a line in which COWFS is the program, outside of this process."""
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    line = line.replace("COWFS", f"{shlex.quote(sys.executable)} -P -m cowfs.cli")
+    command = ["bash", "-c", line, "bash", *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("arguments", ["ls", "ls --json", "completion bash", "--help", "--version"])
+def test_a_closed_standard_output_is_an_error_of_two_lines(run: Run, arguments: str) -> None:
+    run("create", "data")
+    done = shell(f"COWFS {arguments} >&-")
+    assert done.returncode == 1
+    message, hint = done.stderr.splitlines()
+    assert message == "cowfs: standard output cannot be written: Bad file descriptor"
+    assert hint.startswith("hint: ")
+
+
+def test_a_command_that_says_nothing_may_have_its_streams_closed(run: Run) -> None:
+    assert shell("COWFS create data <&- >/dev/null 2>&-").returncode == 0
+    assert run("ls", "--json").json["volumes"][0]["name"] == "data"
+    assert shell("COWFS get nothing <&- >&- 2>&-").returncode == 3
+
+
+@pytest.mark.parametrize("arguments", ["mount data here", "unmount here", "upload . data", "up"])
+def test_a_working_directory_that_is_gone_is_named(run: Run, home: Path, arguments: str) -> None:
+    run("create", "data")
+    done = shell(f'mkdir "$1" && cd "$1" && rmdir "$1" && COWFS {arguments}', home / "gone")
+    assert done.returncode == 3
+    message, hint = done.stderr.splitlines()
+    assert message == "cowfs: the working directory does not exist any more"
+    assert hint.startswith("hint: ")
 
 
 def test_help_is_quick_to_load() -> None:
