@@ -48,8 +48,9 @@ def resolver(strategy: Strategy) -> Resolve:
 
     ways: list[tuple[GitIgnoreSpec, How]] = []
     for pattern, given in strategy.items():
+        how = _checked(given)
         try:
-            ways.append((GitIgnoreSpec.from_lines([pattern]), _checked(given)))
+            ways.append((GitIgnoreSpec.from_lines([pattern]), how))
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"{pattern!r} is no pattern: {error}", hint="Give patterns as in .gitignore."

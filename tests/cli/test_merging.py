@@ -81,7 +81,10 @@ def test_conflicts_publish_nothing_until_somebody_says_what_to_do(base: ROVolume
     tried = run("merge", "a", "b", "--into", "main", "--dry-run", "--strategy", "*.x=ours")
     assert tried.code == 4
     assert "C  /log  (both changed: a, b; fail)" in tried.out
-    assert run("merge", "a", "--into", "main", "--strategy", "mine").code == 2
+    for how in ("mine", "*.x=mine"):
+        said = run("merge", "a", "--into", "main", "--strategy", how)
+        assert (said.code, said.err.splitlines()[0]) == (2, "cowfs: 'mine' is no way to resolve a conflict")
+        assert "keep-both" in said.err
     done = Volume.merge("main", forks, strategy={"*": "keep-both", "log": "union"})
     assert [(each.path, each.how) for each in done.conflicts] == [("/both", "keep-both"), ("/log", "union")]
     merged = Volume.version("main").files
