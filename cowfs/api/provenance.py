@@ -85,6 +85,8 @@ def _check_table(name: str, table: object) -> None:
     if not isinstance(table, Mapping):
         raise InvalidInputError(f"{name} is {table!r}", hint="Give a dict of texts.")
     for key, value in table.items():
+        if key == "":
+            raise InvalidInputError(f"{name} has an entry without a key: {value!r}", hint="Give each one a key.")
         if not isinstance(key, str) or not isinstance(value, str):
             usual = f"; usual keys: {', '.join(KEYS)}" if name == "produced_by" else ""
             raise InvalidInputError(

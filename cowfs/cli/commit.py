@@ -60,6 +60,8 @@ def command(
 
 def _table(labels: tuple[str, ...]) -> dict[str, str]:
     for label in labels:
-        if "=" not in label:
-            raise InvalidInputError(f"label {label!r} has no '='", hint="Write --label KEY=VALUE.")
+        key, equals, _ = label.partition("=")
+        if not (key and equals):
+            missing = "key" if equals else "'='"
+            raise InvalidInputError(f"label {label!r} has no {missing}", hint="Write --label KEY=VALUE.")
     return dict(label.split("=", 1) for label in labels)

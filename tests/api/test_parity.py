@@ -125,6 +125,7 @@ def test_wrong_types_say_what_was_expected(wrong: Any) -> None:
         lambda: Volume.open("x", store=no_store),
         lambda: Volume.new("x").commit(wrong),
         lambda: Volume.new("x").commit("m", labels={"a": wrong}),
+        lambda: Volume.new("x").commit("m", labels={"": "red"}),
         lambda: Volume.new("x").finalize("m", author=other),
         lambda: Volume.new("x").mount(3),  # type: ignore[arg-type]
     ):

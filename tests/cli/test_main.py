@@ -96,6 +96,7 @@ def test_every_mount_option_has_its_flag() -> None:
         ("mount", "cowfs+file:///x/-/a@12", "b"),
         ("log", "cowfs+nothing"),
         ("commit", "a", "--label", "colour"),
+        ("commit", "a", "--label", "=red"),
         ("unmount", "a", "--commit", "--discard"),
         ("unmount", "a", "-m", "message"),
         ("ls", "--store", "nothing://x"),
