@@ -100,7 +100,7 @@ def save_rules(name: str, named: stores.Named, rules: Rules | None) -> None:
 def given(rules: KeepRules) -> Rules | None:
     """None: no rule is given."""
     chosen: dict[str, Any] = {**rules, "within": age(rules.get("within"))}
-    if chosen["within"] is None and not any(chosen.values()):
+    if all(rule is None for rule in chosen.values()):
         return None
     return Rules(**chosen)
 

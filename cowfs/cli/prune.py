@@ -17,18 +17,18 @@ from cowfs.errors import InvalidInputError
 if TYPE_CHECKING:
     from cowfs.blocking import PrunePlan
 
-_COUNT = click.IntRange(min=0)
+_COUNT = click.IntRange(min=1)
 
 
 @click.command("prune")
 @click.argument("name", shell_complete=completing.volumes)
-@click.option("--keep-last", "last", type=_COUNT, default=0, metavar="N", help="The last N versions.")
+@click.option("--keep-last", "last", type=_COUNT, metavar="N", help="The last N versions.")
 @click.option("--keep-within", "within", metavar="TIME", help="Those made at most TIME (30d) before the last one.")
-@click.option("--keep-hourly", "hourly", type=_COUNT, default=0, metavar="N", help="The last one of each of N hours.")
-@click.option("--keep-daily", "daily", type=_COUNT, default=0, metavar="N", help="Of each of N days.")
-@click.option("--keep-weekly", "weekly", type=_COUNT, default=0, metavar="N", help="Of each of N weeks.")
-@click.option("--keep-monthly", "monthly", type=_COUNT, default=0, metavar="N", help="Of each of N months.")
-@click.option("--keep-yearly", "yearly", type=_COUNT, default=0, metavar="N", help="Of each of N years.")
+@click.option("--keep-hourly", "hourly", type=_COUNT, metavar="N", help="The last one of each of N hours.")
+@click.option("--keep-daily", "daily", type=_COUNT, metavar="N", help="Of each of N days.")
+@click.option("--keep-weekly", "weekly", type=_COUNT, metavar="N", help="Of each of N weeks.")
+@click.option("--keep-monthly", "monthly", type=_COUNT, metavar="N", help="Of each of N months.")
+@click.option("--keep-yearly", "yearly", type=_COUNT, metavar="N", help="Of each of N years.")
 @click.option("--save", is_flag=True, help="Save these rules in the volume's record; prune nothing now.")
 @click.option("--forget", is_flag=True, help="Remove the saved rules; prune nothing.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
@@ -48,7 +48,7 @@ def command(
     volumes of a store."""
     from cowfs.blocking import Volume
 
-    is_given = any(rules.values())
+    is_given = any(rule is not None for rule in rules.values())
     if forget and (save or is_given):
         raise InvalidInputError("--forget takes no rules", hint="Save other rules with --save instead.")
     if save and not is_given:

@@ -34,35 +34,37 @@ _PERIODS: dict[str, Callable[[datetime], tuple[int, ...]]] = {
 class KeepRules(TypedDict, total=False):
     """What `Rules` is made of, as callers give it."""
 
-    last: int
+    last: int | None
     within: str | timedelta | None
-    hourly: int
-    daily: int
-    weekly: int
-    monthly: int
-    yearly: int
+    hourly: int | None
+    daily: int | None
+    weekly: int | None
+    monthly: int | None
+    yearly: int | None
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is kept; a version stays if any of them keeps it. Numbers: 0 keeps none."""
+    """What is kept; a version stays if any of them keeps it. None: there is no such rule."""
 
-    last: int = 0
+    last: int | None = None
     within: timedelta | None = None
-    hourly: int = 0
-    daily: int = 0
-    weekly: int = 0
-    monthly: int = 0
-    yearly: int = 0
+    hourly: int | None = None
+    daily: int | None = None
+    weekly: int | None = None
+    monthly: int | None = None
+    yearly: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("last", *_PERIODS):
             number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise InvalidInputError(f"{name} is {number!r}", hint="Give how many to keep, 0 or more.")
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise InvalidInputError(
+                    f"{name} is {number!r}", hint="Give how many to keep, 1 or more, or leave it out."
+                )
         if self.within is not None and self.within < timedelta():
             raise InvalidInputError(f"within is {self.within}", hint="Give a time, like 30d.")
-        if self.within is None and not any(getattr(self, name) for name in ("last", *_PERIODS)):
+        if not self.told():
             raise InvalidInputError(
                 "no rule says what to keep",
                 hint="Give at least one: last, within, hourly, daily, weekly, monthly, yearly "
@@ -78,16 +80,17 @@ class Rules:
         """Of each step, newest first, which rules keep it."""
         why: list[list[str]] = [[] for _ in steps]
         for place, step in enumerate(steps):
-            if place < self.last:
+            if self.last is not None and place < self.last:
                 why[place].append(f"one of the last {self.last}")
             age_ns = steps[0].created_ns - step.created_ns
             if self.within is not None and age_ns <= self.within.total_seconds() * 1e9:
                 why[place].append("young enough")
         for name, period_of in _PERIODS.items():
+            most = getattr(self, name) or 0
             seen: set[tuple[int, ...]] = set()
             for place, step in enumerate(steps):
                 period = period_of(datetime.fromtimestamp(step.created_ns / 1e9, UTC))
-                if period not in seen and len(seen) < getattr(self, name):
+                if period not in seen and len(seen) < most:
                     seen.add(period)
                     why[place].append(name)
         return why

@@ -66,4 +66,5 @@ def _rules(volume: str, settings: Mapping[str, Setting]) -> Rules | None:
             )
         numbers[name] = value
     seconds = numbers.pop(_WITHIN, None)
-    return Rules(within=timedelta(seconds=seconds) if seconds is not None else None, **numbers)
+    within = timedelta(seconds=seconds) if seconds is not None else None
+    return Rules(within=within, **{name: number or None for name, number in numbers.items()})

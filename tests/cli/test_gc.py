@@ -151,6 +151,11 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     assert Volume.retention("kept") == {"last": 1, "yearly": 1, "within": timedelta(seconds=1)}
     Volume.set_retention("kept", **{**Volume.retention("kept"), "within": None})
     assert "last 1, yearly 1" in run("prune", "kept", "--dry-run").err
+    for rule in ("last", "hourly", "daily", "weekly", "monthly", "yearly"):
+        refused = run("prune", "kept", f"--keep-{rule}", "0", "--dry-run")
+        assert (refused.code, f"--keep-{rule}" in refused.err) == (2, True)
+        with pytest.raises(InvalidInputError, match=f"{rule} is 0"):
+            Volume.plan_prune("kept", **{rule: 0})  # type: ignore[arg-type]
     assert run("maintain").code == 2, "nobody can be asked"
     planned = run("maintain", "--dry-run", "--json").json
     check("maintain", planned)

@@ -16,7 +16,7 @@ from cowfs.version.retention import Rules, parse_age
 pytestmark = pytest.mark.quick
 
 NOW = datetime(2026, 11, 22, 20, 30, tzinfo=UTC)
-numbers = st.integers(0, 6)
+numbers = st.none() | st.integers(1, 6)
 
 
 def line(*ages: timedelta) -> list[Step]:
@@ -71,14 +71,17 @@ def test_a_volume_that_rests_keeps_what_it_has() -> None:
 )
 def test_a_rule_more_keeps_no_version_less(ages: list[int], rules: Rules, name: str) -> None:
     steps = line(*(timedelta(seconds=age) for age in sorted(ages)))
-    more = Rules(**{**vars(rules), name: getattr(rules, name) + 1})
+    more = Rules(**{**vars(rules), name: (getattr(rules, name) or 0) + 1})
     assert set(kept(rules, steps)) <= set(kept(more, steps))
-    assert set(range(min(rules.last, len(steps)))) <= set(kept(rules, steps))
-    most = sum(getattr(rules, each) for each in ("last", "hourly", "daily", "weekly", "monthly", "yearly"))
+    assert set(range(min(rules.last or 0, len(steps)))) <= set(kept(rules, steps))
+    most = sum(getattr(rules, each) or 0 for each in ("last", "hourly", "daily", "weekly", "monthly", "yearly"))
     assert len(kept(rules, steps)) <= most
 
 
-@pytest.mark.parametrize("wrong", [{}, {"last": -1}, {"daily": True}, {"last": "3"}, {"within": timedelta(seconds=-1)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"last": -1}, {"last": 0, "daily": 1}, {"daily": True}, {"last": "3"}, {"within": timedelta(seconds=-1)}],
+)
 def test_what_is_no_rule_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError):
         Rules(**wrong)  # type: ignore[arg-type]
