@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cowfs.api import stores
-from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.api import sources, stores
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 from cowfs.format import keys
+from cowfs.format.locator import is_locator
 from cowfs.ids import VersionId
 from cowfs.store.holder import current_holder
-from cowfs.version import near_names, tags, volumes
+from cowfs.version import near_names, source_names, tags, volumes
 
 if TYPE_CHECKING:
     from cowfs.api.ro_volume import ROVolume
@@ -74,6 +76,23 @@ def remove_tag(volume: str, name: str, named: stores.Named, *, expect: str | Non
     store = stores.open_store(named)
     near_names.read_head(store.objects, volume)
     return _shown(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=_id(expect)))
+
+
+def expected(text: str, source: str, store: str | None) -> str:
+    """The id of the version that `--expect` of `cowfs tag SOURCE` means: one of the same volume, by
+    digits of its id, or a source of its own."""
+    volume = source.partition("@")[0]
+    is_id = len(text) >= source_names.SHORTEST_PREFIX and not set(text) - set(string.hexdigits.lower())
+    if is_id and len(text) == 2 * VersionId.length:
+        return text
+    meant = f"{volume}@{text}" if is_id and not is_locator(source) else text
+    try:
+        return sources.find(meant, stores.name(store)).locator().version.hex()
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"--expect {text} names no version: {error.message}",
+            hint=f"Give 8 digits or more of its id, as `cowfs log {volume}` (history()) shows it, {volume}@TAG or a locator.",
+        ) from error
 
 
 def _id(text: str | None) -> VersionId | None:

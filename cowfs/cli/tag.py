@@ -15,7 +15,9 @@ from cowfs.errors import InvalidInputError
 @click.argument("tag", required=False)
 @click.option("--move", is_flag=True, help="Also if the tag is on another version.")
 @click.option(
-    "--expect", metavar="VERSION", help="Only if the tag is on this version (64 digits, or SOURCE) now; implies --move."
+    "--expect",
+    metavar="VERSION",
+    help="Only if the tag is on this version (8 digits or more of its id, or SOURCE) now; implies --move.",
 )
 @click.option("--delete", "-d", is_flag=True, help="Remove the tag.")
 @output.common_options
@@ -27,6 +29,7 @@ def command(
     is on.
 
     A tag keeps its version from being pruned."""
+    from cowfs.api import tagging
     from cowfs.blocking import Volume
 
     if tag is None:
@@ -39,10 +42,7 @@ def command(
         record = {"volume": source, "tags": [dataclasses.asdict(each) for each in found]}
         output.emit(as_json, record, output.table(("TAG", "VERSION", "TAGGED"), rows) if rows else "")
         return
-    expected = None
-    if expect is not None:
-        is_whole = len(expect) == 64 and not set(expect) - set("0123456789abcdef")
-        expected = expect if is_whole else Volume.version(expect, store=store).id
+    expected = None if expect is None else tagging.expected(expect, source, store)
     if delete:
         if move:
             raise InvalidInputError("--move and --delete at once", hint="Leave one of them out.")

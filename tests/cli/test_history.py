@@ -41,6 +41,13 @@ def test_tags(versions: list[ROVolume], run: Run) -> None:
     assert run("tag", "data", "v1", "--expect", two.id).code == 4
     assert run("tag", "data", "v1", "--move").out == f"{three.locator}\n"
     assert run("tag", f"data@{two.id}", "v1", "--expect", "data@v1").code == 0
+    assert run("tag", f"data@{three.id}", "v1", "--expect", two.id[:12]).code == 0
+    assert run("tag", f"data@{two.id}", "v1", "--expect", two.id[:12]).code == 4
+    assert run("tag", two.locator, "v1", "--expect", three.id).code == 0
+    for expected in ("1234", "0" * 12):
+        said = run("tag", "data", "v1", "--expect", expected)
+        assert (said.code, f"--expect {expected} names no version" in said.err) == (3, True)
+        assert "8 digits" in said.err
     listed = run("tag", "data", "--json").json
     check("tag", listed)
     assert [(each["name"], each["version"]) for each in listed["tags"]] == [("v1", two.id)]
