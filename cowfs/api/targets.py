@@ -13,7 +13,8 @@ mean the same store.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,6 +119,22 @@ def keep_mounted(volume: RWVolume) -> None:
     """Its mount, which was asked for by command, stays until it is unmounted by command."""
     if (entry := volume.live()) is not None:
         registry.mark_lasting(entry)
+
+
+@contextmanager
+def out_of_mounts() -> Iterator[None]:
+    """A working directory of this process that lies in a mount keeps it in use: leaves it for the
+    time of the block."""
+    before = os.getcwd()
+    if registry.find_by_path(before, inside=True) is None:
+        yield
+        return
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # unmounted by force
+            os.chdir(before)
 
 
 def detach_dead(target: str, *, wants_work: bool) -> bool:

@@ -21,6 +21,7 @@ def command(file: str | None, is_forced: bool, as_json: bool) -> None:
 
     FILE itself need not be there any more. Mounts made in other ways are left alone.
     """
+    from cowfs.api import targets
     from cowfs.api.declared import loading, mounting
 
     place = loading.find(file)
@@ -28,7 +29,8 @@ def command(file: str | None, is_forced: bool, as_json: bool) -> None:
     def hears(outcome: Outcome) -> None:
         output.say(as_json, output.outcome_line(outcome))
 
-    outcomes = mounting.down(place, force=is_forced, hears=hears)
+    with targets.out_of_mounts():
+        outcomes = mounting.down(place, force=is_forced, hears=hears)
     if not outcomes:
         output.say(as_json, f"Nothing that {place} declares was mounted by it.")
     failed = [each.error for each in outcomes if each.error is not None]

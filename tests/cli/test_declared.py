@@ -90,6 +90,14 @@ def test_up_and_down(run: Command, place: Path, file: Path) -> None:
     assert "was mounted by it" in run("down", file).err
 
 
+@pytest.mark.mount
+def test_down_does_not_keep_in_use_what_it_unmounts(run: Command, place: Path, file: Path) -> None:
+    path = place / "mnt" / "ckpt"
+    file.write_text(f'volumes = [{{name = "ckpt", path = "{path}", read_only = false}}]\n')
+    assert run("apply", "-y").code == 0
+    assert run("down", file, cwd=path).err == f"Unmounted ckpt from {path}\n"
+
+
 def test_a_file_deletes_what_it_created(run: Command, place: Path, file: Path) -> None:
     run("apply", "--no-mount", "-y")
     said = run("delete", "-f", str(file))
