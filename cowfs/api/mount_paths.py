@@ -65,11 +65,14 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
 
 def check(given: str | os.PathLike[str] | None) -> None:
     """Refuses, before anything is claimed in a store, a path that can't be mounted on because its
-    parent is missing."""
+    parent is missing, or no directory."""
     if given is None:
         return
     parent = os.path.dirname(checked(given))
-    if not os.path.isdir(parent):
+    found = next(path for path in (Path(parent), *Path(parent).parents) if os.path.lexists(path))
+    if not found.is_dir():
+        raise InvalidInputError(f"{found} is not a directory", hint="Choose a path below one.")
+    if str(found) != parent:
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
 
 

@@ -340,10 +340,10 @@ def _make(path: str) -> bool:
         os.mkdir(path)
     except FileExistsError:
         raise _not_a_directory(path) from None  # a link that leads nowhere
-    except (FileNotFoundError, NotADirectoryError):
-        parent = os.path.dirname(path)
-        raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {parent}") from None
     except OSError as error:
+        parent = os.path.dirname(path)
+        if not os.path.lexists(parent):
+            raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {parent}") from None
         raise AccessDeniedError(f"{path} cannot be made: {error.strerror}", hint="Choose another path.") from error
     return True
 

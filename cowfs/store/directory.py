@@ -36,7 +36,7 @@ from itertools import islice
 from pathlib import Path
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import from_os_error
 from cowfs.store.readonly import ReadOnlyStore
@@ -300,8 +300,22 @@ def create_root(root: Path, *, url: str) -> None:
             _sync_directory(str(path.parent))
         if not root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(root))
+    except FileNotFoundError as error:  # a file system that takes no directories, as /proc
+        raise AccessDeniedError(
+            f"there can be no store at {url}: {error.filename} cannot be made", hint="Choose another place."
+        ) from error
+    except (NotADirectoryError, FileExistsError) as error:
+        raise _no_directory(root, url) from error
     except OSError as error:
         raise from_os_error(error, url) from error
+
+
+def _no_directory(root: Path, url: str) -> InvalidInputError:
+    found = next(path for path in (root, *root.parents) if os.path.lexists(path))
+    return InvalidInputError(
+        f"there can be no store at {url}: {found} is not a directory",
+        hint="Give a directory, or a path where one can be made.",
+    )
 
 
 def _shared_mode(root: Path) -> int:
@@ -324,6 +338,8 @@ def open_root(root: Path, *, url: str) -> None:
             f"there is no store at {url}: {root} does not exist",
             hint="Check the path, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
         ) from None
+    except NotADirectoryError as error:
+        raise _no_directory(root, url) from error
     except OSError as error:
         raise from_os_error(error, url) from error
 

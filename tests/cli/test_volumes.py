@@ -58,6 +58,31 @@ def test_a_store_is_verified_by_its_path(run: Run, home: Path) -> None:
 
 
 @pytest.mark.quick
+def test_a_place_that_can_be_no_directory_is_refused_with_what_is_there(run: Run, home: Path) -> None:
+    Volume.new("a").commit()
+    file = home / "file"
+    file.touch()
+    for store in (file, file / "below"):
+        for arguments in (("ls",), ("create", "b"), ("get", "b")):
+            said = run(*arguments, "--store", str(store))
+            assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
+        said = run("push", "a", str(store))
+        assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
+    said = run("push", "a", "/proc/missing/store")
+    assert (said.code, "/proc/missing cannot be made\nhint: " in said.err) == (9, True)
+    said = run("mount", "a", str(file / "below" / "mnt"))
+    assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
+
+
+@pytest.mark.mount
+def test_a_mount_path_that_cannot_be_made_says_so(run: Run) -> None:
+    Volume.new("a").commit()
+    said = run("mount", "a", "/proc/missing")
+    assert (said.code, "cowfs: /proc/missing cannot be made: " in said.err) == (9, True)
+    assert "mkdir" not in said.err
+
+
+@pytest.mark.quick
 def test_a_fork_that_is_refused_publishes_nothing(run: Run) -> None:
     assert run("create", "a").code == 0
     assert run("create", "b").code == 0
