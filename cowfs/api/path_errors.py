@@ -15,6 +15,13 @@ NOT_DOWN = (
     "Only directories have anything below them; one never takes the place of a file or link, nor the other way round."
 )
 
+TOO_LONG = (
+    "A path of this machine has at most 4,095 bytes, and a name 255. Shorten names, or transfer the folders that are "
+    "deep down by themselves."
+)
+SHOWN_CHARACTERS = 100
+"""Of the beginning and of the end of a path in a message."""
+
 
 @contextmanager
 def errors_of_ours(name: str, missing: str) -> Iterator[None]:
@@ -27,12 +34,20 @@ def errors_of_ours(name: str, missing: str) -> Iterator[None]:
 
 
 def _error(error: OSError, name: str, missing: str) -> CowfsError:
-    about = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else name
+    about = _shown(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else name)
     text = f"{about}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
         return NotFoundError(text, hint=missing)
     if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) or error.errno == errno.ELOOP:
         return InvalidInputError(text, hint=NOT_DOWN)
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidInputError(text, hint=TOO_LONG)
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return AccessDeniedError(text, hint="Choose a path that you may read, or write to.")
     return from_local_disk(error, about)
+
+
+def _shown(path: str) -> str:
+    if len(path) <= 2 * SHOWN_CHARACTERS:
+        return path
+    return f"{path[:SHOWN_CHARACTERS]}…{path[-SHOWN_CHARACTERS:]}"

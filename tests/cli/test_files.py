@@ -544,3 +544,27 @@ def test_all_of_it_works_where_nothing_can_be_mounted(place: Path, tree: Path) -
     assert (name, note) == ("data", "a note")
     assert [each["name"] for each in json.loads(listed)["entries"]] == ["model", "sub"]
     assert (place / "out" / "model").read_bytes() == MODEL
+
+
+def test_paths_longer_than_the_kernel_takes_are_told_in_short(run: Command, place: Path) -> None:
+    names = [f"{number:02}" + "n" * 200 for number in range(25)]
+    (place / "deep").mkdir()
+    deep = os.open(place / "deep", os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=deep)
+        above, deep = deep, os.open(name, os.O_RDONLY, dir_fd=deep)
+        os.close(above)
+    os.close(deep)
+    volume = Volume.new("data")
+    volume.files.mkdir("/".join(names), parents=True)
+    volume.commit()
+    volume.unmount()
+    for arguments in (
+        ("upload", place / "deep", "data"),
+        ("download", "data", "--download-dir", place / "there"),
+        ("cp", "data:/", place / "copy"),
+    ):
+        said = run(*arguments)
+        message, hint = said.err.splitlines()
+        assert (said.code, message.endswith(": File name too long"), "4,095 bytes" in hint) == (2, True, True)
+        assert len(message) < 300
