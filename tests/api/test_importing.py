@@ -8,9 +8,11 @@ import random
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -191,6 +193,26 @@ def test_a_file_system_that_only_fsspec_knows(place: Path) -> None:
     version = Volume.import_(f"zip://::{place}/some.zip", "zipped")
     assert contents(version) == {"/dir/a.txt": b"a", "/b.txt": b"b" * 100_000}
     assert not Volume.import_(f"zip://::{place}/some.zip", "zipped").is_new
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("a.tar", "w"), ("a.tgz", "w:gz"), ("a.tar.bz2", "w:bz2"), ("a.txz", "w:xz")]
+)
+@pytest.mark.parametrize("root", ["", "./"])
+def test_a_tar_file_is_unpacked_as_its_name_says(place: Path, name: str, mode: Any, root: str) -> None:
+    (place / "file").write_bytes(b"b" * 100_000)
+    with tarfile.open(place / name, mode) as archive:
+        archive.add(place / "file", f"{root}dir/a.txt")
+        archive.add(place / "file", f"{root}b.txt")
+    version = Volume.import_(f"tar://::{place}/{name}", "packed")
+    assert contents(version) == {"/dir/a.txt": b"b" * 100_000, "/b.txt": b"b" * 100_000}
+    assert not Volume.import_(f"tar://::{place}/{name}", "packed").is_new
+
+
+def test_what_fsspec_does_not_open_says_how_an_archive_is_named(place: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be opened") as caught:
+        Volume.import_(f"tar://{place}/a.tar", "packed")
+    assert "tar://::PATH" in caught.value.hint
 
 
 def test_memory_has_no_conditions_and_is_looked_at_again(place: Path) -> None:

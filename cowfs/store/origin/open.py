@@ -31,6 +31,9 @@ from cowfs.store.patience import Patience, Pauses
 T = TypeVar("T")
 
 _PLAIN = re.compile(r".*::|(zip|tar|libarchive|github|gitlab|git|sftp|ssh|ftp|smb|hdfs|webhdfs)://", re.DOTALL)
+_PACKED_TAR = re.compile(r"tar://[^:]*::[^?]*\.(?:tar\.|t)(gz|bz2?|xz)(?:\?.*)?", re.DOTALL)
+_COMPRESSIONS = {"gz": "gzip", "bz": "bz2", "bz2": "bz2", "xz": "xz"}
+"""Of fsspec, which does not take them from names like .tgz."""
 
 _log = log.get("store")
 
@@ -166,10 +169,13 @@ def _open_plain(url: str) -> Origin:
     from cowfs.store.origin.plain import PlainOrigin
 
     name = shown(url).strip("'")
+    packed = _PACKED_TAR.fullmatch(url)
+    options = {"tar": {"compression": _COMPRESSIONS[packed[1]]}} if packed is not None else {}
     try:
-        file_system, path = fsspec.core.url_to_fs(url)
+        file_system, path = fsspec.core.url_to_fs(url, **options)
     except Exception as error:  # noqa: BLE001 - somebody else's class, which may want what no URL says
         raise InvalidInputError(
-            f"{name} cannot be opened: {described(error)}", hint="The documentation of fsspec says what it takes."
+            f"{name} cannot be opened: {described(error)}",
+            hint="An archive is named as zip://::URL or tar://::PATH. The documentation of fsspec says what else it takes.",
         ) from None
     return PlainOrigin(file_system, path, name)
