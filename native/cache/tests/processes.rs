@@ -119,13 +119,14 @@ proptest! {
         for op in ops {
             match op {
                 Op::Insert(cache, number) => {
-                    insert(&caches[cache], number);
                     sure.entry(number).or_default()[cache] = true;
-                    // A chunk that cannot be read would be fetched and inserted for ever.
-                    if !is_here(&caches[cache], number) {
+                    // A chunk that cannot be read would be fetched and inserted for ever. Each
+                    // damaged copy costs one more; of some it hears only when it looks again.
+                    let is_kept = (0..8).any(|_| {
                         insert(&caches[cache], number);
-                    }
-                    prop_assert!(is_here(&caches[cache], number));
+                        is_here(&caches[cache], number)
+                    });
+                    prop_assert!(is_kept);
                 }
                 Op::Flush => {
                     // Others hear of it when they look, which they do now; what was inserted by one
