@@ -510,8 +510,8 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
 
     async def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
-        is. ConflictError while files are open, or other processes have it mounted, too; force: as
-        for unmount.
+        is. ConflictError while files are open, or others have it mounted, too; force: as for
+        unmount.
 
         meta_dir: drops the work that lies there alone, also when that directory is not there any
         more; a mount of work elsewhere goes on. NotFoundError: no work is there. InvalidStateError:

@@ -381,8 +381,8 @@ class RWVolume:
     @names_locator
     def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
-        is. ConflictError while files are open, or other processes have it mounted, too; force: as
-        for unmount.
+        is. ConflictError while files are open, or others have it mounted, too; force: as for
+        unmount.
 
         meta_dir: drops the work that lies there alone, also when that directory is not there any
         more; a mount of work elsewhere goes on. NotFoundError: no work is there. InvalidStateError:
@@ -407,6 +407,8 @@ class RWVolume:
                 if self._options.meta_path is None:
                     used = kept_work.to_discard(used, store.record.store_id)
                 unmounted.discard(store, used)
+            if entry is not None and not force:
+                self._mount_used.require_no_sharer(entry)
             self._mount_used.end(entry, partial(mounts.discard, store=self._store), force=force)
             self._is_discarded = True
 

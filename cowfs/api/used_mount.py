@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cowfs import log
 from cowfs.api import mount_paths
-from cowfs.errors import InvalidStateError
+from cowfs.errors import ConflictError, InvalidStateError
 from cowfs.machine import dead_mounts, registry, sharing
 from cowfs.machine.registry import MountEntry
 
@@ -42,9 +42,19 @@ class UsedMount:
         return sharing.join(entry, self)
 
     def is_shared(self, live: MountEntry) -> bool:
-        """Whether leaving the mount is no business of others: this object uses it, or it was asked
-        for by command."""
-        return sharing.is_used_by(self, live) or registry.is_lasting(live)
+        """Whether this object leaves the mount to others, if there are any, when it is done: it uses
+        it, too, or `cowfs mount` was asked for it. Else it is somebody who ends it for all."""
+        return self in sharing.users(live) or registry.is_lasting(live)
+
+    def require_no_sharer(self, live: MountEntry) -> None:
+        """ConflictError: this object uses the mount, and others of this process do, too."""
+        users = sharing.users(live)
+        if self in users and len(users) > 1:
+            raise ConflictError(
+                f"other objects of this process use the mount {live.mount_path}, too",
+                hint="It goes when the last of them unmounts or finalizes. To end it now all the same: force=True; then "
+                "they are told when they commit.",
+            )
 
     def is_last(self, live: MountEntry) -> bool:
         """As `sharing.is_last`."""

@@ -5,8 +5,8 @@ Each process that mounts a volume, or finds it mounted, holds a shared flock on 
 the runtime directory (`registry`), until it ends the mount or itself ends. Whoever is done asks for
 the lock alone: having it means that nobody else is there, and that nobody comes any more. The lock
 is the process's; its objects that use the mount are kept beside it, for as long as anything refers
-to them. A mount made by the command line has no process that shares it, in the
-foreground neither; it stays until it is unmounted by command (`registry.is_lasting`).
+to them. A mount made by the command line has no process that shares it, in the foreground neither;
+it stays until it is unmounted by command (`registry.is_lasting`).
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
 """
@@ -61,9 +61,10 @@ def holds(entry: MountEntry) -> bool:
         return (os.getpid(), entry.id) in _held
 
 
-def is_used_by(user: object, entry: MountEntry) -> bool:
+def users(entry: MountEntry) -> set[object]:
+    """The objects of this process that use the mount."""
     with _lock:
-        return user in _users.get((os.getpid(), entry.id), ())
+        return set(_users.get((os.getpid(), entry.id), ()))
 
 
 def is_alone(entry: MountEntry) -> bool:
@@ -97,9 +98,9 @@ def is_last(entry: MountEntry, user: object) -> bool:
     """As `is_alone`, for an object that is done with the mount: it shares it no more. Never while
     other objects of this process do, and never for a mount that was asked for by command."""
     with _lock:
-        users = _users.get((os.getpid(), entry.id), WeakSet())
-        users.discard(user)
-        if users:
+        left = _users.get((os.getpid(), entry.id), WeakSet())
+        left.discard(user)
+        if left:
             return False
         if not registry.is_lasting(entry) and is_alone(entry):
             return True

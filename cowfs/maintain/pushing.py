@@ -87,7 +87,6 @@ class Push:
         self._acknowledged_s = clock.monotonic_s()
         self._wanted: list[VersionId] = []
         self._heads: list[VersionId] = []
-        self._known_line: list[VersionId] | None = None
 
     def run(self, *, with_tags: bool) -> Pushed:
         head = find_head(self._target, self._name)
@@ -120,12 +119,6 @@ class Push:
 
     # -- what the target lacks
 
-    @property
-    def _line(self) -> list[VersionId]:
-        if self._known_line is None:
-            self._known_line = _line_from(self._source, self._volume, self._versions[-1])
-        return self._known_line
-
     def _left(self, head: Head | None) -> list[VersionId]:
         """Versions behind the target's last one. ConflictError: the target went another way."""
         last = head.version if head is not None else None
@@ -135,10 +128,10 @@ class Push:
             at = len(self._versions) - 1 - list(reversed(self._versions)).index(last)
             return list(self._versions[at + 1 :])
         newest = self._versions[-1]
-        if last in self._line:  # also what is collected since, where a history ends
-            newer = set(self._line[: self._line.index(last)])
+        newer = _line_since(self._source, self._volume, last, newest)
+        if newer is not None:
             return [version for version in self._versions if version in newer]
-        if newest in _line_from(self._target, self._name, last):
+        if _line_since(self._target, self._name, newest, last) is not None:
             return []
         with suppress(NotFoundError):
             there = {past.version for past in history(self._target, last)}
@@ -273,11 +266,16 @@ def line_up_to(store: ObjectStore, volume: str, version: VersionId) -> list[Vers
     return [each for at, each in enumerate(line) if at == 0 or line[at - 1] != each]
 
 
-def _line_from(store: ObjectStore, volume: str, version: VersionId) -> list[VersionId]:
-    """The version and those that were the volume's last ones before it, newest first, also those
-    that are pruned. Empty: it never was the volume's last version."""
-    line = [step.version for step in _steps(store, volume)]
-    return line[line.index(version) :] if version in line else []
+def _line_since(store: ObjectStore, volume: str, old: VersionId, new: VersionId) -> set[VersionId] | None:
+    """The versions that were the volume's last ones after `old`, up to `new`, also those that are
+    collected by now, at which a history would end. None: `old` is not among those before it."""
+    found: set[VersionId] = set()
+    for step in _steps(store, volume):
+        if found and step.version == old:
+            return found
+        if found or step.version == new:
+            found.add(step.version)
+    return None
 
 
 def _steps(store: ObjectStore, volume: str) -> Iterator[Step]:

@@ -32,9 +32,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cowfs import clock
+from cowfs import clock, log
 from cowfs.control.messages import Restoration, Restored, RestoredPath
-from cowfs.errors import ConflictError, CorruptError
+from cowfs.errors import ConflictError, CorruptError, CowfsError
 from cowfs.format.codec import Codec
 from cowfs.ids import ChunkHash
 from cowfs.native import Caller
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from cowfs.index import ExtentRow, InodeRow
     from cowfs.session.session import Session
     from cowfs.version.merge_states import Merged, State
+
+_log = log.get("mount")
 
 APART = b".cowfs-restore-"
 _LEFT = re.compile(re.escape(APART) + rb"[0-9a-f]{8}")
@@ -85,11 +87,15 @@ def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
 
 
 def remove_left(session: Session) -> None:
-    """What killed restores have left, of a session that nobody uses yet."""
+    """What killed restores have left, of a session that nobody uses yet. What goes wrong here keeps
+    nobody from his work."""
     files = _files(session, _root())
-    for name, attr in files.list(""):
-        if _LEFT.fullmatch(name) and stat.S_ISDIR(attr.mode):
-            _remove(files, name)
+    try:
+        for name, attr in files.list(""):
+            if _LEFT.fullmatch(name) and stat.S_ISDIR(attr.mode):
+                _remove(files, name)
+    except (CowfsError, OSError) as error:
+        _log.warning("what a killed restore has left in %s stays there: %s", session.volume, error)
 
 
 class _Restoring:

@@ -135,6 +135,20 @@ def test_the_last_of_several_objects_of_a_process_unmounts(how: str) -> None:
     assert {entry.name for entry in version.files.ls("/")} >= {"more-2"}
 
 
+def test_an_object_does_not_discard_the_work_of_others() -> None:
+    Volume.new("shared").resolve()
+    one, other = Volume.open("shared"), Volume.open("shared")
+    one.mount()
+    (other.mount() / "a").write_text("1")
+    with pytest.raises(ConflictError, match="other objects"):
+        one.discard()
+    assert one.is_mounted
+    assert other.commit().stats.files == 1
+    other.unmount()
+    one.discard()
+    assert registry.list_mounts() == []
+
+
 def test_an_object_that_does_not_use_the_mount_may_end_it() -> None:
     volume = Volume.new("shared")
     (volume.mount() / "a").write_text("1")

@@ -79,7 +79,7 @@ def test_objects_of_a_process_share_a_mount_as_long_as_somebody_has_them(entry: 
         assert sharing.join(entry, user)
     assert not sharing.is_last(entry, USER)
     assert not sharing.is_last(entry, USER)
-    assert [sharing.is_used_by(user, entry) for user in (USER, second, third)] == [False, True, True]
+    assert sharing.users(entry) == {second, third}
     del third, user
     assert sharing.is_last(entry, second)
     assert not sharing.join(entry, USER), "it is being ended"

@@ -3,6 +3,7 @@ is as it was; and so it is in the version that a commit makes."""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
@@ -210,6 +211,24 @@ def test_what_a_killed_restore_leaves_is_in_no_version(place: Path, is_committed
     assert not version.files.exists(left)
     assert version.files.read(f"{own}/0") == b"half"
     volume.finalize()
+
+
+def test_work_is_there_although_what_a_killed_restore_left_cannot_be_removed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = Volume.new("data")
+    with session_of(volume) as session:
+        session.files.mkdir(".cowfs-restore-0123abcd")
+        session.files.write("work", b"1")
+    file_session._end_all()
+
+    def refused(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work_restoring, "_remove", refused)
+        assert volume.files.read("work") == b"1"
+    volume.discard()
 
 
 @pytest.mark.parametrize("size", [300_000, 3 << 20])

@@ -339,7 +339,7 @@ def half_repaired_packs_travel(patch: pytest.MonkeyPatch) -> None:
 def mirrors_follow_parents_alone(patch: pytest.MonkeyPatch) -> None:
     """Whether the target's last version is one that the pushed one came from is asked of parents
     alone, of which a collection may have taken some."""
-    patch.setattr(pushing, "_line_from", lambda store, volume, version: [])
+    patch.setattr(pushing, "_line_since", lambda store, volume, old, new: None)
 
 
 def drafted_again_behind_a_fence(patch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ class Pusher(Actor):
         if head is None or head.version is None or head.version in self._mirrored:
             return
         try:
-            self._copy(self.store, self.mirror, "one", "one", [head.version])
+            self._copy(self.store, self.mirror, "one", [head.version])
         except ConflictError as error:
             raise Violation(
                 f"{self.name}: the mirror, where nobody writes, is refused {head.version}: {error}"
@@ -85,7 +85,7 @@ class Pusher(Actor):
         elif len(self._copies) == COPIES:
             return
         self._copies[name] = version
-        self._copy(self.mirror, self.store, "one", name, [version])
+        self._copy(self.mirror, self.store, name, [version])
         self.world.pushes += 1
         self.world.note(self, f"pushed {version.hex()[:8]} as {name}")
         if self.random.random() < 0.7:
@@ -97,13 +97,11 @@ class Pusher(Actor):
     def _after(self, version: VersionId) -> list[VersionId]:
         return [each for each in self._mirrored if version in open_version(self.mirror, each).parents]
 
-    def _copy(
-        self, source: ObjectStore, target: ObjectStore, volume: str, name: str, versions: list[VersionId]
-    ) -> None:
+    def _copy(self, source: ObjectStore, target: ObjectStore, name: str, versions: list[VersionId]) -> None:
         Push(
             source,
             target,
-            volume,
+            "one",
             name,
             versions,
             holder=current_holder(self.name),
