@@ -42,8 +42,8 @@ class UsedMount:
         return sharing.join(entry, self)
 
     def is_shared(self, live: MountEntry) -> bool:
-        """Whether this object leaves the mount to others, if there are any, when it is done: it uses
-        it, too, or `cowfs mount` was asked for it. Else it is somebody who ends it for all."""
+        """Whether this object, when it is done, leaves the mount to others, if there are any: it
+        uses it, too, or `cowfs mount` was asked for it. Else it ends the mount for all."""
         return self in sharing.users(live) or registry.is_lasting(live)
 
     def require_no_sharer(self, live: MountEntry) -> None:
