@@ -76,7 +76,7 @@ from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import read_head
 
 LOGGED_LOST_FILES = 1000
-MEMORY_CACHE_BYTES = 80 << 20
+MEMORY_CACHE_BYTES = 88 << 20
 """Of decoded chunks that a mount keeps in memory for a moment: about what it fetches ahead
 (native/engine/src/base/ahead.rs)."""
 

@@ -2,8 +2,9 @@
  *
  * Bytes of staging segments that no sync has covered may be lost: a thread plays the kernel's write-back, and what it "cannot write" it
  * replaces with zeros, as if the page had been dropped and read again. The failure is told once, at the next fdatasync or sync_file_range of
- * the file, and never again, to nobody else: as the kernel does. Files of the chunk cache lose pages and nobody asks. Syncs of
- * segments and journals fail, writes to them meet ENOSPC. How often is in a mapped file that the test changes (struct control).
+ * the file, and never again, to nobody else: as the kernel does. Files of the chunk cache lose pages and nobody asks, and can take
+ * long to be written. Syncs of segments and journals fail, writes to them meet ENOSPC. How often is in a mapped file that the test
+ * changes (struct control).
  */
 #define _GNU_SOURCE /* off_t has 64 bits where this runs */
 #include <dlfcn.h>
@@ -18,12 +19,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct control { /* chances in a thousand; then counters */
-    volatile uint32_t lose, fail_sync, no_space;
+struct control { /* chances in a thousand, what a write of the cache takes; then counters */
+    volatile uint32_t lose, fail_sync, no_space, delay_ms;
     volatile uint32_t lost, failed_syncs, refused;
 };
 
-enum kind { OTHER, SEGMENT, JOURNAL, CHUNK };
+enum kind { OTHER, SEGMENT, JOURNAL, CACHE };
 enum { FILES = 512, RANGES = 4096, PAGE = 4096 };
 
 struct range { off_t from, to; };
@@ -55,7 +56,8 @@ static enum kind kind_of(int fd) {
     const char *end = path + strlen(path) - 4;
     if (strstr(path, "/staging/") && !strcmp(end, ".seg")) return SEGMENT;
     if (strstr(path, "/journal/") && !strcmp(end, ".log")) return JOURNAL;
-    if (strstr(path, "/cache/") && !strstr(path, "/whole/") && !strcmp(end, ".new")) return CHUNK;
+    if (strstr(path, "/cache/") && !strstr(path, "/whole/") && !strcmp(end, ".new")) return CACHE;
+    if (strstr(path, "/segments/") && (!strcmp(end, "data") || !strcmp(end, "ndex"))) return CACHE;
     return OTHER;
 }
 
@@ -147,10 +149,22 @@ static ssize_t refuse(void) {
     return -1;
 }
 
+/* A page of what was written to a file of the cache. */
+static void forget_page(int fd, off_t at, ssize_t length) {
+    static const char zeros[PAGE] __attribute__((aligned(PAGE))); /* the file may be open for direct writes */
+    off_t from = (at + random() % length) / PAGE * PAGE, to = from + PAGE;
+    if (from < at) from = at;
+    if (to > at + length) to = at + length;
+    real_pwrite(fd, zeros, (size_t)(to - from), from);
+    control->lost++;
+}
+
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t offset) {
     enum kind kind = control ? kind_of(fd) : OTHER;
     if ((kind == SEGMENT || kind == JOURNAL) && chance(control->no_space)) return refuse();
+    if (kind == CACHE) usleep(control->delay_ms * 1000);
     ssize_t done = real_pwrite(fd, data, length, offset);
+    if (kind == CACHE && done > 0 && chance(control->lose * 10)) forget_page(fd, offset, done);
     if (kind == SEGMENT && done > 0) {
         pthread_mutex_lock(&lock);
         struct file *file = find(fd, 1);
@@ -166,15 +180,9 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t offset) {
 }
 
 ssize_t write(int fd, const void *data, size_t length) {
-    static const char zeros[PAGE];
     off_t at = control && length > 100 ? lseek(fd, 0, SEEK_CUR) : -1;
     ssize_t done = real_write(fd, data, length);
-    if (at >= 0 && done > 0 && kind_of(fd) == CHUNK && chance(control->lose * 10)) {
-        off_t from = at + random() % done / PAGE * PAGE;
-        size_t part = at + done - from < PAGE ? (size_t)(at + done - from) : PAGE;
-        real_pwrite(fd, zeros, part, from);
-        control->lost++;
-    }
+    if (at >= 0 && done > 0 && kind_of(fd) == CACHE && chance(control->lose * 10)) forget_page(fd, at, done);
     return done;
 }
 

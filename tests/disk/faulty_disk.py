@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("faulty_disk.c")
-CONTROL = struct.Struct("=6I")  # struct control
+CONTROL = struct.Struct("=7I")  # struct control
 
 
 class FaultyDisk:
@@ -45,10 +45,10 @@ class FaultyDisk:
             self._control = mmap.mmap(file.fileno(), mmap.PAGESIZE)
         self.environment = {"LD_PRELOAD": str(library), "FAULTY_DISK": str(control)}
 
-    def set(self, *, lose: int = 0, fail_sync: int = 0, no_space: int = 0) -> None:
+    def set(self, *, lose: int = 0, fail_sync: int = 0, no_space: int = 0, delay_ms: int = 0) -> None:
         """Chances in a thousand: of a range to be lost, of a sync to fail, of a write to meet
-        ENOSPC."""
-        struct.pack_into("=3I", self._control, 0, lose, fail_sync, no_space)
+        ENOSPC. And how much longer each write to the cache takes."""
+        struct.pack_into("=4I", self._control, 0, lose, fail_sync, no_space, delay_ms)
 
     @property
     def lost(self) -> int:
@@ -63,5 +63,5 @@ class FaultyDisk:
         return self._counters()[2]
 
     def _counters(self) -> tuple[int, int, int]:
-        found: tuple[int, int, int] = CONTROL.unpack_from(self._control)[3:]
+        found: tuple[int, int, int] = CONTROL.unpack_from(self._control)[4:]
         return found

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! A slab is full when the next chunk does not fit. What is written before, as nothing more comes,
-//! is a batch of its own; the next one begins in the rest of its slab. `held` slabs take
-//! `max_bytes` at most, oldest out first; so do those whose write has failed. Beside them there are
-//! one that is filled and those that are being written: one for each thread that inserts.
+//! is a batch of its own; the next one begins in the rest of its slab.
+//!
+//! All slabs take `max_bytes` at most. The one that is filled and those that are being written, one
+//! for each thread that inserts, have what they need; the rest is for those that are held, oldest
+//! out first, also those whose write has failed. So a slow disk takes from what is held.
 //!
 //! One lock, held for a few instructions, never while bytes are copied or written.
 
@@ -19,19 +21,17 @@ use std::time::{Duration, Instant};
 
 use crate::Hash;
 use crate::record::Record;
-use crate::slab::{PAGE, Slab};
+use crate::slab::{PAGE, Slab, Slabs};
 
 /// Larger chunks begin at a page, so that what reads them does not straddle one more.
 const ALIGNED_FROM: usize = 64 << 10;
 const SMALL_ALIGNMENT: usize = 64;
-/// Memory of slabs that is kept for the next ones.
-const SPARE_MAX: usize = 4;
-
 pub struct Fresh {
     slab_bytes: usize,
     /// What a slab takes at most, if that is less.
     batch_bytes: AtomicUsize,
     max_bytes: usize,
+    slabs: Arc<Slabs>,
     state: Mutex<State>,
     /// A batch has been written.
     written: Condvar,
@@ -50,8 +50,8 @@ struct State {
     /// A slab with room behind a batch that was written before it was full.
     rest: Option<(Arc<Slab>, usize)>,
     held: VecDeque<Batch>,
-    held_bytes: usize,
-    spare: Vec<Slab>,
+    /// Memory for the next slab: of one that was let go to make room for it.
+    spare: Option<Slab>,
 }
 
 /// A chunk in memory.
@@ -107,6 +107,7 @@ impl Fresh {
             slab_bytes,
             batch_bytes: AtomicUsize::new(slab_bytes),
             max_bytes,
+            slabs: Arc::default(),
             state: Mutex::default(),
             written: Condvar::new(),
         }
@@ -130,9 +131,7 @@ impl Fresh {
             .batch_bytes
             .load(Ordering::Relaxed)
             .min(self.slab_bytes);
-        let begun = self
-            .lock()
-            .reserve(data.len(), most, self.slab_bytes, &mut full);
+        let begun = self.lock().reserve(data.len(), most, self, &mut full);
         let (number, slab, start, at) = begun;
         // SAFETY: just reserved.
         unsafe { slab.fill(at, data) };
@@ -189,13 +188,9 @@ impl Fresh {
             }
         }
         self.written.notify_all();
-        state.held_bytes += batch.length();
         state.held.push_back(batch);
-        while state.held_bytes > self.max_bytes
-            && let Some(oldest) = state.held.pop_front()
-        {
-            state.held_bytes -= oldest.length();
-            state.forget(oldest, self.slab_bytes);
+        while self.slabs.bytes() > self.max_bytes && state.forget_oldest() {
+            state.spare = None;
         }
     }
 
@@ -206,13 +201,11 @@ impl Fresh {
             .held
             .front()
             .is_some_and(|batch| batch.held_since.elapsed() > age)
-            && let Some(oldest) = state.held.pop_front()
         {
-            state.held_bytes -= oldest.length();
-            state.forget(oldest, 0);
+            state.forget_oldest();
         }
+        state.spare = None;
         if state.held.is_empty() {
-            state.spare.clear();
             state.rest = None;
         }
     }
@@ -227,7 +220,7 @@ impl State {
         &mut self,
         length: usize,
         most: usize,
-        slab_bytes: usize,
+        limits: &Fresh,
         full: &mut Vec<Batch>,
     ) -> (u64, Arc<Slab>, usize, usize) {
         let alignment = match length >= ALIGNED_FROM {
@@ -243,7 +236,7 @@ impl State {
             .is_some_and(|number| self.filling.get(&number).is_some_and(fits));
         if !has_room {
             full.extend(self.seal());
-            self.begin(length, slab_bytes);
+            self.begin(length, most, limits);
         }
         let number = self.current.unwrap_or_default();
         let batch = self.filling.get_mut(&number).expect("just begun");
@@ -253,14 +246,12 @@ impl State {
         (number, batch.slab.clone(), batch.start, at)
     }
 
-    fn begin(&mut self, length: usize, slab_bytes: usize) {
+    fn begin(&mut self, length: usize, most: usize, limits: &Fresh) {
         let rest = self.rest.take();
         let fits = |(slab, start): &(Arc<Slab>, usize)| start + length <= slab.capacity();
-        let (slab, start) = rest.filter(fits).unwrap_or_else(|| {
-            let capacity = length.max(slab_bytes);
-            let spare = self.spare.pop_if(|slab| slab.capacity() >= capacity);
-            (Arc::new(spare.unwrap_or_else(|| Slab::new(capacity))), 0)
-        });
+        let (slab, start) = rest
+            .filter(fits)
+            .unwrap_or_else(|| (Arc::new(self.slab(length.max(most), limits)), 0));
         let batch = Batch {
             number: self.next,
             slab,
@@ -298,20 +289,90 @@ impl State {
         self.filling.remove(&number)
     }
 
-    fn forget(&mut self, batch: Batch, slab_bytes: usize) {
-        for hash in &batch.hashes {
+    /// Memory for another slab: what is held longest makes room for it.
+    fn slab(&mut self, capacity: usize, limits: &Fresh) -> Slab {
+        loop {
+            let fits = |slab: &mut Slab| slab.capacity() == capacity.next_multiple_of(PAGE);
+            if let Some(slab) = self.spare.take_if(fits) {
+                return slab;
+            }
+            self.spare = None;
+            let is_room = limits.slabs.bytes() + capacity <= limits.max_bytes;
+            if is_room || !self.forget_oldest() {
+                return Slab::new(capacity, &limits.slabs);
+            }
+        }
+    }
+
+    /// Whether there was one. Its slab is spare now, unless others have it, too.
+    fn forget_oldest(&mut self) -> bool {
+        let Some(oldest) = self.held.pop_front() else {
+            return false;
+        };
+        for hash in &oldest.hashes {
             if let Some(chunk) = self.chunks.get(hash)
-                && Arc::ptr_eq(&chunk.slab, &batch.slab)
+                && Arc::ptr_eq(&chunk.slab, &oldest.slab)
             {
                 self.chunks.remove(hash);
             }
         }
-        // Whoever reads from it still has it.
-        if let Ok(slab) = Arc::try_unwrap(batch.slab)
-            && self.spare.len() < SPARE_MAX
-            && slab.capacity() == slab_bytes.next_multiple_of(PAGE)
-        {
-            self.spare.push(slab);
+        self.spare = Arc::into_inner(oldest.slab);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::BlockSums;
+
+    const SLAB: usize = 64 << 10;
+    const SLABS: usize = 8;
+
+    fn insert(fresh: &Fresh, number: u32, data: &[u8]) -> Vec<Batch> {
+        let mut hash = [0; 32];
+        hash[..4].copy_from_slice(&number.to_le_bytes());
+        let record = Record {
+            hash,
+            offset: 0,
+            raw_len: data.len() as u32,
+            stored_s: 0,
+            is_used: false,
+            sums: BlockSums::of(data),
+        };
+        fresh.insert(record, data)
+    }
+
+    #[test]
+    fn what_a_slow_disk_has_not_written_takes_the_place_of_what_is_held() {
+        let fresh = Fresh::new(SLAB, SLABS * SLAB);
+        let data = vec![7; SLAB];
+        let mut writing = VecDeque::new();
+        for number in 0..100 {
+            writing.extend(insert(&fresh, number, &data));
+            let slowness = [0, 1, 5, SLABS - 2][number as usize / 25];
+            while writing.len() > slowness {
+                fresh.hold(writing.pop_front().unwrap(), true);
+            }
+            assert!(fresh.slabs.bytes() <= SLABS * SLAB);
         }
+    }
+
+    #[test]
+    fn short_batches_take_no_more_memory_than_they_have() {
+        let fresh = Fresh::new(SLAB, SLABS * SLAB);
+        fresh.set_batch_bytes(SLAB / 4);
+        for number in 0..100 {
+            for batch in insert(&fresh, number, &vec![7; SLAB / 4]) {
+                fresh.hold(batch, true);
+            }
+        }
+        assert!(fresh.slabs.bytes() <= SLABS * SLAB);
+        let mut hash = [0; 32];
+        let held = (0..100u32).filter(|number| {
+            hash[..4].copy_from_slice(&number.to_le_bytes());
+            fresh.get(&hash, SLAB as u64 / 4).is_some()
+        });
+        assert_eq!(held.count(), 4 * SLABS);
     }
 }

@@ -7,13 +7,26 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub const PAGE: usize = 4096;
+
+/// How much memory slabs have, whoever holds them.
+#[derive(Default)]
+pub struct Slabs(AtomicUsize);
+
+impl Slabs {
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Page-aligned bytes that are shared between the threads that fill and read ranges of them.
 pub struct Slab {
     start: NonNull<u8>,
     layout: Layout,
+    slabs: Arc<Slabs>,
 }
 
 // SAFETY: the memory is owned, and who may touch which range when is the contract of `fill` and
@@ -24,14 +37,19 @@ unsafe impl Sync for Slab {}
 
 impl Slab {
     /// Room for at least this many bytes.
-    pub fn new(capacity: usize) -> Slab {
+    pub fn new(capacity: usize, slabs: &Arc<Slabs>) -> Slab {
         let size = capacity.next_multiple_of(PAGE).max(PAGE);
         let layout = Layout::from_size_align(size, PAGE).expect("a slab's size");
         // SAFETY: the layout's size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
-        Slab { start, layout }
+        slabs.0.fetch_add(size, Ordering::Relaxed);
+        Slab {
+            start,
+            layout,
+            slabs: slabs.clone(),
+        }
     }
 
     pub fn capacity(&self) -> usize {
@@ -67,5 +85,8 @@ impl Drop for Slab {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, once.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        self.slabs
+            .0
+            .fetch_sub(self.layout.size(), Ordering::Relaxed);
     }
 }
