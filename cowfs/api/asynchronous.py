@@ -283,6 +283,9 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
 
     @property
     def is_mounted(self) -> bool: ...
+    async def status(self) -> MountSummary | None:
+        """What `cowfs status` shows of this object's mount; None: there is none."""
+
     @property
     def files(self) -> ROFiles:
         """The version's files without a mount; of a folder, what is in it. Nothing is read before
@@ -302,6 +305,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         **tuning: Unpack[ReadOptions],
     ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
+        Objects and processes of this user that mount it with the same options share the mount, and
+        the last one unmounts.
 
         scratch: programs may write there too (databases, builds). No volume has what they write,
         and no lease is taken: it is gone when the mount ends, or its daemon or the machine dies,
@@ -312,8 +317,9 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         """
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted; of a scratch what was not committed is gone.
-        ConflictError while files are open; force: programs that use them get errors."""
+        """Unmounts what this object mounted; of a scratch what was not committed is gone. A mount
+        that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
+        while files are open; force: unmounts all the same, and programs that use it get errors."""
 
     async def commit_scratch(
         self,

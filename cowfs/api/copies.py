@@ -85,9 +85,13 @@ def mounted_or_copied(
     return copy(why)
 
 
+def is_of_mode(entry: MountEntry, options: MountOptions) -> bool:
+    return options.mode != ("fuse" if entry.is_copy else "copy")
+
+
 def require_mode(entry: MountEntry, options: MountOptions) -> None:
     """InvalidStateError: what is mounted is of another kind than what was asked for."""
-    if (options.mode == "copy" and not entry.is_copy) or (options.mode == "fuse" and entry.is_copy):
+    if not is_of_mode(entry, options):
         kind = "as a copy" if entry.is_copy else "by FUSE"
         raise InvalidStateError(
             f"volume {entry.volume!r} is mounted {kind} at {entry.mount_path}",
@@ -255,7 +259,15 @@ def mount_version(
         copy = copies.of_version(registration)
         _tell(why)
         _fill(copy, path, tree, version, store, spec.volume, spec.options, lambda _: None, is_read_only=True)
-    return _registered(copy, store, spec.volume, registration=registration, version=version, folder=spec.folder)
+    return _registered(
+        copy,
+        store,
+        spec.volume,
+        registration=registration,
+        version=version,
+        folder=spec.folder,
+        sharing_key=spec.options.sharing_key,
+    )
 
 
 def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) -> bool:
@@ -324,6 +336,7 @@ def _registered(
     working_copy: Path | None = None,
     version: VersionId | None = None,
     folder: str = "",
+    sharing_key: str = "",
 ) -> MountEntry:
     return registry.register(
         registration or registry.new_id(),
@@ -337,6 +350,7 @@ def _registered(
         working_copy=working_copy,
         is_copy=True,
         folder=folder,
+        sharing_key=sharing_key,
     )
 
 

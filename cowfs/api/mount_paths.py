@@ -30,6 +30,9 @@ from cowfs.machine import copies, dead_mounts, mount_table, mounting, registry, 
 from cowfs.machine.copies import Copy
 from cowfs.machine.registry import MountEntry
 
+Find = Callable[[], MountEntry | None]
+"""Says which mount there is now."""
+
 ENDING_S = 90.0
 """As machine.lock has it."""
 PAUSE_S = 0.05
@@ -76,25 +79,23 @@ def check(given: str | os.PathLike[str] | None) -> None:
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
 
 
-def turn(name: str, store_id: StoreId) -> AbstractContextManager[None]:
-    """Of several processes of this user that mount a volume at the same moment, one at a time: the
-    others then find its mount."""
+def turn(what: str, find: Find) -> AbstractContextManager[None]:
+    """Of several processes of this user that mount a volume or version at the same moment, one at a
+    time: the others then find its mount."""
 
     def is_mounted() -> bool:
-        entry = registry.find_by_volume(store_id.hex(), name)
+        entry = find()
         return entry is not None and is_there(entry)
 
-    return reservation.turn(f"{store_id.hex()}/{name}", is_mounted, doing="mounts this volume")
+    return reservation.turn(what, is_mounted, doing="mounts this volume")
 
 
-def shared(
-    name: str, store_id: StoreId, given: str | os.PathLike[str] | None, join: Callable[[MountEntry], bool]
-) -> MountEntry | None:
-    """The volume's writable mount, shared from now on (join), if it is where it is asked for. One
-    that the last of its users ends at this moment is waited for."""
+def shared(find: Find, given: str | os.PathLike[str] | None, join: Callable[[MountEntry], bool]) -> MountEntry | None:
+    """The mount that is found, shared from now on (join), if it is where it is asked for. One that
+    the last of its users ends at this moment is waited for."""
     end_s = clock.monotonic_s() + ENDING_S
     while True:
-        entry = registry.find_by_volume(store_id.hex(), name)
+        entry = find()
         if entry is None or not is_there(entry) or not is_same(entry, given):
             return None
         if not entry.is_copy and live_mount.is_dying(entry):

@@ -20,7 +20,19 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from cowfs.api import arguments, copies, file_access, launch, mount_paths, mounts, names, new_mounts, sources, stores
+from cowfs.api import (
+    arguments,
+    copies,
+    file_access,
+    launch,
+    mount_paths,
+    mounts,
+    names,
+    new_mounts,
+    overview,
+    sources,
+    stores,
+)
 from cowfs.api import scratch as scratches
 from cowfs.api.changes import Change, Located
 from cowfs.api.claiming import claimed
@@ -29,15 +41,18 @@ from cowfs.api.file_session import FileSession
 from cowfs.api.files import ROFiles
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
+from cowfs.api.overview import MountSummary
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.storage.storage import Storage
+from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions
 from cowfs.control.options import ReadOptions
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
 from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
 from cowfs.version import history, volumes
 from cowfs.version.volumes import Head
 
@@ -72,8 +87,7 @@ class ROVolume:
         self._is_new = is_new
         self._is_pruned = is_pruned
         self._manifest = manifest
-        self._mount_id: str | None = None
-        self._mount_path: str | None = None
+        self._mount_used = UsedMount()
         self._mutex = RLock()
         self._pid = os.getpid()
         self._file_session: FileSession | None = None
@@ -188,8 +202,14 @@ class ROVolume:
 
     @property
     def owns_mount(self) -> bool:
-        """Whether a mount that this object made is there: the same, since it counts no other."""
+        """Whether a mount that this object made, or shares, is there: the same, since it counts no
+        other."""
         return self.is_mounted
+
+    def status(self) -> MountSummary | None:
+        """What `cowfs status` shows of this object's mount; None: there is none."""
+        entry = self._live()
+        return overview.mount_summary(entry) if entry is not None else None
 
     @property
     def files(self) -> ROFiles:
@@ -223,6 +243,8 @@ class ROVolume:
         **tuning: Unpack[ReadOptions],
     ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
+        Objects and processes of this user that mount it with the same options share the mount, and
+        the last one unmounts.
 
         scratch: programs may write there too (databases, builds). No volume has what they write,
         and no lease is taken: it is gone when the mount ends, or its daemon or the machine dies,
@@ -245,12 +267,10 @@ class ROVolume:
             raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
             if (entry := self._live()) is None:
-                manifest, store = self._fetched(), self._store()
-                made = new_mounts.of_version(
-                    store, self._named, self._folder, manifest, mount_path, chosen, is_scratch=scratch
+                key = "" if scratch else chosen.resolved().sharing_key
+                return (
+                    self._share_or_mount(mount_path, chosen, key) if key else self._mount(mount_path, chosen, scratch)
                 )
-                self.started, self._mount_id, self._mount_path = made.started, made.id, str(made.path)
-                return made.path
             if entry.is_scratch != scratch:
                 raise InvalidStateError(
                     f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
@@ -259,15 +279,46 @@ class ROVolume:
             copies.require_mode(entry, chosen)
             return mount_paths.same(entry, mount_path)
 
+    def _share_or_mount(self, given: new_mounts.Given, options: MountOptions, key: str) -> Path:
+        self._fetched()
+        store, folder = self._store(), os.fsdecode(self._folder)
+        wanted = (store.record.store_id.hex(), self.name, self.id, folder, key)
+
+        def find() -> MountEntry | None:
+            for entry in registry.find_shareable(*wanted):
+                if (
+                    mount_paths.is_same(entry, given)
+                    and copies.is_of_mode(entry, options)
+                    and mount_paths.is_there(entry)
+                ):
+                    return entry
+            return None
+
+        with mount_paths.turn("/".join(wanted), find):
+            entry = self._mount_used.share(find, given, options, store.access)
+            return Path(entry.mount_path) if entry is not None else self._mount(given, options, is_scratch=False)
+
+    def _mount(self, given: new_mounts.Given, options: MountOptions, is_scratch: bool) -> Path:
+        manifest, store = self._fetched(), self._store()
+        made = new_mounts.of_version(store, self._named, self._folder, manifest, given, options, is_scratch=is_scratch)
+        self.started = made.started
+        self._mount_used.use(made.id, str(made.path))
+        if not options.foreground and (entry := self._live()) is not None:
+            self._mount_used.join(entry)
+        return made.path
+
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted; of a scratch what was not committed is gone.
-        ConflictError while files are open; force: programs that use them get errors."""
+        """Unmounts what this object mounted; of a scratch what was not committed is gone. A mount
+        that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
+        while files are open; force: unmounts all the same, and programs that use it get errors."""
         with self._mutex:
-            if (entry := self._live()) is not None:
-                mounts.unmount(entry, force=force)
-            mount_paths.leave(self._mount_path)
-            self._mount_id = self._mount_path = None
+            entry = self._live()
+            is_shared = entry is not None and self._mount_used.is_shared(entry)
+            if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
+                self._mount_used.leave_to_others(f"{self.name}@{self.id[:12]}")
+            else:
+                self._mount_used.end(entry, mounts.unmount, force=force)
 
     @names_locator
     def commit_scratch(
@@ -412,8 +463,8 @@ class ROVolume:
                 hint=f"Use the whole version: {self._named}",
             )
 
-    def _live(self) -> registry.MountEntry | None:
-        return registry.find_by_id(self._mount_id) if self._mount_id else None
+    def _live(self) -> MountEntry | None:
+        return self._mount_used.entry()
 
     def to_read(self) -> stores.OpenStore:
         """The version's store, for who reads it without mount and session."""

@@ -35,7 +35,6 @@ from cowfs.api import (
     arguments,
     claiming,
     copies,
-    feeding,
     kept_work,
     launch,
     mount_paths,
@@ -315,22 +314,18 @@ class RWVolume:
                 self._resolve(chosen.accept_unsafe_store, to_write=True)
             self._end_files(force=False)
             store_id = self._opened().record.store_id
-            with mount_paths.turn(self.name, store_id):
+            find = partial(registry.find_by_volume, store_id.hex(), self.name)
+            with mount_paths.turn(f"{store_id.hex()}/{self.name}", find):
                 if not chosen.take_over and (meta_dir := chosen.meta_path) is not None:
                     place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
                     used_mount.require_work_at(self.live(), place, meta_dir)
                 entry = None
                 if not chosen.take_over:
-                    entry = mount_paths.shared(self.name, store_id, mount_path, self._mount_used.join)
+                    entry = self._mount_used.share(find, mount_path, chosen, self._opened().access)
                     if entry is None:
                         copies.require_none_elsewhere(store_id, self.name)
-                if entry is None or not copies.join(entry, chosen):
-                    path = self._mount(mount_path, chosen, hears)
-                else:  # of this user on this machine: a cell or a task is run again, or one of several workers
-                    path = Path(entry.mount_path)
-                    if not entry.is_copy and (identity := self._opened().access.identity) is not None:
-                        feeding.start(entry.socket, identity)
-                    self._mount_used.use(entry.id, entry.mount_path, is_handed_in=chosen.fuse_fd is not None)
+                # One of this user on this machine: a cell or a task is run again, or one of several workers.
+                path = Path(entry.mount_path) if entry is not None else self._mount(mount_path, chosen, hears)
             self._options = chosen
             return path
 
@@ -372,7 +367,7 @@ class RWVolume:
             entry = self.live()
             is_shared = entry is not None and self._mount_used.is_shared(entry)
             if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
-                self._mount_used.leave_to_others(self.name)
+                self._mount_used.leave_to_others(f"volume {self.name}")
                 return
             self._mount_used.end(entry, mounts.unmount, force=force)
             if self._store is not None:
@@ -467,7 +462,7 @@ class RWVolume:
         more."""
         entry = self.live()
         if entry is not None and not force and not self._mount_used.is_last(entry):
-            self._mount_used.leave_to_others(self.name)
+            self._mount_used.leave_to_others(f"volume {self.name}")
             return
         trouble = mounts.release(entry, force=force).trouble if entry is not None else ""
         try:

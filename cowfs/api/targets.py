@@ -98,7 +98,7 @@ class Mounted:
         return left.is_dirty
 
     def _require_unshared(self, force: bool) -> None:
-        if self._entry.is_writer and not force:
+        if not force:
             mount_paths.require_unshared(self._entry)
 
     def _tidy(self) -> None:
@@ -115,9 +115,9 @@ class Mounted:
         return had_work
 
 
-def keep_mounted(volume: RWVolume) -> None:
-    """Its mount, which was asked for by command, stays until it is unmounted by command."""
-    if (entry := volume.live()) is not None:
+def keep_mounted(path: Path) -> None:
+    """The mount there, which was asked for by command, stays until it is unmounted by command."""
+    if (entry := registry.find_by_path(path)) is not None:
         registry.mark_lasting(entry)
 
 

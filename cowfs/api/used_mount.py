@@ -1,12 +1,12 @@
-"""The writable mount that an object works on: one it made, or found and shares with other objects
-and processes of this user (`machine.sharing`).
+"""The mount that an object works on: one it made, or found and shares with other objects and
+processes of this user (`machine.sharing`).
 
     none ── use ── used ── end, leave, leave_to_others ── none
                     └── ended by somebody else ── lost, until it is left or another one is used
 
-Lost matters: what a program writes to the path afterwards lies in the directory below the mount,
-and a version that is made then would be without it. So commits are refused until the object's user
-has seen that. A mount whose daemon died is not lost while it is at its path: every use of it fails.
+Lost matters of a writable one: what a program writes to the path afterwards lies in the directory
+below the mount, and a version that is made then would be without it. So commits are refused until
+the object's user has seen that. A mount whose daemon died is not lost while it is at its path: every use of it fails.
 
 Not thread-safe; the volume's lock guards it.
 """
@@ -18,10 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cowfs import log
-from cowfs.api import mount_paths
+from cowfs.api import copies, feeding, mount_paths
+from cowfs.control import MountOptions
 from cowfs.errors import ConflictError, InvalidStateError
 from cowfs.machine import dead_mounts, registry, sharing
 from cowfs.machine.registry import MountEntry
+from cowfs.store import Access
 
 _log = log.get("volume")
 
@@ -40,6 +42,18 @@ class UsedMount:
     def join(self, entry: MountEntry) -> bool:
         """As `sharing.join`."""
         return sharing.join(entry, self)
+
+    def share(
+        self, find: mount_paths.Find, given: str | os.PathLike[str] | None, options: MountOptions, access: Access
+    ) -> MountEntry | None:
+        """Uses the mount that is found, if it is where it is asked for."""
+        entry = mount_paths.shared(find, given, self.join)
+        if entry is None or not copies.join(entry, options):
+            return None
+        if not entry.is_copy and access.identity is not None:
+            feeding.start(entry.socket, access.identity)
+        self.use(entry.id, entry.mount_path, is_handed_in=options.fuse_fd is not None)
+        return entry
 
     def is_shared(self, live: MountEntry) -> bool:
         """Whether this object, when it is done, leaves the mount to others, if there are any: it
@@ -69,7 +83,7 @@ class UsedMount:
         return entry if entry is not None and (self._is_handed_in or mount_paths.is_there(entry)) else None
 
     def end(self, live: MountEntry | None, end: Callable[..., object], *, force: bool) -> None:
-        """Ends the volume's mount, if there is one, with one of live_mount's functions.
+        """Ends the mount, if there is one, with one of live_mount's functions.
         ConflictError while other processes share it; not with force."""
         if live is not None:
             is_sharer = sharing.holds(live)
@@ -91,9 +105,9 @@ class UsedMount:
         mount_paths.leave(ended.mount_path if ended is not None else None, self._path)
         self.forget()
 
-    def leave_to_others(self, volume: str) -> None:
+    def leave_to_others(self, source: str) -> None:
         """`is_last` has said no."""
-        _log.info("volume %s stays mounted: others share it, or `cowfs mount` was asked for it", volume)
+        _log.info("%s stays mounted: others share it, or `cowfs mount` was asked for it", source)
         self.forget()
 
     def forget(self) -> None:

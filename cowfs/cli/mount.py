@@ -128,20 +128,14 @@ def command(
             mounted = RWVolume.made(found.store, found.head, None)
             with output.progress(progress_style) as progress:
                 canonical = mounted.mount(path, progress=progress, options=options)
-            targets.keep_mounted(mounted)
             if (newest := mounted.locator) is not None:  # what was found may have been overtaken
                 found = sources.at(found, newest)
         else:
             mounted = ROVolume(found.locator(), found.manifest, folder=place.path)
             canonical = mounted.mount(path, scratch=scratch, options=options)
+        targets.keep_mounted(canonical)
     started = mounted.started
-    is_copy = started is None and isinstance(mounted, ROVolume)
-    if started is not None:
-        pid, lost_files, newer = _said(started)
-    elif is_copy:  # a version is mounted once more, a volume may be found
-        pid, lost_files, newer = os.getpid(), [], None
-    else:
-        pid, lost_files, newer, is_copy = _found(mounted)
+    pid, lost_files, newer, is_copy = _said(started) if started is not None else _found(mounted)
     record = {
         "mount_path": str(canonical),
         "volume": found.volume,
@@ -171,18 +165,17 @@ def command(
         _stay(started)
 
 
-def _said(started: Started) -> tuple[int, list[str], VersionId | None]:
-    """(process, files with lost bytes, newer version of somebody else) of a new mount."""
-    return started.pid, list(started.ready.lost_files), started.ready.overtaken_by
+def _said(started: Started) -> tuple[int, list[str], VersionId | None, bool]:
+    """(process, files with lost bytes, newer version of somebody else, whether it is a copy) of a
+    new mount."""
+    return started.pid, list(started.ready.lost_files), started.ready.overtaken_by, False
 
 
 def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, bool]:
-    """As `_said`, of a writable mount that was there already, or of a copy; and whether it is
-    one."""
+    """As `_said`, of a mount that was there already, or of a copy."""
     from cowfs.api.overview import MountSummary
-    from cowfs.blocking import RWVolume
 
-    summary = mounted.status() if isinstance(mounted, RWVolume) else None
+    summary = mounted.status()
     if not isinstance(summary, MountSummary):
         raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
     writer = summary.details.writer if summary.details is not None else None

@@ -11,6 +11,8 @@ behind the kernel's back), unlimited read-only (a version never changes).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +31,9 @@ ID_MAX = 2**32 - 2
 Transport = Literal["auto", "device", "uring"]
 Mode = Literal["auto", "fuse", "copy"]
 COPY_LIMIT = "10GiB"
+
+_OF_ONE_CALL = {"mode", "copy_limit", "take_over", "accept_unsafe_store", "max_uploads", "meta_dir"}
+"""Say nothing about what a mount of a version is like."""
 
 TAKEN = {
     int: "a whole number, 1 or more",
@@ -174,6 +179,16 @@ class MountOptions:
         are_whole = all(isinstance(path, str) and os.path.isabs(path) for path in paths if path is not None)
         known = self.cache_dir, self.store_timeout, self.map_owner
         return are_whole and None not in known and not isinstance(self.cache_size, str)
+
+    @property
+    def sharing_key(self) -> str:
+        """Of resolved options: mounts of a version that have the same are alike. "": nobody shares
+        such a mount."""
+        if self.foreground or self.fuse_fd is not None or self.record is not None:
+            return ""
+        alike = {name: getattr(self, name) for name in field_types(MountOptions) if name not in _OF_ONE_CALL}
+        numbers = {name: float(value) for name, value in alike.items() if isinstance(value, int | float)}
+        return hashlib.sha256(json.dumps(alike | numbers, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def cache_size_bytes(self) -> int | None:

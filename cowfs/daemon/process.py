@@ -216,6 +216,7 @@ class Daemon:
             working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
             is_scratch=spec.is_scratch,
             folder=spec.folder,
+            sharing_key=spec.options.sharing_key if spec.is_read_only else "",
         )
         self._entry = entry
         stack.callback(registry.unregister, entry)

@@ -55,6 +55,9 @@ class MountEntry:
     it."""
     folder: str = ""
     """Of the version, which is mounted alone."""
+    sharing_key: str = ""
+    """Of a version: who asks for it with the same key may share the mount (`MountOptions`). "":
+    nobody."""
 
     @property
     def pid(self) -> int:
@@ -90,6 +93,7 @@ class MountEntry:
                 "is_scratch": self.is_scratch,
                 "is_copy": self.is_copy,
                 "folder": self.folder,
+                "sharing_key": self.sharing_key,
             }
         ).encode()
 
@@ -114,6 +118,7 @@ class MountEntry:
                 is_scratch=bool(record.get("is_scratch", False)),
                 is_copy=bool(record.get("is_copy", False)),
                 folder=str(record.get("folder", "")),
+                sharing_key=str(record.get("sharing_key", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -133,6 +138,7 @@ def register(
     is_scratch: bool = False,
     is_copy: bool = False,
     folder: str = "",
+    sharing_key: str = "",
 ) -> MountEntry:
     """Enters a mount served by the calling process, or a copy that it has made, under an id from
     `new_id`.
@@ -154,6 +160,7 @@ def register(
         is_scratch=is_scratch,
         is_copy=is_copy,
         folder=folder,
+        sharing_key=sharing_key,
     )
     _store(entry)
     return entry
@@ -249,6 +256,16 @@ def find_read_only(store_url: str, volume: str) -> list[MountEntry]:
     """The mounts of a volume's versions on this machine."""
     found = _at_their_paths()
     return [entry for entry in found if entry.read_only and (entry.store_url, entry.volume) == (store_url, volume)]
+
+
+def find_shareable(store_id: str, volume: str, version_id: str, folder: str, sharing_key: str) -> list[MountEntry]:
+    """The mounts of a version, or of that folder of it, that whoever has the key may share."""
+    wanted = (store_id, volume, version_id, folder, sharing_key)
+    return [
+        entry
+        for entry in _at_their_paths()
+        if (entry.store_id, entry.volume, entry.version_id, entry.folder, entry.sharing_key) == wanted
+    ]
 
 
 def find_by_url(store_url: str, volume: str) -> MountEntry | None:

@@ -489,18 +489,19 @@ def test_finalize_returns_the_version_although_a_file_is_open(go: Go) -> None:
     go(body)
 
 
-def test_readers_that_mount_at_once_get_a_path_each(go: Go) -> None:
+def test_readers_that_mount_at_once_share_the_mount(go: Go) -> None:
     async def body() -> None:
         version = await written("loader", "for everybody")
         readers = [await Volume.from_locator(version.locator) for _ in range(4)]
         async with anyio.create_task_group() as group:
             for reader in readers:
                 group.start_soon(reader.mount)
-        assert len({reader.path for reader in readers}) == len(readers)
+        assert len({reader.path for reader in readers}) == 1
         for reader in readers:
             assert (reader / "file").read_text() == "for everybody"
             await reader.unmount()
             assert not reader.is_mounted
+        assert registry.list_mounts() == []
 
     go(body)
 

@@ -208,7 +208,7 @@ def _mount(declared: Declared, target: Target, progress: ProgressListener | None
     else:
         volume = RWVolume(store, target.volume, "existing")
         path = volume.mount(target.path, progress=progress, options=options)
-        live_targets.keep_mounted(volume)
+    live_targets.keep_mounted(path)
     entry = registry.find_by_path(path)
     if entry is None:
         raise UnavailableError(f"the mount at {path} has ended again", hint="Its log says why: `cowfs doctor` helps.")
