@@ -6,7 +6,8 @@ processes of this user (`machine.sharing`).
 
 Lost matters of a writable one: what a program writes to the path afterwards lies in the directory
 below the mount, and a version that is made then would be without it. So commits are refused until
-the object's user has seen that. A mount whose daemon died is not lost while it is at its path: every use of it fails.
+the object's user has seen that. A mount whose daemon died is not lost while it is at its path:
+every use of it fails.
 
 Not thread-safe; the volume's lock guards it.
 """

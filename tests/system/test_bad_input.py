@@ -110,7 +110,7 @@ def test_mount_points_that_will_not_do(machine: Machine, published: str) -> None
     refused(machine, "invalid_input", "mount", published, file)
 
     machine.mount(published, at="busy")
-    refused(machine, "conflict", "mount", published, machine.mount_point("busy"))
+    refused(machine, "conflict", "mount", published, machine.mount_point("busy"), "--scratch")
     machine.cowfs("fork", published, "other")
     refused(machine, "conflict", "mount", "other", machine.mount_point("busy"))
     assert (machine.mount_point("busy") / "small").read_text() == "small"
