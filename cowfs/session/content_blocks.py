@@ -67,10 +67,13 @@ class Neighbours:
         with self._changed:
             if self._is_busy or self._is_closed:
                 return
-            self._is_busy, self._wanted = True, (block, done)
             if not self._has_thread:
+                try:
+                    threading.Thread(target=self._work, name="cowfs-neighbours", daemon=True).start()
+                except RuntimeError:  # no thread to be had: nobody has asked for them
+                    return
                 self._has_thread = True
-                threading.Thread(target=self._work, name="cowfs-neighbours", daemon=True).start()
+            self._is_busy, self._wanted = True, (block, done)
             self._changed.notify()
         with suppress(TimeoutError):
             done.result(PATIENCE_S)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 
-from cowfs.session.content_blocks import BLOCK_INODES, BLOCKS_MAX, ContentBlocks
+from cowfs.session.content_blocks import BLOCK_INODES, BLOCKS_MAX, ContentBlocks, Neighbours
 
 pytestmark = pytest.mark.quick
 
@@ -42,3 +43,24 @@ def test_readers_far_apart_bring_nothing_along() -> None:
     assert all(blocks.missed(ino) is None for ino in places)
     assert blocks.missed(places[-1] + 1) is not None
     assert blocks.missed(places[0] + 1) is None, "forgotten"
+
+
+def test_neighbours_that_no_thread_can_bring_are_brought_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[range] = []
+    is_here = threading.Event()
+
+    def load(block: range) -> None:
+        came.append(block)
+        is_here.set()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    neighbours = Neighbours(load)
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        neighbours.bring(range(1, 2))
+    neighbours.bring(range(2, 3))
+    assert is_here.wait(60)
+    neighbours.close()
+    assert came == [range(2, 3)]
