@@ -33,7 +33,9 @@ def command(file: str | None, is_forced: bool, as_json: bool) -> None:
         outcomes = mounting.down(place, force=is_forced, hears=hears)
     if not outcomes:
         output.say(as_json, f"Nothing that {place} declares was mounted by it.")
+    mounts = [output.outcome(each) for each in outcomes]
     failed = [each.error for each in outcomes if each.error is not None]
     if failed:
+        failed[0].details = {**failed[0].details, "mounts": mounts}
         raise failed[0]
-    output.emit(as_json, {"file": str(place), "mounts": [output.outcome(each) for each in outcomes]}, "")
+    output.emit(as_json, {"file": str(place), "mounts": mounts}, "")

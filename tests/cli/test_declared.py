@@ -85,6 +85,9 @@ def test_up_and_down(run: Command, place: Path, file: Path) -> None:
         said = run("down")
         assert said.code == 4
         assert "Could not unmount" in said.err
+        said = run("down", "--json")
+        assert said.code == 4
+        assert [each["what"] for each in said.json["error"]["details"]["mounts"]] == ["failed"]
     file.unlink()
     assert run("down", file).err == f"Unmounted ckpt from {path}; uncommitted work is kept\n"
     assert "was mounted by it" in run("down", file).err
