@@ -39,6 +39,17 @@ def test_a_dry_run_exits_with_two_when_there_is_something_to_do(run: Command, pl
     assert "'ckpt'" not in run("ls").err
 
 
+def test_a_plan_finds_what_no_mount_can_be_made_in(run: Command, place: Path, file: Path) -> None:
+    path = place / "no" / "such" / "ckpt"
+    file.write_text(f'volumes = [{{name = "ckpt", path = "{path}", read_only = false}}]\n')
+    for options in (["--dry-run"], ["-y"]):
+        said = run("apply", *options)
+        assert said.code == 3
+        assert f"mkdir -p {path.parent}" in said.err
+        assert not (place / "store").exists(), "nothing is done by halves"
+    assert run("apply", "--no-mount", "-y").code == 0
+
+
 def test_a_bad_file_is_told_with_its_lines(run: Command, place: Path, file: Path) -> None:
     file.write_text('[[volumes]]\nname = "ckpt"\npath = "ckpt"\nsize = "big"\n')
     said = run("apply", "--dry-run")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cowfs.api import mount_paths
 from cowfs.api.declared import host_paths, placeholders, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
@@ -180,6 +181,8 @@ def _steps(
     elif changed := _changed(target, before) or _quota_changed(declared, target):
         steps.append(_step("change", target, details=changed, recorded=before))
     if mounts and (why := not_mounted(target)) is not None:
+        if not (target.declared.optional or target.is_host_path):
+            mount_paths.check(target.path)
         steps.append(_step("mount", target, details=why))
     return steps or [_step("keep", target)]
 
