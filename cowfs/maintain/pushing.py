@@ -5,8 +5,9 @@ travels byte for byte.
                                 ▲                                                    │
                                 └── something that is relied on was condemned, the pin was dead, a collection's fence
 
-A head at the target is appended for each version, so that each is protected there. The target's
-last version must be the same as the source's, or one that the pushed versions came from: nothing at
+A head at the target is appended for each version, so that each is protected there; it has the time
+of the head at the source, so that NAME@{TIME} and rules for pruning mean the same there. The
+target's last version must be the same as the source's, or one that the pushed versions came from: nothing at
 the target is ever replaced. What was copied before a break is found by the next run, which copies
 the rest.
 
@@ -233,8 +234,9 @@ class Push:
             own_fences = 1 if lease.needs_fence and head.epoch == lease.epoch else 0
             if head.number != begun_at.number + own_fences:
                 return False
-            for number, version in enumerate(self._left(head), head.number + 1):
-                record = HeadRecord("commit", version, lease.epoch, clock.now_ns(), _write_id())
+            left = self._left(head)
+            for number, (version, created_ns) in enumerate(zip(left, self._times(left)), head.number + 1):
+                record = HeadRecord("commit", version, lease.epoch, created_ns, _write_id())
                 try:
                     refs.append(self._target, refs.head(self._name), number, record)
                 except ConflictError:
@@ -244,6 +246,17 @@ class Push:
         finally:
             with suppress(CowfsError):  # a lease that is not given back expires
                 lease.release()
+
+    def _times(self, versions: list[VersionId]) -> list[int]:
+        """When each became the source's last version; of one that never was, when it was made."""
+        found: list[int] = []
+        for step in _steps(self._source, self._volume):
+            if len(found) == len(versions):
+                break
+            if step.version == versions[-1 - len(found)]:
+                found.append(step.created_ns)
+        missing = versions[: len(versions) - len(found)]
+        return [open_version(self._source, version).created_ns for version in missing] + found[::-1]
 
     def _push_tags(self) -> list[str]:
         pushed = set(self._wanted)

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cowfs import clock
 from cowfs.api import file_session
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import (
@@ -32,6 +34,7 @@ from cowfs.maintain.pack_copies import PackCopies
 from cowfs.storage import KeyFile, Storage
 from cowfs.store import ObjectStore, leases, open_store, refs
 from cowfs.store.holder import current_holder
+from cowfs.version import head_line
 from cowfs.version.volumes import create_volume
 from tests.cli.conftest import Run
 from tests.cli.test_gc import age
@@ -174,6 +177,41 @@ def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Pa
     again = Volume.push("data", at(place), all_versions=True)
     assert (again.versions, again.tags, again.put_packs) == ([third.id], ["v1"], 2)
     assert Volume.version("data@v1", store=at(place)).id == third.id
+
+
+def test_what_was_when_is_told_alike_by_a_mirror(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By NAME@{TIME}, and by rules for pruning."""
+    volume = Volume.new("data")
+    real_ns, day_ns = clock.now_ns, 86_400 * 10**9
+    made = []
+    for day in range(6, 0, -1):
+        monkeypatch.setattr(clock, "now_ns", lambda day=day: real_ns() - day * day_ns)
+        if day == 2:
+            Volume.rollback("data", made[0])
+        volume.files.write("file", str(day).encode())
+        made.append(volume.commit())
+        file_session._end_all()
+        if day in (5, 2):
+            monkeypatch.setattr(clock, "now_ns", real_ns)
+            Volume.push("data", at(place), all_versions=True)
+    monkeypatch.setattr(clock, "now_ns", real_ns)
+    Volume.push("data", at(place), all_versions=True)
+    Volume.push("data", at(place, "last"))
+    told = {name: steps(open_store(at(place, name))) for name in ("store", "mirror", "last")}
+    assert told["mirror"] == told["store"]
+    assert told["last"] == told["store"][:1]
+    then = (made[1].created + timedelta(hours=1)).isoformat()
+    assert Volume.version(f"data@{{{then}}}", store=at(place)) == made[1]
+    plans = [Volume.plan_prune("data", daily=3, store=store) for store in (None, at(place))]
+    kept = [[(each.version, each.created_ns) for each in plan.versions if each.keep] for plan in plans]
+    assert kept[0] == kept[1]
+    assert {version for version, _ in kept[0]} == {each.id for each in made[-3:]}
+
+
+def steps(store: ObjectStore) -> list[tuple[VersionId, int]]:
+    newest = refs.newest(store, refs.head("data"))
+    assert newest is not None
+    return [(step.version, step.created_ns) for step in head_line.steps(store, "data", newest[0])]
 
 
 @pytest.mark.parametrize("all_versions", [False, True])
