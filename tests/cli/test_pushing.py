@@ -85,9 +85,10 @@ def test_what_the_target_alone_has_keeps_no_push_waiting(place: Path) -> None:
     """A pack has moved in both stores. The target's record has a blob more, in a pack that a
     collection has condemned there: that is nothing to the version that is pushed."""
     data = Volume.new("data")
-    data.files.write("a", os.urandom(100_000))
-    data.files.write("b", os.urandom(500_000))
-    data.commit()
+    (place / "tree").mkdir()
+    (place / "tree" / "a").write_bytes(os.urandom(100_000))
+    (place / "tree" / "b").write_bytes(os.urandom(500_000))
+    data.files.upload(place / "tree")  # into one pack
     data.files.remove("b")
     version = data.commit()
     file_session._end_all()
@@ -183,7 +184,7 @@ def test_what_was_when_is_told_alike_by_a_mirror(place: Path, monkeypatch: pytes
     """By NAME@{TIME}, and by rules for pruning."""
     volume = Volume.new("data")
     real_ns, day_ns = clock.now_ns, 86_400 * 10**9
-    made = []
+    made: list[ROVolume] = []
     for day in range(6, 0, -1):
         monkeypatch.setattr(clock, "now_ns", lambda day=day: real_ns() - day * day_ns)
         if day == 2:
