@@ -47,7 +47,7 @@ def add_key(
     store_key = unlocking.store_key_of(opened.objects)
     assert store_key is not None
     slot = new_slot(store_key.value, secret_of(Storage(opened.url, encryption_key=key)), label=label)
-    unlocking.change_slots(opened.objects, lambda slots: (*slots, slot))
+    unlocking.change_slots(opened.objects, lambda slots: slots if slot in slots else (*slots, slot))
     return _summary(slot)
 
 
@@ -55,9 +55,13 @@ def remove_key(id: str, store: str | os.PathLike[str] | Storage | None = None) -
     """Takes out what `list_keys` shows under this id. NotFoundError: there is none.
     InvalidInputError: it is the last. Errors as of `list_keys`, besides."""
 
+    was_there = False
+
     def without(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        nonlocal was_there
         left = tuple(slot for slot in slots if slot.id != id)
-        if len(left) == len(slots):
+        was_there = was_there or left != slots
+        if not was_there:
             raise NotFoundError(f"the store has no key {id!r}", hint="`cowfs key list` and list_keys() show them.")
         if not left:
             raise InvalidInputError(

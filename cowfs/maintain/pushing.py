@@ -7,9 +7,9 @@ travels byte for byte.
 
 A head at the target is appended for each version, so that each is protected there; it has the time
 of the head at the source, so that NAME@{TIME} and rules for pruning mean the same there. The
-target's last version must be the same as the source's, or one that the pushed versions came from: nothing at
-the target is ever replaced. What was copied before a break is found by the next run, which copies
-the rest.
+target's last version must be the same as the source's, or one that the pushed versions came from:
+nothing at the target is ever replaced. What was copied before a break is found by the next run,
+which copies the rest.
 
 The target's collections are heeded as any writer does it (`version.protection`): a pin before the
 first look, lists read before the head, everything proven again behind a fence. Not thread-safe.
@@ -235,7 +235,7 @@ class Push:
             if head.number != begun_at.number + own_fences:
                 return False
             left = self._left(head)
-            for number, (version, created_ns) in enumerate(zip(left, self._times(left)), head.number + 1):
+            for number, (version, created_ns) in enumerate(zip(left, self._times(left), strict=True), head.number + 1):
                 record = HeadRecord("commit", version, lease.epoch, created_ns, _write_id())
                 try:
                     refs.append(self._target, refs.head(self._name), number, record)

@@ -6,7 +6,7 @@ create-only objects.
 The newest record is the ref's value. Keys count down, so on an ordered store a one-key list finds
 the newest; then numbers are probed upward until one is absent, which also serves stores whose lists
 are unordered or late. Records are never replaced, and never deleted while their volume lives, so
-numbers have no gaps: whoever appends n has seen n-1.
+numbers have no gaps: whoever appends n has seen n-1. (Those of keys are deleted; `unlocking`.)
 
 `append` needs nothing but put-if-absent. Each record carries a random write id; that is how a put
 whose reply was lost is told from somebody else's. The caller makes number and write id durable on

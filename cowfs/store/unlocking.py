@@ -157,19 +157,21 @@ def newest_slots(store: ObjectStore) -> tuple[int, KeysRecord]:
 
 
 def change_slots(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[Slot, ...]]) -> None:
-    """Replaces the slots by what `change` makes of the newest ones, which may be called again.
-    Older records are deleted: a secret that was taken out must not open them."""
+    """Replaces the slots by what `change` makes of the newest ones. It is called until it has
+    nothing to do, and returns then what it was given.
+
+    Older records are deleted: a secret that was taken out must not open them. So numbers have gaps,
+    and a record that was made behind one that is not the newest any more counts for nothing: that
+    it does is seen when the newest one is read again.
+    """
     while True:
         number, record = newest_slots(store)
-        _delete_older(store, number)  # of a change that went no further
+        _delete_older(store, number)
+        if (slots := change(record.slots)) == record.slots:
+            return
         write_id = WriteId(clock.random_bytes(WriteId.length))
-        try:
-            slots = change(record.slots)
+        with suppress(ConflictError):  # somebody else has changed them
             refs.append(store, refs.key_slots(), number + 1, replace(record, slots=slots, write_id=write_id))
-        except ConflictError:
-            continue  # somebody else changed them
-        break
-    _delete_older(store, number + 1)
 
 
 def _delete_older(store: ObjectStore, than: int) -> None:

@@ -7,6 +7,7 @@ import pickle
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ def test_every_kind_of_store_can_be_encrypted(shared_url: str) -> None:
     assert found == b"content"
     key = unlocking.store_key_of(made)
     assert key is not None
-    unlocking.change_slots(reader, lambda slots: (new_slot(key.value, OTHER),))
+    other = new_slot(key.value, OTHER)
+    unlocking.change_slots(reader, lambda _: (other,))
     load_record(opened(shared_url, OTHER))
     with pytest.raises(AccessDeniedError, match="does not open"):
         load_record(opened(shared_url, KEY))
@@ -178,7 +180,8 @@ def test_a_crash_before_the_record_is_gone_on_from(url: str) -> None:
 
 def test_keys_of_another_store_are_told_from_damage(url: str, made: ObjectStore) -> None:
     """Slots that somebody wrapped with the same secret, for another key."""
-    unlocking.change_slots(made, lambda slots: (new_slot(b"k" * 32, KEY),))
+    foreign = new_slot(b"k" * 32, KEY)
+    unlocking.change_slots(made, lambda _: (foreign,))
     with pytest.raises(CorruptError, match="another store"):
         load_record(opened(url, KEY))
 
@@ -193,10 +196,11 @@ def test_lost_keys_are_named(url: str, made: ObjectStore) -> None:
 def test_slots_are_added_and_taken_out(url: str, made: ObjectStore) -> None:
     key = unlocking.store_key_of(made)
     assert key is not None
-    unlocking.change_slots(made, lambda slots: (*slots, new_slot(key.value, OTHER)))
+    first, other = unlocking.newest_slots(made)[1].slots[0], new_slot(key.value, OTHER)
+    unlocking.change_slots(made, lambda _: (first, other))
     for secret in (KEY, OTHER):
         load_record(opened(url, secret))
-    unlocking.change_slots(made, lambda slots: slots[1:])
+    unlocking.change_slots(made, lambda _: (other,))
     load_record(opened(url, OTHER))
     with pytest.raises(AccessDeniedError, match="does not open"):
         load_record(opened(url, KEY))
@@ -215,22 +219,31 @@ def test_what_an_interrupted_change_left_is_deleted_by_the_next(made: ObjectStor
     assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(number + 1)]
 
 
-def test_two_who_change_slots_at_once_both_succeed(made: ObjectStore) -> None:
+@pytest.mark.parametrize("meanwhile", [1, 2, 3])
+def test_all_who_change_slots_at_once_succeed(made: ObjectStore, meanwhile: int) -> None:
+    """Those who are done have deleted the record that the first one makes."""
     key = unlocking.store_key_of(made)
     assert key is not None
-    mine, theirs = new_slot(key.value, KEY), new_slot(key.value, OTHER)
+    before = {slot.id for slot in unlocking.newest_slots(made)[1].slots}
+    mine, others = new_slot(key.value, KEY), [new_slot(key.value, OTHER) for _ in range(meanwhile)]
     calls = 0
 
     def change(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         nonlocal calls
         calls += 1
         if calls == 1:
-            unlocking.change_slots(made, lambda slots: (*slots, theirs))
-        return (*slots, mine)
+            for other in others:
+                unlocking.change_slots(made, partial(with_slot, slot=other))
+        return with_slot(slots, mine)
 
     unlocking.change_slots(made, change)
-    assert calls == 2
-    assert {mine.id, theirs.id} < {slot.id for slot in unlocking.newest_slots(made)[1].slots}
+    number, record = unlocking.newest_slots(made)
+    assert {slot.id for slot in record.slots} == {*before, mine.id, *(slot.id for slot in others)}
+    assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(number)]
+
+
+def with_slot(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
+    return slots if slot in slots else (*slots, slot)
 
 
 # -- where secrets come from
