@@ -362,6 +362,8 @@ class Engine:
         """Writes chunks that are only in memory to cache_dir, as far as that can be."""
     def cache_bytes(self) -> int:
         """What cache_dir holds. Costs what `trim_cache` does."""
+    def cache_grown_bytes(self) -> int:
+        """What this process has put into cache_dir since it was trimmed."""
     def trim_cache(self, max_bytes: int) -> int:
         """Deletes what was used least of cache_dir, blocks of indexes among it, until it
         holds at most max_bytes; returns bytes freed. Cheap unless something was added since the

@@ -11,7 +11,8 @@
     heap          both        every HEAP_PAUSE_S: returns memory that malloc keeps and nobody uses (heap.py)
     checkpoint    writable    every CHECKPOINT_PAUSE_S while anything changes: replaces a journal that has become long, or cannot
                               be synced, by a checkpoint; has catalogues loaded once there is something to store
-    trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
+    trim          both        every TRIM_LOOK_S, a look at a counter: keeps caches and committed staged bytes within the cache size
+                              (room.py)
     record        both        every RECORD_PAUSE_S, of a mount that records: writes down what was read (recording.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
@@ -35,7 +36,7 @@ from cowfs.store.leases import HEARTBEAT_S
 UPLOAD_PAUSE_S = 5.0
 GROWING_PAUSE_S = 0.25  # what nobody has written for so long is settled
 IDLE_S = 5.0
-TRIM_PAUSE_S = 30.0
+TRIM_LOOK_S = 1.0
 CHECKPOINT_PAUSE_S = 1.0  # a look at two counters
 SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
@@ -72,7 +73,7 @@ class Keeper:
 
     def start(self) -> None:
         self._run("watch", self._watch, WATCH_PAUSE_S)
-        self._run("trim", self._trim, TRIM_PAUSE_S)
+        self._run("trim", self._trim, TRIM_LOOK_S)
         if self._releases_memory:
             self._run("heap", self._release, HEAP_PAUSE_S)
         if self._session.recorder is not None:
@@ -190,7 +191,7 @@ class Keeper:
             return None
 
     def _trim(self) -> bool:
-        self._session.room.trim()
+        self._session.room.trim_if_due()
         return True
 
     def _release(self) -> bool:

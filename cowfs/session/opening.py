@@ -139,6 +139,7 @@ def _failures_file(working_copy: WorkingCopy) -> Path:
 def _prepare(session: Session, stack: ExitStack) -> None:
     """What a mount's options have to say of an engine that is whole."""
     options, residency, folder = session.spec.options, session.residency, os.fsencode(session.spec.folder)
+    stack.callback(session.room.end)
     if options.resident:
         residency.load_namespace()
     if options.replay is not None:  # before the same file is recorded

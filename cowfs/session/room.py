@@ -6,7 +6,8 @@ when the disk is full.
     chunks, whole files,     the cache that a user's mounts share   what the cache size leaves to all of them together
       blocks of indexes
 
-`trim` keeps these bounds, and the disk from running full because of them. `relieve` is for a call
+`trim` keeps these bounds, and the disk from running full because of them: soon after a mount has
+begun, now and then, when it has added a part of what it may have, and when it ends. `relieve` is for a call
 that met ENOSPC: it frees in steps, on the file system that is full and nowhere else, staging first.
 The engine keeps a ballast for those who leave a full disk (native/staging/src/ballast.rs); both
 take it back when they can. Any thread may call; both may take long.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cowfs import clock
 from cowfs.control import SessionSpec
 from cowfs.format.store_url import StoreUrl
 from cowfs.native import Engine
@@ -30,6 +32,11 @@ FREE_FLOOR_PART = 20
 """Caches leave this much of their disk free, or that part of it if that is less."""
 
 
+TRIM_PAUSE_S = 30.0
+GROWN_PART = 16
+"""Caches exceed their size by this part of it, for a moment."""
+
+
 class Room:
     def __init__(self, spec: SessionSpec, engine: Engine) -> None:
         self._engine = engine
@@ -37,8 +44,20 @@ class Room:
         self._working_copy = Path(spec.working_copy) if spec.working_copy is not None else None
         size_bytes = spec.options.cache_size_bytes
         self._cache_bytes = CACHE_DEFAULT_BYTES if size_bytes is None else size_bytes
+        self._trimmed_s = -TRIM_PAUSE_S
+
+    def trim_if_due(self) -> None:
+        is_late = clock.monotonic_s() - self._trimmed_s >= TRIM_PAUSE_S
+        if is_late or self._engine.cache_grown_bytes() > self._cache_bytes // GROWN_PART:
+            self.trim()
+
+    def end(self) -> None:
+        """Others may not look at the cache for long."""
+        if not self._engine.is_broken() and self._engine.cache_grown_bytes() > 0:
+            self._engine.trim_cache(self._cache_bytes)
 
     def trim(self) -> None:
+        self._trimmed_s = clock.monotonic_s()
         staged_bytes = 0
         if self._working_copy is not None:
             staged_bytes = self._trim_staging()

@@ -41,7 +41,7 @@ mod whole;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,6 +85,7 @@ pub struct ChunkCache {
     /// Of what lies beside the segments.
     account: Mutex<Account>,
     has_removed_earlier: AtomicBool,
+    grown_bytes: AtomicU64,
 }
 
 impl ChunkCache {
@@ -109,6 +110,7 @@ impl ChunkCache {
             again_after,
             account: Mutex::default(),
             has_removed_earlier: AtomicBool::new(false),
+            grown_bytes: AtomicU64::new(0),
         }
     }
 
@@ -175,6 +177,11 @@ impl ChunkCache {
         evict::segment_bytes(self.segments.dir()) + self.lock_account().held_bytes(&self.dir)
     }
 
+    /// Chunks and whole files that this process has added since its last `trim`.
+    pub fn grown_bytes(&self) -> u64 {
+        self.grown_bytes.load(Ordering::Relaxed)
+    }
+
     /// Keeps a chunk whose hash the caller has verified.
     pub fn insert(&self, hash: &Hash, data: &[u8]) {
         let raw_len = data.len() as u64;
@@ -189,6 +196,7 @@ impl ChunkCache {
             is_used: false,
             sums: BlockSums::of(data),
         };
+        self.grown_bytes.fetch_add(raw_len, Ordering::Relaxed);
         for batch in self.fresh.insert(record, data) {
             self.write(batch);
         }
@@ -220,6 +228,7 @@ impl ChunkCache {
     /// As long as nothing is too much, it reads the times of 512 directories, lists those that
     /// changed, and reads the lengths of the segments.
     pub fn trim(&self, max_bytes: u64) -> u64 {
+        self.grown_bytes.store(0, Ordering::Relaxed);
         let segment_bytes = (max_bytes / SEGMENT_PART).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
         self.writer.set_segment_bytes(segment_bytes);
         self.fresh.set_batch_bytes(segment_bytes as usize);

@@ -101,8 +101,9 @@ impl ChunkCache {
         let outcome = self
             .assemble_as(&temporary, whole)
             .and_then(|()| fs::rename(&temporary, &path));
-        if outcome.is_err() {
-            let _ = fs::remove_file(&temporary);
+        match outcome {
+            Ok(()) => _ = self.grown_bytes.fetch_add(whole.size, Ordering::Relaxed),
+            Err(_) => _ = fs::remove_file(&temporary),
         }
         outcome.is_ok()
     }

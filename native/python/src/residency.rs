@@ -143,6 +143,10 @@ impl PyEngine {
         self.call(py, |engine| Ok(engine.cache_bytes()))
     }
 
+    fn cache_grown_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| Ok(engine.cache_grown_bytes()))
+    }
+
     fn trim_cache(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
         self.call(py, |engine| Ok(engine.trim_cache(max_bytes)))
     }

@@ -184,6 +184,11 @@ impl Engine {
         self.cache.held_bytes()
     }
 
+    /// What this process has put into the cache since it was trimmed.
+    pub fn cache_grown_bytes(&self) -> u64 {
+        self.cache.grown_bytes()
+    }
+
     /// Removes what the cache has used least until they take at most `max_bytes`; returns
     /// the bytes freed.
     pub fn trim_cache(&self, max_bytes: u64) -> u64 {
