@@ -5,7 +5,8 @@
      "committed_layer",                            journals of layers up to this one may be removed
      "epoch",                                      of the last lease taken; 0 before the first
      "intent": {"number", "write_id", "version_id", "layer"} | null,
-     "pin" | null}                                 object key of the pin that protects this working copy's base
+     "pin" | null,                                 object key of the pin that protects this working copy's base
+     "moving": {"volume", "head_number"}}          only while the directory gets the name of that volume
 
 Guarantees: a state read back is one that was written whole (the file is replaced atomically, file
 and directory are fsynced); an unknown format number is refused and nothing is touched. Unknown
@@ -18,7 +19,7 @@ import contextlib
 import errno
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,20 @@ class State:
     epoch: int = 0
     intent: Intent | None = None
     pin: str | None = None
+    moving: tuple[str, int] | None = None
+
+    def as_moved(self, volume: str) -> State:
+        """What a state says that was read in the working copy of this volume: before a move it is
+        the one that moves, after it the other one."""
+        if self.moving is None:
+            return self
+        if self.moving[0] != volume:
+            return replace(self, moving=None)
+        return replace(self, volume=volume, head_number=self.moving[1], epoch=0, intent=None, moving=None)
 
     def to_json(self) -> bytes:
         intent = self.intent
-        record = {
+        record: dict[str, Any] = {
             "format": FORMAT,
             "store_url": self.store_url,
             "store_id": self.store_id.hex(),
@@ -71,6 +82,8 @@ class State:
             },
             "pin": self.pin,
         }
+        if self.moving is not None:
+            record["moving"] = {"volume": self.moving[0], "head_number": self.moving[1]}
         return json.dumps(record, indent=1).encode() + b"\n"
 
 
@@ -93,7 +106,7 @@ def parse(data: bytes, where: str) -> State:
 
 
 def _from_record(record: dict[str, Any]) -> State:
-    intent, base = record["intent"], record["base_version"]
+    intent, base, moving = record["intent"], record["base_version"], record.get("moving")
     return State(
         store_url=str(record["store_url"]),
         store_id=StoreId.from_hex(record["store_id"]),
@@ -104,6 +117,7 @@ def _from_record(record: dict[str, Any]) -> State:
         epoch=int(record["epoch"]),
         intent=_intent(intent) if intent else None,
         pin=record["pin"],
+        moving=(str(moving["volume"]), int(moving["head_number"])) if moving else None,
     )
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import config
 from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError
+from cowfs.failpoints import hit
 from cowfs.ids import StoreId, VersionId
 from cowfs.machine import lock, places
 from cowfs.machine import state as states
@@ -153,7 +154,7 @@ class WorkingCopy:
         for a newer cowfs'."""
         with self._mutex:
             if self._state is None:
-                self._state = states.load(self.state_path)
+                self._state = states.load(self.state_path).as_moved(self.volume)
             return self._state
 
     @property
@@ -294,16 +295,18 @@ class WorkingCopy:
         (`other` must not exist, and be `beside` this one).
 
         For work whose own line was taken over. The lock must be free; LeaseHeldError else. A crash
-        leaves it whole, in one of the two places; in the new place with the old volume's name,
-        mounting refuses it and says whose it is.
+        leaves it whole, as that of one of the two volumes.
         """
         with self.lock(LockHolder.for_a_moment(f"(moving {self.path})")):
-            moved = replace(self.state, volume=other.volume, head_number=head_number, epoch=0, intent=None)
+            moving = replace(self.state, moving=(other.volume, head_number))
+            states.store(self.state_path, moving)
+            other.remember_place()
+            hit("work-moving")
             self.path.rename(other.path)
             self._state = None
+            hit("work-moved")
             states.sync_directory(other.path.parent)
-            states.store(other.state_path, moved)
-            other.remember_place()
+            states.store(other.state_path, moving.as_moved(other.volume))
             places.forget(self.path)
 
     def delete(self) -> None:

@@ -243,6 +243,30 @@ def test_kept_work_is_forked_while_another_writer_is_at_the_volume(place: Path) 
     assert [each.name for each in Volume.open("line").history()[:1]] == ["line"]
 
 
+@pytest.mark.parametrize("meta_dir", [None, "meta"])
+@pytest.mark.parametrize(("point", "whose"), [("work-moving", "line"), ("work-moved", "saved")])
+def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
+    place: Path, point: str, whose: str, meta_dir: str | None
+) -> None:
+    where = None if meta_dir is None else place / meta_dir
+    volume = Volume.new("line")
+    (volume.mount(meta_dir=where) / "base").write_text("both have it")
+    volume.commit()
+    (volume.path / "mine").write_text("not published")
+    volume.unmount()
+    elsewhere("v = Volume.open('line'); (v.mount() / 'theirs').write_text('x'); v.finalize()", **another_machine(place))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COWFS_FAILPOINT": point}
+    code = "from cowfs.blocking import Volume; Volume.open('line').fork('saved')"
+    killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert Volume.open("saved").resolve().has_changes() is (whose == "saved" or where is not None), "or nobody can tell"
+    assert Volume.open("line").resolve().has_changes() is (whose == "line" or where is not None)
+    saved = Volume.open(whose) if whose == "saved" else Volume.open(whose).fork("again")
+    with saved:
+        assert sorted(each.name for each in saved.path.iterdir()) == ["base", "mine"]
+    assert not Volume.open(saved.name).has_changes()
+
+
 def test_who_comes_back_after_somebody_else_is_told(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     volume = Volume.new("line")
     (volume.mount() / "base").write_text("both have it")
