@@ -7,10 +7,11 @@ when the disk is full.
       blocks of indexes
 
 `trim` keeps these bounds, and the disk from running full because of them: soon after a mount has
-begun, now and then, when it has added a part of what it may have, and when it ends. `relieve` is for a call
-that met ENOSPC: it frees in steps, on the file system that is full and nowhere else, staging first.
-The engine keeps a ballast for those who leave a full disk (native/staging/src/ballast.rs); both
-take it back when they can. Any thread may call; both may take long.
+begun, now and then, when it has added a part of what it may have, and when it ends. `relieve` is
+for a call that met ENOSPC: it frees in steps, on the file system that is full and nowhere else,
+staging first. The engine keeps a ballast for those who leave a full disk
+(native/staging/src/ballast.rs); both take it back when they can. Any thread may call; both may take
+long.
 """
 
 from __future__ import annotations
