@@ -175,8 +175,10 @@ class Committer:
     def upload_growing(self) -> int:
         """Uploads chunks of the beginnings of large files that are still written, as far as nobody
         has written them since the last call; a later commit goes on behind them. Returns the bytes
-        done. Otherwise as `upload_quiet`; cheap unless much was written."""
-        return self._upload(self._early.upload_growing) if self._early.is_growing else 0
+        done. Otherwise as `upload_quiet`; cheap unless much was written. Does nothing until it is
+        known what the store has."""
+        is_due = self._early.is_growing and self._publisher.chunks.knows_store
+        return self._upload(self._early.upload_growing) if is_due else 0
 
     def _upload(self, step: Callable[[Callable[[], bool]], int]) -> int:
         if self._ends.is_set() or not self._mutex.acquire(blocking=False):

@@ -84,19 +84,26 @@ class KnownChunks:
         self._own_are_loaded = threading.Event()
         self._closing = threading.Event()
         self._own = section.catalogues if section is not None else ()
-        self._has_begun = False
+        self._has_begun, self._begun_s = False, 0.0
         self._has_ended = threading.Event()
 
     @property
     def is_loaded(self) -> bool:
         return self._has_ended.is_set()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether what the store has is known, or was looked for as long as a commit would wait for
+        it. Begins that."""
+        self.begin()
+        return self.is_loaded or clock.monotonic_s() - self._begun_s > LOAD_WAIT_S
+
     def begin(self) -> None:
         """Loads what the store has, unless that was begun before. Returns at once."""
         with self._lock:
             if self._has_begun or self._closing.is_set():
                 return
-            self._has_begun = True
+            self._has_begun, self._begun_s = True, clock.monotonic_s()
         threading.Thread(target=self._run, name="cowfs-catalogues", daemon=True).start()
 
     def wait_loaded(self, new_bytes: int = 0) -> None:

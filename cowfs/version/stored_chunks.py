@@ -184,6 +184,12 @@ class StoredChunks:
         if new_bytes > FEW_BYTES and not self._known.is_loaded:
             self._known.wait_loaded(new_bytes)
 
+    @property
+    def knows_store(self) -> bool:
+        """Whether nothing is stored in vain that the store has, as far as waiting pays. Returns at
+        once."""
+        return self._known.is_ready
+
     def expect_work(self) -> None:
         """There is something to store soon: what the store has is looked for meanwhile."""
         self._known.begin()

@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import random
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,9 @@ from cowfs.errors import UnavailableError
 from cowfs.native.chunks import FileRows
 from cowfs.session import growing
 from cowfs.store import ObjectStore, initialize, open_store
-from tests.version.working_volume import ME, ReadingVolume, WorkingVolume
+from cowfs.version.known_chunks import KnownChunks
+from tests.version.working_volume import ME, ReadingVolume
+from tests.version.working_volume import WorkingVolume as AnyVolume
 
 MIB = 1 << 20
 STEP = 4 * MIB
@@ -28,6 +31,14 @@ STEP = 4 * MIB
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing, "STEP_BYTES", STEP)
     monkeypatch.setattr(growing, "PART_BYTES", STEP)
+
+
+class WorkingVolume(AnyVolume):
+    """It knows what its store has."""
+
+    def __init__(self, store: ObjectStore, name: str, home: Path) -> None:
+        super().__init__(store, name, home)
+        self.publisher.chunks.wait_for_uploads()
 
 
 def made(at: Path) -> ObjectStore:
@@ -85,6 +96,31 @@ def test_what_is_settled_is_stored_before_the_file_is_complete(store: ObjectStor
         whole.write(b"f", data)
         whole.commit()
         assert rows_of(whole, b"f") == rows, "a file is cut at the same places however it was stored"
+
+
+def test_nothing_is_stored_before_it_is_known_what_the_store_has(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = random.Random(1).randbytes(40 * MIB)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        volume.write(b"f", data)
+        volume.commit()
+    stored, asked, load = stored_bytes(store), threading.Event(), KnownChunks._load_all
+
+    def late(known: KnownChunks) -> None:
+        assert asked.wait(60)
+        load(known)
+
+    monkeypatch.setattr(KnownChunks, "_load_all", late)
+    with AnyVolume(store, "b", tmp_path / "b") as other:
+        other.write(b"f", b"")
+        for offset in range(0, len(data), STEP):
+            other.write(b"f", data[offset : offset + STEP], offset=offset)
+            assert other.committer.upload_growing() == 0
+        asked.set()
+        base = other.commit()
+    assert base.manifest is not None
+    assert stored_bytes(store) - stored < MIB, "all of it was there"
 
 
 def test_a_file_that_is_written_again_and_again_is_left_to_the_commit(store: ObjectStore, tmp_path: Path) -> None:
