@@ -54,13 +54,13 @@ struct Active {
     data: File,
     /// Locked.
     index: File,
-    ends: Mutex<Ends>,
-}
-
-/// Where the next bytes and records go.
-struct Ends {
-    data: u64,
-    index: u64,
+    /// Where the next bytes go; moved by who holds the writer's lock of the kind.
+    data_end: AtomicU64,
+    /// Where the next records go; moved by who holds `recording`.
+    index_end: AtomicU64,
+    /// Held while records are written, which may wait for the disk: by nobody who holds another
+    /// lock.
+    recording: Mutex<()>,
 }
 
 impl Writer {
@@ -129,7 +129,7 @@ impl Writer {
         let mut place = self.lock(kind);
         let limit = self.segment_bytes.load(Ordering::Relaxed);
         let takes_more = |active: &Arc<Active>| {
-            active.ends().data < limit
+            active.data_end.load(Ordering::Relaxed) < limit
                 && active.index.metadata().is_ok_and(|found| found.nlink() > 0)
         };
         if !place.as_ref().is_some_and(takes_more) {
@@ -139,13 +139,11 @@ impl Writer {
             *place = Some(Arc::new(self.begin(segments, kind, limit)?));
         }
         let active = place.clone().ok_or(ErrorKind::NotFound)?;
-        let mut ends = active.ends();
-        let at = ends.data;
+        let at = active.data_end.load(Ordering::Relaxed);
         if at + length > u32::MAX.into() {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        ends.data += length;
-        drop(ends);
+        active.data_end.store(at + length, Ordering::Relaxed);
         Ok((active, at))
     }
 
@@ -265,35 +263,35 @@ impl Active {
             is_direct_refused: AtomicBool::new(false),
             data,
             index,
-            ends: Mutex::new(Ends {
-                data: data_end,
-                index: index_end,
-            }),
+            data_end: AtomicU64::new(data_end),
+            index_end: AtomicU64::new(index_end),
+            recording: Mutex::default(),
         })
     }
 
     /// Appends the records of bytes that were written at `start`; each with where it is.
     fn record(&self, start: u64, records: Vec<Record>) -> io::Result<Vec<(Record, u32)>> {
-        let mut ends = self.ends();
+        let _recording = self
+            .recording
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let end = self.index_end.load(Ordering::Relaxed);
         let (mut bytes, mut places) = (Vec::new(), Vec::with_capacity(records.len()));
         for mut record in records {
             record.offset += start as u32;
-            let at = u32::try_from(ends.index + bytes.len() as u64).map_err(io::Error::other)?;
+            let at = u32::try_from(end + bytes.len() as u64).map_err(io::Error::other)?;
             record.append_to(&mut bytes);
             places.push((record, at));
         }
-        self.index.write_all_at(&bytes, ends.index)?;
-        ends.index += bytes.len() as u64;
+        self.index.write_all_at(&bytes, end)?;
+        self.index_end
+            .store(end + bytes.len() as u64, Ordering::Relaxed);
         Ok(places)
     }
 
     fn disown(&self, segments: &Segments) {
         // The lock goes with the last thread that still writes to it.
-        segments.disown(self.number, self.ends().index);
-    }
-
-    fn ends(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+        segments.disown(self.number, self.index_end.load(Ordering::Relaxed));
     }
 }
 
