@@ -89,6 +89,21 @@ def test_work_is_dropped_or_forked(run: Run, copied: Path) -> None:
     assert "no uncommitted work" in run("unmount", "data", "--discard").err
 
 
+def test_a_fork_says_that_overtaken_work_has_moved(run: Run, copied: Path, home: Path) -> None:
+    assert run("commit", "data").code == 0
+    (copied / "mine").write_text("not published")
+    with pytest.MonkeyPatch.context() as elsewhere:
+        for variable in ("COWFS_CACHE_DIR", "COWFS_STATE_DIR", "XDG_RUNTIME_DIR"):
+            elsewhere.setenv(variable, str(home / "elsewhere" / variable))
+        other = Volume.open("data")
+        other.files.write("theirs", b"published")
+        other.finalize()
+    forked = run("fork", "data", "saved")
+    assert f"The mount at {copied} has ended" in forked.err
+    assert run("mount", "saved", str(copied)).code == 0
+    assert (copied / "mine").read_text() == "not published"
+
+
 def test_a_copy_that_is_mounted_is_not_taken_away_by_another_mount(run: Run, copied: Path, home: Path) -> None:
     assert run("commit", str(copied)).code == 0, "so that the folder has nothing that would be lost"
     for options in ((), ("--mode", "copy"), ("--mode", "fuse")):

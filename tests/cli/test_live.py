@@ -17,6 +17,7 @@ from cowfs.blocking import Volume
 from cowfs.control import wait_gone
 from cowfs.machine import registry
 from tests.api.conftest import place
+from tests.api.test_volumes_live import another_machine
 from tests.cli.conftest import Said
 
 pytestmark = pytest.mark.mount
@@ -54,6 +55,17 @@ def mounted(run: Command, place: Path) -> Path:
     assert run("mount", "data", path).out == f"{path}\n"
     (path / "file").write_text("one")
     return path
+
+
+def overtake(run: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine takes "data" over and makes a version of it."""
+    path = place / "mnt" / "theirs"
+    with monkeypatch.context() as elsewhere:
+        for variable, value in another_machine(place).items():
+            elsewhere.setenv(variable, value)
+        assert run("mount", "data", path, "--take-over").code == 0
+        (path / "theirs").write_text("published")
+        assert run("unmount", path, "--commit", "-m", "theirs").code == 0
 
 
 def test_mounting_again_finds_the_mount(run: Command, mounted: Path) -> None:
@@ -191,6 +203,34 @@ def test_a_fork_says_that_it_committed(run: Command, mounted: Path) -> None:
     assert run("fork", "data", "another").err == "Made volume another from data\n"
     (mounted / "file").write_text("two")
     assert run("fork", "data", "third", "--json").json["committed"] == run("commit", mounted).out.strip()
+
+
+@pytest.mark.parametrize("has_version", [True, False])
+def test_a_fork_says_that_overtaken_work_has_moved(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch, has_version: bool
+) -> None:
+    if has_version:
+        run("commit", mounted)
+    (mounted / "mine").write_text("not published")
+    overtake(run, place, monkeypatch)
+    assert run("commit", mounted).code == 6
+    said = run("fork", "data", "saved")
+    assert (said.code, said.out) == (0, "saved\n")
+    assert "uncommitted work of data, which another writer has, is now that of saved" in said.err
+    assert f"The mount at {mounted} has ended" in said.err
+    assert "data" not in [each.volume for each in registry.list_mounts()]
+    assert run("mount", "saved", mounted).code == 0
+    assert (mounted / "mine").read_text() == "not published"
+
+
+def test_a_program_learns_that_overtaken_work_has_moved(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("commit", mounted)
+    (mounted / "mine").write_text("not published")
+    overtake(run, place, monkeypatch)
+    forked = run("fork", "data", "saved", "--json").json
+    assert (forked["uncommitted"], forked["committed"]) == (True, None)
 
 
 def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: Path) -> None:
@@ -411,14 +451,7 @@ def test_status_shows_a_lost_line_and_what_to_do(
 ) -> None:
     run("commit", mounted)
     (mounted / "mine").write_text("not published")
-    path = place / "mnt" / "theirs"
-    (place / "run2").mkdir(mode=0o700)
-    with monkeypatch.context() as elsewhere:
-        for variable in ("COWFS_STATE_DIR", "COWFS_CACHE_DIR"):
-            elsewhere.setenv(variable, str(place / "elsewhere"))
-        elsewhere.setenv("XDG_RUNTIME_DIR", str(place / "run2"))
-        assert run("mount", "data", path, "--take-over").code == 0
-        assert run("unmount", path, "--commit", "-m", "theirs").code == 0
+    overtake(run, place, monkeypatch)
     assert run("commit", mounted).code == 6
     said = run("status")
     assert "uncommitted, overtaken" in said.out or "uncommitted, lease lost" in said.out, "the heartbeat notices, too"
