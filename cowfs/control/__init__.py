@@ -8,7 +8,17 @@ store or engine here.
 
 from cowfs.control.client import Client, wait_gone
 from cowfs.control.options import MountOptions
-from cowfs.control.server import Handler, Server
+from cowfs.control.server import Handler, Listener, Server, StoreWait
 from cowfs.control.spec import MountSpec, SessionSpec
 
-__all__ = ["Client", "Handler", "MountOptions", "MountSpec", "Server", "SessionSpec", "wait_gone"]
+__all__ = [
+    "Client",
+    "Handler",
+    "Listener",
+    "MountOptions",
+    "MountSpec",
+    "Server",
+    "SessionSpec",
+    "StoreWait",
+    "wait_gone",
+]

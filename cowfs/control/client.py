@@ -13,11 +13,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from cowfs import log
 from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import from_json, to_json
 from cowfs.errors import InvalidInputError, UnavailableError, UnsupportedFormatError, from_record
 from cowfs.version.commit import Progress, ProgressListener
+
+_log = log.get("mount")
 
 
 class Client:
@@ -41,7 +44,8 @@ class Client:
             ) from error
 
     def call(self, op: str, /, *, on_progress: ProgressListener | None = None, **arguments: Any) -> Any:
-        """As `ask`, in JSON values; progress lines go to on_progress as they arrive."""
+        """As `ask`, in JSON values; progress lines go to on_progress as they arrive, and what the
+        daemon waits for to the log, as if the store was asked from here."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
             try:
@@ -52,6 +56,8 @@ class Client:
                     if "progress" in reply:
                         if on_progress is not None:
                             on_progress(from_json(Progress, reply["progress"]))
+                    elif "waiting" in reply:
+                        _log.warning("%s", reply["waiting"] or "the store answers again")
                     elif "error" in reply:
                         raise from_record(reply["error"])
                     else:

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from cowfs.control.handover import Offer, Wanted
-from cowfs.control.server import Handler
+from cowfs.control.server import Handler, Listener
 from cowfs.control.typed import from_json, to_json
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.ids import VersionId
-from cowfs.version.commit import CommitRequest, ProgressListener
+from cowfs.version.commit import CommitRequest
 from cowfs.version.named_changes import Change
 
 _TOLD_BYTES = 64 << 10  # of a manifest in an answer
@@ -234,11 +234,11 @@ class Operation(Generic[A, R]):
     arguments: type[A]
     answer: type[R]
 
-    def answered_by(self, handle: Callable[[A, ProgressListener], R]) -> tuple[str, Handler]:
+    def answered_by(self, handle: Callable[[A, Listener], R]) -> tuple[str, Handler]:
         """For a server: `handle` is called with arguments that are what they should be."""
 
-        def answered(arguments: dict[str, Any], progress: ProgressListener) -> Any:
-            return to_json(handle(from_json(self.arguments, arguments, f"the request {self.name}"), progress))
+        def answered(arguments: dict[str, Any], listener: Listener) -> Any:
+            return to_json(handle(from_json(self.arguments, arguments, f"the request {self.name}"), listener))
 
         return self.name, answered
 

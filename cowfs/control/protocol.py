@@ -1,7 +1,10 @@
 """The daemon's socket protocol: one JSON object a line, both ways, over a Unix stream socket.
 
     request   {"op": NAME, ARGUMENT: …, …}
-    reply     zero or more {"progress": {…}}, then one {"result": …} or {"error": {kind, message, hint, details}}
+    reply     zero or more {"progress": {…}} and {"waiting": WORDS}, then one {"result": …} or
+              {"error": {kind, message, hint, details}}
+
+WORDS say what of its store the daemon waits for, "" that it waits no longer.
 
 A longer message than a line may be travels in pieces, one a line, {"piece": TEXT}, and ends with
 {"pieces": HOW MANY}: their texts, one after the other, are the message.

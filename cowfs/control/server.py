@@ -16,6 +16,7 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,19 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
-from cowfs.version.commit import ProgressListener
+from cowfs.version.commit import Progress
 
-Handler = Callable[[dict[str, Any], ProgressListener], Any]
-"""(arguments without "op", progress) → result, as JSON values. Called on the connection's
+
+@dataclass(frozen=True)
+class StoreWait:
+    """What the daemon waits for, in words; "": the store answers again."""
+
+    said: str
+
+
+Listener = Callable[[Progress | StoreWait], None]
+Handler = Callable[[dict[str, Any], Listener], Any]
+"""(arguments without "op", listener) → result, as JSON values. Called on the connection's
 thread."""
 
 CONNECTION_LIMIT = 64
@@ -161,7 +171,7 @@ class Server:
             )
             return {"error": to_record(unknown)}
         try:
-            return {"result": handler(request, lambda event: client.tell({"progress": to_json(event)}))}
+            return {"result": handler(request, lambda event: client.tell(_line(event)))}
         except CowfsError as error:
             return {"error": to_record(error)}
         except OSError as error:
@@ -171,6 +181,10 @@ class Server:
             _logger.exception("control request %s failed", op)
             hint = "Please report this; daemon.log has the traceback."
             return {"error": to_record(unexpected(f"{op} failed", error, hint=hint))}
+
+
+def _line(event: Progress | StoreWait) -> dict[str, Any]:
+    return {"waiting": event.said} if isinstance(event, StoreWait) else {"progress": to_json(event)}
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,7 +1,8 @@
-"""Who hears how far a commit is: whoever asked for it, and whoever waits for it to end before the
-next one.
+"""Who hears how far a commit is, and that the store is waited for: whoever asked for it, and
+whoever waits for it to end before the next request.
 
-Listeners are called one at a time, from the thread that commits, or from their own when they join.
+Listeners are called one at a time: from the thread that commits, from the one that notices that the
+store does not answer, or from their own when they join.
 """
 
 from __future__ import annotations
@@ -10,23 +11,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from cowfs.version.commit import Progress, ProgressListener
+from cowfs.control import Listener, StoreWait
+from cowfs.version.commit import Progress
 
 
 class Audience:
     def __init__(self) -> None:
         self._lock = Lock()  # held while listeners are told: two threads never tell the same one
-        self._listeners: list[ProgressListener] = []
+        self._listeners: list[Listener] = []
         self._last: Progress | None = None
+        self._wait = ""
 
     @contextmanager
-    def joined(self, listener: ProgressListener) -> Iterator[None]:
-        """For the length of a block the listener hears of every commit, first of all how far the
-        one under way is."""
+    def joined(self, listener: Listener) -> Iterator[None]:
+        """For the length of a block the listener hears of every commit and of the store, first of
+        all how far the one under way is, and what is waited for."""
         with self._lock:
             self._listeners.append(listener)
             if self._last is not None:
                 listener(self._last)
+            if self._wait:
+                listener(StoreWait(self._wait))
         try:
             yield
         finally:
@@ -38,6 +43,13 @@ class Audience:
             self._last = progress
             for listener in self._listeners:
                 listener(progress)
+
+    def wait(self, said: str) -> None:
+        """said: as of `StoreWait`."""
+        with self._lock:
+            self._wait = said
+            for listener in self._listeners:
+                listener(StoreWait(said))
 
     def end(self) -> None:
         """No commit is under way any more."""

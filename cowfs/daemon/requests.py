@@ -3,7 +3,7 @@ in which types).
 
 These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so
 that it has everything that was written or stored before it was asked for. Progress of a commit goes
-to all who have asked for one.
+to all who have asked for one, and so does what the store is waited for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cowfs import clock, failpoints
-from cowfs.control import Handler, MountSpec, messages
+from cowfs.control import Handler, Listener, MountSpec, messages
 from cowfs.control.handover import Handover
 from cowfs.control.messages import (
     Adoption,
@@ -40,7 +40,7 @@ from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
 from cowfs.session.work_comparing import compared
 from cowfs.session.work_restoring import Stale, restore
-from cowfs.version.commit import Base, CommitRequest, ProgressListener
+from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.volumes import locator
 
 
@@ -74,6 +74,7 @@ class Requests:
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._audience = Audience()
+        session.hear_of_waits(self._audience.wait)
         self._ended = False
         self.is_committing = False
 
@@ -99,10 +100,10 @@ class Requests:
         if self._commits.acquire(timeout=timeout_s):
             self._commits.release()
 
-    def _ping(self, _: Nothing, progress: ProgressListener) -> Pong:
+    def _ping(self, _: Nothing, listener: Listener) -> Pong:
         return Pong(os.getpid())
 
-    def _status(self, _: Nothing, progress: ProgressListener) -> MountStatus:
+    def _status(self, _: Nothing, listener: Listener) -> MountStatus:
         session, spec, base = self._session, self._spec, self._session.base
         return MountStatus(
             pid=os.getpid(),
@@ -143,9 +144,9 @@ class Requests:
             overtaken_by=writer.overtaken_by,
         )
 
-    def _commit(self, request: CommitRequest, progress: ProgressListener) -> Committed:
+    def _commit(self, request: CommitRequest, listener: Listener) -> Committed:
         writer = self._writer()
-        with self._audience.joined(progress), self._commits:
+        with self._audience.joined(listener), self._commits:
             self._require_not_ended()
             if writer.lease_lost is not None:
                 raise writer.lease_lost
@@ -161,16 +162,16 @@ class Requests:
                 self.is_committing = False
         return self._committed(base, is_new=base.version_id != before.version_id)
 
-    def _compare(self, wanted: Comparison, progress: ProgressListener) -> Compared:
+    def _compare(self, wanted: Comparison, listener: Listener) -> Compared:
         self._writer()
-        with self._commits:
+        with self._audience.joined(listener), self._commits:
             self._mappings.flush()
             return compared(self._session, wanted)
 
-    def _restore(self, wanted: Restoration, progress: ProgressListener) -> Restored:
+    def _restore(self, wanted: Restoration, listener: Listener) -> Restored:
         self._writer()
         stale = Stale()
-        with self._commits:
+        with self._audience.joined(listener), self._commits:
             self._require_not_ended()
             self._mappings.flush()
             self._mappings.check()
@@ -179,25 +180,25 @@ class Requests:
             finally:
                 self._mappings.forget(stale.names, stale.inodes)
 
-    def _adopt(self, adoption: Adoption, progress: ProgressListener) -> Nothing:
+    def _adopt(self, adoption: Adoption, listener: Listener) -> Nothing:
         if (scratch := self._session.scratch) is None:
             raise InvalidStateError(
                 f"{self._spec.mount_path} is no scratch mount", hint="Commit it without a name, and fork the version."
             )
-        with self._commits:
+        with self._audience.joined(listener), self._commits:
             scratch.adopt(adoption.volume)
         return Nothing()
 
-    def _unmount(self, ending: Ending, progress: ProgressListener) -> Left:
+    def _unmount(self, ending: Ending, listener: Listener) -> Left:
         self._end(ending.force, False)
         base = self._session.base
         return Left(base.version_id, base.head_number, self._session.is_left_dirty)
 
-    def _detach(self, _: Nothing, progress: ProgressListener) -> Nothing:
+    def _detach(self, _: Nothing, listener: Listener) -> Nothing:
         self._take_off()
         return Nothing()
 
-    def _discard(self, ending: Ending, progress: ProgressListener) -> Nothing:
+    def _discard(self, ending: Ending, listener: Listener) -> Nothing:
         if self._session.scratch is None:
             self._writer()
         self._end(ending.force, True)

@@ -3,6 +3,7 @@ takes it down again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cowfs.control import SessionSpec
@@ -132,6 +133,10 @@ class Session:
         """From now on a store that does not answer is waited for as long as the mount was told
         to."""
         self._patience.limit_s = self.spec.options.store_timeout_s
+
+    def hear_of_waits(self, listener: Callable[[str], None]) -> None:
+        """listener: as of `Patience`, for the session's store."""
+        self._patience.listener = listener
 
     def hurry(self) -> None:
         """The mount ends: calls that wait for the store give up soon, and what they would have done

@@ -9,14 +9,15 @@ ends every wait.
              never shorter than what the server asked for (`Retry-After`)
     limit    BRIEF_S for a command and for opening a mount; `config.store_timeout_s` for a mount that is served
 
-The first call that waits longer than TELL_S says so in the log, once an outage. All waits use
-`cowfs.clock`. Not here: which calls may be repeated (`retrying`), how many uploads run at once
+The first call that waits longer than TELL_S says so in the log, and to `listener`, once an outage.
+All waits use `cowfs.clock`. Not here: which calls may be repeated (`retrying`), how many uploads run at once
 (`uploads`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from cowfs import clock, log
@@ -37,10 +38,12 @@ _log = log.get("store")
 
 
 class Patience:
-    """Any thread may call, and set `limit_s` at any time."""
+    """Any thread may call, and set `limit_s` and `listener` at any time. listener: is told what is
+    waited for, and "" once the store answers again, by the thread that notices."""
 
     def __init__(self, limit_s: float = BRIEF_S) -> None:
         self.limit_s = limit_s
+        self.listener: Callable[[str], None] = lambda _: None
         self._lock = threading.Lock()
         self._is_told = False
         self._wakes = 0
@@ -71,13 +74,16 @@ class Patience:
         with self._lock:
             is_told, self._is_told = self._is_told, True
         if not is_told:
-            _log.warning("waiting for the store, for up to %.0f s: %s", self.limit_s, problem)
+            waits = f"waiting for the store, for up to {self.limit_s:.0f} s: {problem}"
+            _log.warning("%s", waits)
+            self.listener(waits)
 
     def succeeded(self) -> None:
         if self._is_told:
             with self._lock:
                 self._is_told = False
             _log.warning("the store answers again")
+            self.listener("")
 
 
 class Pauses:

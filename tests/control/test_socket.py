@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.control import Client, Server, wait_gone
+from cowfs.control import Client, Listener, Server, StoreWait, wait_gone
 from cowfs.control.protocol import LINE_LIMIT_BYTES
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, LeaseHeldError, UnavailableError
 from cowfs.version.commit import Progress, ProgressListener
@@ -44,6 +44,12 @@ class Handlers:
         for step in range(arguments["count"]):
             progress(Progress("steps", step, arguments["count"]))
         return int(arguments["count"])
+
+    def wait(self, arguments: dict[str, Any], listener: Listener) -> str:
+        listener(StoreWait("waiting for it"))
+        listener(Progress("steps"))
+        listener(StoreWait(""))
+        return "done"
 
     def refuse(self, arguments: dict[str, Any], progress: ProgressListener) -> None:
         raise LeaseHeldError("somebody writes", hint="wait", details={"host": "elsewhere"})
@@ -76,7 +82,7 @@ def path() -> Iterator[Path]:
 
 @pytest.fixture
 def server(path: Path, handlers: Handlers) -> Iterator[Server]:
-    names = ("echo", "steps", "refuse", "crash", "panic", "slow")
+    names = ("echo", "steps", "wait", "refuse", "crash", "panic", "slow")
     server = Server(path, {name: getattr(handlers, name) for name in names})
     yield server
     handlers.proceed.set()
@@ -107,6 +113,13 @@ def test_progress_comes_in_order_before_the_result(server: Server, path: Path) -
     seen: list[Any] = []
     assert Client(path).call("steps", on_progress=seen.append, count=100) == 100
     assert seen == [Progress("steps", step, 100) for step in range(100)]
+
+
+def test_what_the_daemon_waits_for_is_logged(server: Server, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+    assert Client(path).call("wait", on_progress=seen.append) == "done"
+    assert [record.getMessage() for record in caplog.records] == ["waiting for it", "the store answers again"]
+    assert seen == [Progress("steps")]
 
 
 def test_errors_keep_their_class_hint_and_details(server: Server, path: Path) -> None:

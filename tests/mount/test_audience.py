@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from cowfs.control import StoreWait
 from cowfs.daemon.audience import Audience
 from cowfs.version.commit import Progress
 
@@ -12,12 +13,12 @@ WATCHDOG_S = 60
 
 def test_who_waits_for_a_commit_hears_how_far_it_is() -> None:
     audience, commits = Audience(), threading.Lock()
-    first: list[Progress] = []
-    second: list[Progress] = []
+    first: list[Progress | StoreWait] = []
+    second: list[Progress | StoreWait] = []
     heard, finished = threading.Event(), threading.Event()
 
-    def hear(progress: Progress) -> None:
-        second.append(progress)
+    def hear(event: Progress | StoreWait) -> None:
+        second.append(event)
         heard.set()
 
     def wait_and_commit() -> None:
@@ -33,13 +34,13 @@ def test_who_waits_for_a_commit_hears_how_far_it_is() -> None:
         audience.tell(Progress("files", 9, 9))
         audience.end()
     assert finished.wait(WATCHDOG_S)
-    assert [progress.done for progress in first] == [1, 9]
-    assert [progress.done for progress in second] == [1, 9, 5]
+    assert first == [Progress("files", 1, 9), Progress("files", 9, 9)]
+    assert second == [*first, Progress("files", 5, 5)]
 
 
 def test_nobody_hears_of_a_commit_that_is_over() -> None:
     audience = Audience()
-    heard: list[Progress] = []
+    heard: list[Progress | StoreWait] = []
     with audience.joined(heard.append):
         audience.tell(Progress("index"))
         audience.end()
@@ -47,3 +48,16 @@ def test_nobody_hears_of_a_commit_that_is_over() -> None:
         pass
     audience.tell(Progress("index"))
     assert len(heard) == 1
+
+
+def test_who_joins_hears_what_is_waited_for_and_when_that_is_over() -> None:
+    audience = Audience()
+    first: list[Progress | StoreWait] = []
+    second: list[Progress | StoreWait] = []
+    with audience.joined(first.append):
+        audience.wait("waiting")
+        with audience.joined(second.append):
+            audience.wait("")
+    with audience.joined(second.append):
+        pass
+    assert first == second == [StoreWait("waiting"), StoreWait("")]

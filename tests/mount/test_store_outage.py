@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +20,12 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import UnavailableError
-from tests.mount.daemons import Place
+from tests.mount.daemons import ROOT, Mount, Place
 from tests.seaweedfs import SeaweedFS
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
 
+WATCHDOG_S = 180
 OUTAGE_S = 12  # longer than the patience of old: 6 s
 
 
@@ -59,6 +62,36 @@ def test_a_commit_and_reads_wait_for_the_store(server: SeaweedFS, fast_lane: boo
         fresh = place.mount(version=version, cache_dir=str(place.root / "c" / "other"))
         assert (fresh.path / "new").read_bytes() == content[::-1]
         fresh.unmount()
+
+
+def test_a_command_says_what_the_mount_waits_for(server: SeaweedFS) -> None:
+    """Also one that comes when the mount has noticed already."""
+    with server, Place(server.store_url) as place:
+        place.volume()
+        mount = place.mount(store_timeout=120.0)
+        (mount.path / "new").write_bytes(b"kept")
+        server.kill()
+        said = [committing(place, mount), committing(place, mount)]
+        for command in said:
+            assert command.stderr is not None
+            line = command.stderr.readline()
+            assert "waiting for the store, for up to 120 s: " in line
+            assert "does not answer" in line
+        server.start()
+        for command in said:
+            out, errors = command.communicate(timeout=WATCHDOG_S)
+            assert (command.returncode, out.startswith("cowfs+s3://")) == (0, True), errors
+            assert errors.count("the store answers again") == 1
+            assert "waiting for" not in errors
+        mount.unmount()
+
+
+def committing(place: Place, mount: Mount) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cowfs.cli", "commit", str(mount.path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **place.environment}
+    return subprocess.Popen(
+        command, env=environment, cwd=place.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_sigterm_ends_a_mount_whose_store_is_gone(server: SeaweedFS) -> None:

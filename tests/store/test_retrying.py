@@ -197,8 +197,11 @@ def test_what_is_waited_for_is_said_once(
     faulty: FaultyStore, patient_clock: PatientClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     faulty.inject(Fault.FAIL, "get", times=8)
-    RetryingStore(faulty).get("key")
+    store, heard = RetryingStore(faulty), list[str]()
+    store.patience.listener = heard.append
+    store.get("key")
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(told) == 2
     assert "injected" in told[0]
     assert "answers again" in told[1]
+    assert heard == [told[0], ""]
