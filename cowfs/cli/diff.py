@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cowfs.api.comparing import Compared
     from cowfs.blocking import Change
 
+NUL = "\0"
 LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
 
 
@@ -26,6 +27,7 @@ LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--stat", "shows", flag_value="stat", help="Bytes added and removed for each path, and sums.")
 @click.option("--name-status", "shows", flag_value="names", help="Letter and paths, with tabs between them.")
+@click.option("-0", "--null", is_flag=True, help="With --name-status: NUL instead of tabs and ends of lines.")
 @click.option("--patch", "-p", "shows", flag_value="patch", help="How lines of small text files differ.")
 @click.option("--work", is_flag=True, help="B is a volume with its uncommitted work on this machine.")
 @click.option("--times", is_flag=True, help="Also what only has another time of modification.")
@@ -37,6 +39,7 @@ def command(
     new: str | None,
     paths: tuple[str, ...],
     shows: str | None,
+    null: bool,
     work: bool,
     times: bool,
     no_renames: bool,
@@ -54,6 +57,8 @@ def command(
 
     if as_json and shows is not None:
         raise InvalidInputError("--json has everything but patches", hint="Leave out --stat, --name-status or --patch.")
+    if null and shows != "names":
+        raise InvalidInputError("-0 is about --name-status", hint="Give --name-status, too; --json needs no -0.")
     if new is None or work:
         two = comparing.compared_with_work(old, new, paths, store, times=times, renames=not no_renames)
     else:
@@ -69,7 +74,11 @@ def command(
             "removed_bytes": sum(change.removed_bytes for change in two.changes),
         },
     }
-    output.emit(as_json, record, _text(two, shows, record["totals"]))
+    if null:
+        with output.to_stdout():
+            output.write("".join(f"{LETTERS[each.kind]}\0{_paths(each, NUL)}\0" for each in two.changes))
+    else:
+        output.emit(as_json, record, _text(two, shows, record["totals"]))
     return 1 if exit_code and two.changes else 0
 
 
@@ -92,10 +101,10 @@ def _line(change: Change) -> str:
 
 
 def _paths(change: Change, between: str) -> str:
-    path = output.printable(change.path) + ("/" if change.type == "directory" and change.path != "/" else "")
+    path = output.name(change.path) + ("/" if change.type == "directory" and change.path != "/" else "")
     if change.kind != "renamed":
         return path
-    return f"{output.printable(change.old_path or '')}{between}{path}"
+    return f"{output.name(change.old_path or '')}{between}{path}"
 
 
 def _bytes(change: Change) -> str:

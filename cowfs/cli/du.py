@@ -48,7 +48,7 @@ def _show_files(place: str, summarize: bool, store: str | None, as_json: bool) -
     found = looking.usage(place, store)
     shown = found.directories[-1:] if summarize else found.directories
     header = ("SIZE", "FILES", "PATH")
-    rows = [(sizes.shown(each.bytes), str(each.files), output.printable(each.path)) for each in shown]
+    rows = [(sizes.shown(each.bytes), str(each.files), output.name(each.path)) for each in shown]
     record = {"locator": found.locator, "directories": [dataclasses.asdict(each) for each in shown]}
     output.emit(as_json, record, output.table(header, rows))
 

@@ -25,7 +25,7 @@ def command(place: str, name: str | None, kind: str | None, null: bool, store: s
     found = looking.listing(place, store, recursive=True, name=name, type=TYPES.get(kind or ""))
     if null and not as_json:
         with output.to_stdout():
-            click.echo("".join(each.path + "\0" for each in found.entries), nl=False)
+            output.write("".join(output.name(each.path) + "\0" for each in found.entries))
         return
-    text = "\n".join(output.printable(each.path) for each in found.entries)
+    text = "\n".join(output.name(each.path) for each in found.entries)
     output.emit(as_json, dataclasses.asdict(found), text)

@@ -106,5 +106,5 @@ def _file_row(file: Entry, verbose: bool) -> dict[str, str]:
         "MODE": stat.filemode(file.mode),
         "SIZE": size if file.type == "file" else "-",
         "CHANGED": output.time(file.mtime_ns, to_the_second=verbose),
-        **({"PATH": output.printable(file.path + mark)} if verbose else {"NAME": output.printable(file.name + mark)}),
+        **({"PATH": output.name(file.path + mark)} if verbose else {"NAME": output.name(file.name + mark)}),
     }

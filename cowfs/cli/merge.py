@@ -62,9 +62,9 @@ def command(
 
 
 def _planned(done: MergeReport) -> str:
-    lines = [f"{LETTERS[each.kind]}  {output.printable(each.path)}" for each in done.paths]
+    lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.paths]
     lines += [
-        f"C  {output.printable(each.path)}  ({each.kind.replace('_', ' ')}: {each.ours}, {each.theirs}; {each.how})"
+        f"C  {output.name(each.path)}  ({each.kind.replace('_', ' ')}: {each.ours}, {each.theirs}; {each.how})"
         for each in done.conflicts
     ]
     return "\n".join(lines)

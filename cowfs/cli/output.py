@@ -75,7 +75,12 @@ def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
         if as_json:
             click.echo(document(record))
         elif text:
-            click.echo(text)
+            write(f"{text}\n")
+
+
+def write(text: str) -> None:
+    """To stdout. A program that reads it gets every byte of it: click would take colours out."""
+    click.echo(text if sys.stdout.isatty() else os.fsencode(text), nl=False)
 
 
 @contextmanager
@@ -271,8 +276,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = []
     for row in [header, *rows]:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        line = "  ".join([*cells, row[-1]])
+        lines.append(line if row[-1] else line.rstrip())  # a name may end with a space
     return "\n".join(lines)
 
 
@@ -290,6 +296,11 @@ def transferred(verb: str, report: TransferReport, *, removed: str = "removed") 
 def printable(text: str) -> str:
     """Text from a store without control characters: a message must not drive the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def name(text: str) -> str:
+    """A name or path in a result: byte for byte for a program, printable on a terminal."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def outcome(mount: Outcome) -> dict[str, Any]:

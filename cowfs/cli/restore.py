@@ -45,7 +45,7 @@ def command(
 def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
     """What became of the volume; also of a rollback."""
     if is_dry:
-        lines = [f"{LETTERS[each.kind]}  {output.printable(each.path)}" for each in done.paths]
+        lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.paths]
         output.emit(as_json, dataclasses.asdict(done), "\n".join(lines))
         return
     if done.mount_path is not None:

@@ -21,7 +21,7 @@ def command(place: str, store: str | None, as_json: bool) -> None:
     found = looking.stat(place, store)
     entry = found.entry
     rows = [
-        ("path", output.printable(entry.path)),
+        ("path", output.name(entry.path)),
         ("type", entry.type),
         ("size", f"{entry.size} bytes"),
         ("mode", f"{stat.filemode(entry.mode)} ({stat.S_IMODE(entry.mode):04o})"),

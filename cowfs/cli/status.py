@@ -49,7 +49,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             (each.version or "-")[:12],
             each.transport or "-",
             *store(each.store_url),
-            output.printable(each.mount_path),
+            output.name(each.mount_path),
         )
         for each in found.mounts
     ]
@@ -62,7 +62,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             (each.version or "-")[:12],
             "-",
             *store(each.store_url),
-            output.printable(each.folder or each.working_copy),
+            output.name(each.folder or each.working_copy),
         )
         for each in copies
     ]
@@ -72,7 +72,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             "daemon died",
             *("-",) * 4,
             *store(None),
-            output.printable(each.mount_path),
+            output.name(each.mount_path),
         )
         for each in found.dead
     ]

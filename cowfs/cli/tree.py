@@ -23,7 +23,7 @@ def command(place: str, store: str | None, as_json: bool) -> None:
     from cowfs.api import looking
 
     found = looking.listing(place, store, recursive=True)
-    text = "\n".join([output.printable(place), *_lines(found.entries)])
+    text = "\n".join([output.name(place), *_lines(found.entries)])
     output.emit(as_json, dataclasses.asdict(found), text)
 
 
@@ -37,4 +37,4 @@ def _lines(entries: list[Entry]) -> Iterator[str]:
             above = at
         mark = "/" if each.type == "directory" else f" -> {each.target}" if each.target is not None else ""
         corner = "└── " if last[each.path.rpartition("/")[0]] == each.path else "├── "
-        yield indent + corner + output.printable(each.name + mark)
+        yield indent + corner + output.name(each.name + mark)

@@ -32,6 +32,8 @@ def commands() -> str:
         "# Commands\n\nGenerated from the code by `python -m tests.docs.reference`.\n",
         "Results go to stdout, progress and messages to stderr. `--json` prints one JSON document; a failure prints",
         '`{"error": {"kind", "message", "hint", "details"}}` and exits with the code of its kind.\n',
+        "Names and paths in results are written byte for byte into a pipe or a file, whatever they hold. On a terminal what",
+        "cannot be printed is shown as a space. A name may hold tabs and ends of lines: scripts use `-0` or `--json`.\n",
         _block(cowfs.get_help(_context())),
     ]
     for name in COMMANDS:
