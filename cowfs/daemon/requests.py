@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from cowfs import clock, failpoints
@@ -35,7 +36,7 @@ from cowfs.control.messages import (
 from cowfs.daemon.audience import Audience
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.mappings import Mappings
-from cowfs.errors import InvalidStateError, ReadOnlyError
+from cowfs.errors import AccessDeniedError, InvalidStateError, ReadOnlyError
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
 from cowfs.session.work_comparing import compared
@@ -146,7 +147,7 @@ class Requests:
 
     def _commit(self, request: CommitRequest, listener: Listener) -> Committed:
         writer = self._writer()
-        with self._audience.joined(listener), self._commits:
+        with self._asking(listener), self._commits:
             self._require_not_ended()
             if writer.lease_lost is not None:
                 raise writer.lease_lost
@@ -164,14 +165,14 @@ class Requests:
 
     def _compare(self, wanted: Comparison, listener: Listener) -> Compared:
         self._writer()
-        with self._audience.joined(listener), self._commits:
+        with self._asking(listener), self._commits:
             self._mappings.flush()
             return compared(self._session, wanted)
 
     def _restore(self, wanted: Restoration, listener: Listener) -> Restored:
         self._writer()
         stale = Stale()
-        with self._audience.joined(listener), self._commits:
+        with self._asking(listener), self._commits:
             self._require_not_ended()
             self._mappings.flush()
             self._mappings.check()
@@ -185,7 +186,7 @@ class Requests:
             raise InvalidStateError(
                 f"{self._spec.mount_path} is no scratch mount", hint="Commit it without a name, and fork the version."
             )
-        with self._audience.joined(listener), self._commits:
+        with self._asking(listener), self._commits:
             scratch.adopt(adoption.volume)
         return Nothing()
 
@@ -203,6 +204,30 @@ class Requests:
             self._writer()
         self._end(ending.force, True)
         return Nothing()
+
+    @contextmanager
+    def _asking(self, listener: Listener) -> Iterator[None]:
+        """For the length of a block, which may need the store: whose listener hears of it, and
+        whose credentials are refused are those of the mount, not of whoever asks."""
+        with self._audience.joined(listener):
+            try:
+                yield
+            except AccessDeniedError as error:
+                if self._feeding.access.identity is not None or not error.message.startswith(self._session.store.url):
+                    raise
+                raise AccessDeniedError(error.message, hint=self._own_credentials(), details=error.details) from error
+
+    def _own_credentials(self) -> str:
+        path = self._spec.mount_path
+        uses = (
+            f"The mount at {path} uses the credentials that it was started with, whatever the shell or program has now."
+        )
+        if self._session.scratch is not None:
+            return f"{uses} A scratch keeps nothing when it ends: copy what is worth it to another place first."
+        return (
+            f"{uses} Nothing is lost: unmount it and mount it again with valid ones (`cowfs unmount {path}`, then `cowfs mount "
+            f"{self._spec.volume} {path}`; unmount(), then mount())."
+        )
 
     def _require_not_ended(self) -> None:
         if self._ended:

@@ -117,7 +117,15 @@ def require_no_copy(working_copy: WorkingCopy) -> None:
 def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     state = working_copy.state
-    lease, pin = _lease_and_pin(spec, stack, store, working_copy)
+    try:
+        lease, pin = _lease_and_pin(spec, stack, store, working_copy)
+    except AccessDeniedError as error:
+        raise AccessDeniedError(
+            error.message,
+            hint=f"{error.hint} To read the volume it need not be written to: `cowfs mount {spec.volume} --read-only`, "
+            f"Volume.version({spec.volume!r}).mount().",
+            details=error.details,
+        ) from error
     working_copy.record_lease(lease.epoch, pin.key)
     protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
     settle = partial(

@@ -351,6 +351,57 @@ def test_wrong_credentials_are_an_error_at_once(seaweedfs: SeaweedFS, prefix: st
         assert key.access_key not in json.dumps([str(caught.value), caught.value.hint, caught.value.details])
 
 
+@pytest.mark.parametrize("scratch", [False, True])
+def test_a_mount_whose_own_credentials_are_refused_says_whose_they_are(
+    seaweedfs: SeaweedFS, prefix: str, monkeypatch: pytest.MonkeyPatch, scratch: bool
+) -> None:
+    first, second = Key(seaweedfs), Key(seaweedfs)
+    in_environment(first, monkeypatch)
+    volume = Volume.new("data", store=first.store(prefix).url)
+    volume.files.write("old", b"old")
+    version = volume.commit()
+    path = version.mount(scratch=True) if scratch else volume.mount()
+    (path / "new").write_bytes(b"kept")
+    first.take_away()
+    in_environment(second, monkeypatch)
+    cowfs = str(Path(sys.executable).with_name("cowfs"))
+    refused = subprocess.run(
+        [cowfs, "commit", str(path), *(["--name", "new"] if scratch else [])],
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+    )
+    assert refused.returncode == AccessDeniedError.exit_code
+    assert "the credentials that it was started with" in refused.stderr
+    assert ("Nothing is lost" in refused.stderr) is not scratch
+    assert (f"cowfs mount data {path}" in refused.stderr) is not scratch
+    if scratch:
+        version.unmount()
+    else:
+        volume.unmount()
+        volume.mount()
+        assert volume.commit().files.read("new") == b"kept"
+        volume.unmount()
+
+
+def test_a_key_that_may_only_read_is_told_how_to_read(seaweedfs: SeaweedFS, prefix: str) -> None:
+    volume = Volume.new("data", store=Key(seaweedfs).store(prefix))
+    volume.files.write("old", b"old")
+    volume.finalize()
+    reader = Key(seaweedfs, "Read", "List").store(prefix)
+    with pytest.raises(AccessDeniedError) as caught:
+        Volume.open("data", store=reader).mount()
+    assert "cowfs mount data --read-only" in caught.value.hint
+    version = Volume.version("data", store=reader)
+    assert (version.mount() / "old").exists()
+    version.unmount()
+
+
+def in_environment(key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key.secret_key)
+
+
 def problem_of(volume: RWVolume) -> str | None:
     found = volume.status()
     assert isinstance(found, MountSummary)
