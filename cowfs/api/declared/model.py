@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,9 +47,20 @@ if TYPE_CHECKING:
     from cowfs.version.commit import ProgressListener
 
 
+_BARE = bool | int | float | date
+"""What a file has where a name without quotes looks like one of these."""
+
+
 def _names(given: object) -> object:
     """One name, or candidates."""
-    return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+    is_one = isinstance(given, str | _BARE)
+    return (given,) if is_one else tuple(given) if isinstance(given, list) else given
+
+
+def _text(given: object) -> object:
+    if isinstance(given, _BARE):
+        raise InvalidInputError(f"{given} is no text", hint=f'Put the name in quotes: "{given}".')
+    return given
 
 
 def _checked_source(text: str) -> str:
@@ -122,7 +134,9 @@ class DeclaredVolume(Value):
     """
 
     name: Annotated[
-        tuple[Annotated[str, AfterValidator(_checked_source)], ...], BeforeValidator(_names), Field(min_length=1)
+        tuple[Annotated[str, BeforeValidator(_text), AfterValidator(_checked_source)], ...],
+        BeforeValidator(_names),
+        Field(min_length=1),
     ]
     path: Annotated[str, AfterValidator(_checked_path)]
     store: str | None = None

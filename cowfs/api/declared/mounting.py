@@ -33,6 +33,7 @@ from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount
+from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import ProgressListener
 
 What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed"]
@@ -169,13 +170,22 @@ def _cleared(target: Target, recorded: Applied) -> Applied:
     if ours is None:
         assert entry is not None
         raise ConflictError(
-            f"{entry.volume} is mounted at {target.path}, where {target.volume} is declared",
+            _in_the_way(entry, target),
             hint=f"Unmount it first: `cowfs unmount {target.path}`, or unmount().",
         )
     recorded, outcome = take_off(recorded, ours)
     if outcome.error is not None:
         raise outcome.error
     return recorded
+
+
+def _in_the_way(entry: MountEntry, target: Target) -> str:
+    if entry.volume != target.volume:
+        return f"{entry.volume} is mounted at {target.path}, where {target.volume} is declared"
+    if entry.store_url != target.store_url:
+        there, wanted = f"{entry.volume} of {entry.store_url}", f"that of {target.store_url}"
+        return f"{there} is mounted at {target.path}, where {wanted} is declared"
+    return f"{entry.volume} is mounted at {target.path} otherwise than it is declared there"
 
 
 def _entered(declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None) -> Applied:

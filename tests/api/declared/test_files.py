@@ -191,6 +191,14 @@ def test_bad_yaml_names_its_line(text: str, line: int) -> None:
     assert lines_of(refused(text, "a.cowfs.yml"))[0] == f"a.cowfs.yml:{line}"
 
 
+@pytest.mark.parametrize("name", ["123", "1.5", "true", "2026-01-02", "[a, 123]"])
+def test_a_name_that_is_no_text_wants_quotes(name: str) -> None:
+    error = refused(f"volumes:\n  - name: {name}\n    path: /a\n", "a.cowfs.yml")
+    assert lines_of(error) == ["a.cowfs.yml:2"]
+    assert "is no text" in error.message
+    assert "in quotes" in error.hint
+
+
 def test_a_small_file_cannot_become_a_huge_value() -> None:
     levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 9)}]" for level in range(1, 12)]
     error = refused("\n".join(["l0: &l0 [x, x]", *levels]), "a.cowfs.yml")

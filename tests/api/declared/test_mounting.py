@@ -228,9 +228,18 @@ def test_what_is_mounted_already_is_left_as_it_is(place: Path, data: ROVolume) -
     assert (path / "one").read_text() == "1"
     folder.unmount()
     data.mount(place / "mnt" / "data")
-    with pytest.raises(ConflictError, match=r"data is mounted at .*data"):
+    with pytest.raises(ConflictError, match=r"data is mounted at .*data otherwise than it is declared"):
         declared.up()
     data.unmount()
+
+
+def test_a_mount_of_the_same_name_in_another_store_is_told_with_both(place: Path, data: ROVolume) -> None:
+    there, here = (place / "elsewhere").as_uri(), (place / "store").as_uri()
+    other = Volume.new("data", store=there)
+    other.mount(place / "mnt" / "data")
+    with pytest.raises(ConflictError, match=f"data of {there} is mounted at .*, where that of {here} is declared"):
+        declare(place, DATA).up()
+    other.unmount()
 
 
 @pytest.mark.s3
