@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from cowfs import config
@@ -52,9 +52,11 @@ def counted(
         is_volume = found.head is not None
         wanted = [each for each in kept if (found.volume in each.volumes if is_volume else each.id == found.version)]
     groups = _groups(store, wanted, chosen, found.volume if found is not None else None)
-    return Counted(
-        store.url, chosen, count(store.objects, kept, groups, config.cache_dir(), progress or (lambda _: None))
-    )
+    found_groups = count(store.objects, kept, groups, config.cache_dir(), progress or (lambda _: None))
+    if chosen == "volume":
+        deleted = frozenset[str]().union(*(each.deleted for each in kept))
+        found_groups = [replace(each, is_deleted=each.group in deleted) for each in found_groups]
+    return Counted(store.url, chosen, found_groups)
 
 
 def _groups(

@@ -28,7 +28,8 @@ def command(place: str | None, summarize: bool, stored: bool, by: str | None, st
     NAME@VERSION or a LOCATOR). Sizes are those that programs read; the store has less.
 
     With --stored show instead how many bytes of the store each version of SOURCE, or each volume of
-    the store, needs, and how many of these nothing else does: the room that it takes alone."""
+    the store, needs, and how many of these nothing else does: the room that it takes alone. Deleted
+    volumes take it as long as they can be brought back."""
     if stored:
         if summarize:
             raise InvalidInputError("--summarize is about directories", hint="Use --by store for the sum.")
@@ -64,7 +65,8 @@ def _show_stored(place: str | None, by: str | None, store: str | None, as_json: 
             sizes.shown(each.unique_bytes),
             sizes.shown(each.shared_bytes),
             str(each.versions),
-            output.printable(each.group[:SHOWN_ID] if found.by == "version" else each.group),
+            output.printable(each.group[:SHOWN_ID] if found.by == "version" else each.group)
+            + (" (deleted)" if each.is_deleted else ""),
         )
         for each in found.groups
     ]

@@ -58,3 +58,19 @@ def test_what_only_one_has_is_unique_and_the_rest_is_shared(place: Path, second:
         2,
         2,
     )
+
+
+def test_deleted_volumes_are_marked(place: Path, second: ROVolume, run: Run) -> None:
+    """Also where a fork has their versions."""
+    second.fork("fork").resolve()
+    assert run("delete", "data", "-y").code == 0
+    found = run("du", "--stored", "--json").json
+    check("du --stored", found)
+    assert {each["group"]: each["is_deleted"] for each in found["groups"]} == {"data": True, "fork": False}
+    assert [line.split()[-2:] for line in run("du", "--stored").out.splitlines()[1:]] == [
+        ["data", "(deleted)"],
+        ["1", "fork"],
+    ]
+    assert not any(each["is_deleted"] for each in run("du", "--stored", "--by", "owner", "--json").json["groups"])
+    assert run("undelete", "data").code == 0
+    assert not any(each["is_deleted"] for each in run("du", "--stored", "--json").json["groups"])
