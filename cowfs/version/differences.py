@@ -87,24 +87,28 @@ def compare(
     new_path: bytes | None = None,
     times: bool = False,
     renames: bool = True,
+    names: bool = False,
 ) -> list[Difference]:
     """By path. new_path: where in b is what a has at `path`; None: at the same.
 
     times: also what only has another time of modification. renames: False: what was moved is
-    removed and added, with all that is below it. NotFoundError: there is nothing at `path` in
+    removed and added, with all that is below it. names: also where one of several names of a file
+    leads to another file that is the same otherwise. NotFoundError: there is nothing at `path` in
     either.
     """
     with a.blocks.scattered(), b.blocks.scattered():
-        return _Comparison(a, b, shared, times=times, renames=renames).run(path, path if new_path is None else new_path)
+        comparison = _Comparison(a, b, shared, times=times, renames=renames, names=names)
+        return comparison.run(path, path if new_path is None else new_path)
 
 
 class _Comparison:
-    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool) -> None:
+    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool, names: bool) -> None:
         self._a = a
         self._b = b
         self._shared = min(shared, a.next_ino, b.next_ino)
         self._times = times
         self._renames = renames
+        self._of_files = names
         self._rows = differing(a, b)
         self._lost: dict[int, set[Entry]] = defaultdict(set)  # inode → names that only a has it at
         self._gained: dict[int, set[Entry]] = defaultdict(set)
@@ -330,8 +334,14 @@ class _Comparison:
         if old[INO] == new[INO] and old[INO] not in self._rows.inodes:
             return
         what, added, removed = self._aspects(old, new)
-        if what and (what != ONLY_TIMES or self._times):
+        is_seen = what and (what != ONLY_TIMES or self._times)
+        if is_seen or (self._of_files and self._is_other_file(old, new)):
             self._found.append(Difference("changed", path, old_path, old, new, what, added, removed))
+
+    def _is_other_file(self, old: InodeRow, new: InodeRow) -> bool:
+        if old[INO] == new[INO] or min(old[INO], new[INO]) >= self._shared or stat.S_ISDIR(new[MODE]):
+            return False
+        return max(old[NLINK], new[NLINK]) > 1
 
     def _aspects(self, old: InodeRow, new: InodeRow) -> tuple[frozenset[Aspect], int, int]:
         what: set[Aspect] = set()

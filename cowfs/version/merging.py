@@ -10,6 +10,8 @@ same). Times never conflict: they come with the body, and of two the newer count
 
 - What one side moved and the other changed is changed where it was moved to. Files are told by
   their numbers; what is added to a directory that the other side has moved stays under its old name.
+- A name that one side has added to a file leads to that file as the merge has it, with all that the
+  other side did to it.
 - A directory is what lies in it: it is gone only if nothing is left in it.
 - A conflict is resolved as `resolve` says, or is listed; then there is nothing to publish.
 
@@ -30,11 +32,13 @@ import os
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cowfs.index import ExtentRow, Index, InodeRow
 from cowfs.version.conflicts import HOWS, Conflict, ConflictKind, How, Resolve
 from cowfs.version.differences import RDEV, UID, at, compare, shown
+from cowfs.version.merge_names import MergeNames
 from cowfs.version.merge_states import TARGET_SIDE, Branch, Merged, Part, State, Tail
 from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, NLINK, SIZE, TARGET
 
@@ -70,6 +74,7 @@ class Merger:
         self._clashes: dict[bytes, tuple[State, State, str]] = {}
         self._ours_of: dict[int, dict[bytes, Change]] = {}  # by base
         self._moves_of: dict[int, dict[bytes, bytes]] = {}  # of the branches so far, by base
+        self._names = MergeNames(self._merged)
 
     def run(self) -> Merged:
         for branch in self._branches:
@@ -83,26 +88,96 @@ class Merger:
     def _merge(self, branch: Branch) -> None:
         side, base = len(self._merged.sides), len(self._merged.sides) + 1
         self._merged.sides += [branch.index, branch.base]
+        self._names.tell_apart(side, min(branch.shared, branch.shared_by_target))
         theirs = _by_path(branch.base, branch.index, branch.shared)
         if id(branch.base) not in self._ours_of:
             self._ours_of[id(branch.base)] = _by_path(branch.base, self._target, branch.shared_by_target)
-        ours = self._ours_of[id(branch.base)]
-        disputed = self._disputed(branch, base)
-        done = self._follow_renames(branch, side, base, _without(disputed, ours), _without(disputed, theirs))
-        for path in sorted((theirs.keys() | disputed.keys()) - done):
-            if path in disputed:
-                self._settle_disputed(path, disputed[path], _state(side, at(branch.index, path)), branch)
-                continue
-            old, new = theirs[path]
-            other = _state(side, new)
-            if self._is_changed(path, ours):
-                now = self._now_changed(path, ours)
-                other = self._three_way(path, _state(base, old), now, other, branch)
-            self._put(path, other, branch)
+        work = _Work(branch, side, base, self._ours_of[id(branch.base)], theirs, self._disputed(branch, base))
+        self._follow_renames(work)
+        left = (theirs.keys() | work.disputed.keys()) - work.done
+        named = {path for path in left & theirs.keys() if self._is_named_anew(path, work)}
+        for path in sorted(left - named):
+            theirs_there = _state(side, at(branch.index, path))
+            before = self._now_at(path)
+            self._settle(path, theirs_there, work)
+            self._note(self._names.number(theirs_there), before, self._now_at(path), work)
+        joined = {path: self._joined(path, work) for path in sorted(named)}
+        for path, state in joined.items():
+            self._settle_name(path, state, work)
+        self._take_along(work)
+
+    def _settle(self, path: bytes, theirs: State | None, work: _Work) -> None:
+        if path in work.disputed:
+            self._settle_disputed(path, work.disputed[path], theirs, work.branch)
+            return
+        if self._is_changed(path, work.ours):
+            now = self._now_changed(path, work.ours)
+            theirs = self._three_way(path, _state(work.base, work.theirs[path][0]), now, theirs, work.branch)
+        self._put(path, theirs, work.branch)
 
     def _put(self, path: bytes, state: State | None, branch: Branch) -> None:
         self._merged.paths[path] = state
         self._from[path] = branch.name
+        self._names.put(path, state)
+
+    # -- names of one file
+
+    def _is_named_anew(self, path: bytes, work: _Work) -> bool:
+        """Whether it is a name that the branch has given to a file of the base."""
+        old, new = work.theirs[path]
+        if path in work.apart or self._names.number(_state(work.side, new)) is None or new is None:
+            return False
+        return (old is None or old[INO] != new[INO]) and work.branch.base.inode(new[INO]) is not None
+
+    def _joined(self, path: bytes, work: _Work) -> State:
+        """What the file that is named anew comes to; the same for all its names."""
+        new = work.theirs[path][1]
+        assert new is not None
+        theirs = State(Part(work.side, new), Part(work.side, new))
+        if new[INO] in work.came_to:
+            return work.came_to[new[INO]][1]
+        now, base = self._names.now(new[INO]), _state(work.base, work.branch.base.inode(new[INO]))
+        if now is None or base is None:
+            return theirs
+        if self._is_untouched(base, theirs) and base.mtime_ns == theirs.mtime_ns:
+            found: State | None = now
+        elif self._is_untouched(base, now) and base.mtime_ns == now.mtime_ns:
+            found = theirs
+        else:
+            found = self._three_way(path, base, now, theirs, work.branch)
+        assert found is not None
+        self._note(new[INO], now, found, work)
+        return found
+
+    def _settle_name(self, path: bytes, state: State, work: _Work) -> None:
+        if path in work.disputed:
+            theirs = _state(work.side, work.theirs[path][1])
+            self._settle(path, state if self._is_same(theirs, state) else theirs, work)
+        elif self._names.number(self._now_at(path)) == self._names.number(state):
+            self._put(path, state, work.branch)
+        else:
+            self._settle(path, state, work)
+
+    def _note(self, number: int | None, before: State | None, after: State | None, work: _Work) -> None:
+        """What a file of both comes to."""
+        if number is None or before is None or after is None:
+            return
+        if self._names.number(before) == number == self._names.number(after):
+            work.came_to.setdefault(number, (before, after))
+
+    def _take_along(self, work: _Work) -> None:
+        """Names that the branch has not got lead to the file that it changed."""
+        changed = {number: states for number, states in work.came_to.items() if states[0] != states[1]}
+        names = {(path, number) for number in changed for path in self._names.put_for(number)}
+        if changed:
+            names |= {(path, row[INO]) for path, (_, row) in work.ours.items() if row is not None}
+        for path, number in sorted(names):
+            if number in changed and path not in work.theirs and path not in work.disputed:
+                before, after = changed[number]
+                if self._now_at(path) == before:
+                    self._put(path, after, work.branch)
+
+    # -- what merge bases differ in
 
     def _disputed(self, branch: Branch, base: int) -> dict[bytes, State | _Unknown | None]:
         """Paths at which merge bases differ, and what these come to there."""
@@ -147,23 +222,22 @@ class Merger:
             return self._is_untouched(one, other)
         return one is None and other is None
 
-    def _follow_renames(
-        self, branch: Branch, side: int, base: int, ours: dict[bytes, Change], theirs: dict[bytes, Change]
-    ) -> set[bytes]:
-        """Files that one side has moved and the other changed or moved; the paths that this
-        settles."""
-        done: set[bytes] = set()
+    def _follow_renames(self, work: _Work) -> None:
+        """Files that one side has moved and the other changed or moved."""
+        branch, side, base, done = work.branch, work.side, work.base, work.done
+        ours, theirs = _without(work.disputed, work.ours), _without(work.disputed, work.theirs)
         their_moves = _moves(theirs, branch.shared)
         our_moves = _moves(ours, branch.shared_by_target) | self._moves_of.setdefault(id(branch.base), {})
         for old_path, to in sorted(their_moves.items()):
             if old_path in our_moves:
                 if our_moves[old_path] != to:
-                    self._renamed_twice(old_path, our_moves[old_path], to, branch, done)
+                    self._renamed_twice(old_path, our_moves[old_path], to, work)
             elif self._is_changed(old_path, ours) and not self._is_changed(to, ours):
                 old, new = theirs[old_path][0], theirs[to][1]
                 now = self._now_changed(old_path, ours)
                 if now is not None:
                     self._put(to, self._three_way(to, _state(base, old), now, _state(side, new), branch), branch)
+                    self._note(self._names.number(_state(side, new)), now, self._now_at(to), work)
                     self._put(old_path, None, branch)
                     done |= {old_path, to}
                 elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "ours":
@@ -175,11 +249,11 @@ class Merger:
                 continue
             if new is not None:
                 self._put(to, self._three_way(to, _state(base, old), now, _state(side, new), branch), branch)
+                self._note(self._names.number(_state(side, new)), now, self._now_at(to), work)
                 done.add(old_path)
             elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "theirs":
                 self._put(to, None, branch)
         self._moves_of[id(branch.base)] = their_moves | self._moves_of[id(branch.base)]
-        return done
 
     def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
         return path in self._merged.paths or path in ours
@@ -190,12 +264,14 @@ class Merger:
             return self._merged.paths[path]
         return _state(TARGET_SIDE, ours[path][1]) if path in ours else None
 
-    def _renamed_twice(self, old_path: bytes, ours: bytes, theirs: bytes, branch: Branch, done: set[bytes]) -> None:
-        how = self._conflict("renamed_twice", old_path, branch, {"ours", "theirs", "keep-both"})
+    def _renamed_twice(self, old_path: bytes, ours: bytes, theirs: bytes, work: _Work) -> None:
+        how = self._conflict("renamed_twice", old_path, work.branch, {"ours", "theirs", "keep-both"})
         if how == "ours":
-            done.add(theirs)
+            work.done.add(theirs)
         elif how == "theirs":
-            self._put(ours, None, branch)
+            self._put(ours, None, work.branch)
+        else:
+            work.apart.add(theirs)
 
     # -- one path
 
@@ -424,6 +500,22 @@ class Merger:
                     waiting.append((directory + b"/" + name, each))
 
 
+@dataclass
+class _Work:
+    """A branch that is being merged. done: paths that are settled. apart: names whose file becomes
+    two. came_to: what a file of the target's was before, and what it is now."""
+
+    branch: Branch
+    side: int
+    base: int
+    ours: dict[bytes, Change]
+    theirs: dict[bytes, Change]
+    disputed: dict[bytes, State | _Unknown | None]
+    done: set[bytes] = field(default_factory=set)
+    apart: set[bytes] = field(default_factory=set)
+    came_to: dict[int, tuple[State, State]] = field(default_factory=dict)
+
+
 def _without(paths: Collection[bytes], changes: dict[bytes, Change]) -> dict[bytes, Change]:
     return {path: change for path, change in changes.items() if path not in paths} if paths else changes
 
@@ -436,7 +528,7 @@ def _by_path(base: Index, index: Index, shared: int) -> dict[bytes, Change]:
     found: dict[bytes, Change] = {}
     if base is index:
         return found
-    for each in compare(base, index, shared=shared, times=True, renames=False):
+    for each in compare(base, index, shared=shared, times=True, renames=False, names=True):
         old, new = found.get(each.path, (None, None))
         found[each.path] = (each.old or old, each.new or new)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -19,9 +19,20 @@ from cowfs.version.merge_states import Branch, Part
 from cowfs.version.merging import Merger
 from cowfs.version.tree_changes import INO
 from tests.index.bench import NOW_NS, pack_id
-from tests.version.trees import STEPS, Node, Tree, applied_in_memory, changed, read_back, trees
+from tests.version.trees import (
+    STEPS,
+    Node,
+    Tree,
+    applied_in_memory,
+    changed,
+    files_of_index,
+    names_together,
+    read_back,
+    trees,
+)
 
 ROOT = 1
+NAMING = ("link", "link", "rename", "alter", "remove", "file")
 WITHOUT_MOVES = [step for step in STEPS if step not in ("rename", "link")]
 
 
@@ -39,6 +50,18 @@ def merged(
 ) -> tuple[dict[bytes, Any], list[Conflict]]:
     """States, and conflicts. All come from `base`, and from the `others`: each with what it and
     `base` come from."""
+    states, _, conflicts = merged_files(base, target, *branches, how=how, others=others)
+    return states, conflicts
+
+
+def merged_files(
+    base: Tree,
+    target: Tree,
+    *branches: Tree,
+    how: How | Callable[[Conflict], How] = "fail",
+    others: Sequence[tuple[Tree, Tree]] = (),
+) -> tuple[dict[bytes, Any], set[frozenset[bytes]], list[Conflict]]:
+    """As `merged`, with the names of each file."""
 
     def resolve(conflict: Conflict) -> How:
         return how(conflict) if callable(how) else how
@@ -52,12 +75,13 @@ def merged(
     found = Merger("main", of_target, made, resolve, begins_with).run()
     becomes(found)
     if found.failed:
-        return {}, found.conflicts
+        return {}, set(), found.conflicts
     draft = MergeChanges(found, {pack_id(1): 1}.__getitem__, NOW_NS).draft()
     contents = [(ino, rows) for ino, _, rows in files_of(draft.contents)]
     packs = {1: pack_id(1)} if contents else {}
     with applied_in_memory(of_target, replace(draft.changes, contents=contents, packs=packs)) as index:
-        return read_back(index), found.conflicts
+        states = read_back(index)
+        return states, files_of_index(index, states), found.conflicts
 
 
 @given(st.data())
@@ -65,8 +89,8 @@ def merged(
 def test_merged_with_the_base_it_is_the_other_side(data: st.DataObject) -> None:
     base = data.draw(trees)
     other = data.draw(changed(base))
-    assert merged(base, base, other) == (other.states(), [])
-    assert merged(base, other, base) == (other.states(), [])
+    assert merged_files(base, base, other) == (other.states(), other.files(), [])
+    assert merged_files(base, other, base) == (other.states(), other.files(), [])
 
 
 @given(st.data())
@@ -74,8 +98,8 @@ def test_merged_with_the_base_it_is_the_other_side(data: st.DataObject) -> None:
 def test_merged_with_itself_it_is_the_same(data: st.DataObject) -> None:
     base = data.draw(trees)
     a = data.draw(changed(base))
-    assert merged(base, a, a) == (a.states(), [])
-    assert merged(base, a, a, a) == (a.states(), [])
+    assert merged_files(base, a, a) == (a.states(), a.files(), [])
+    assert merged_files(base, a, a, a) == (a.states(), a.files(), [])
 
 
 @given(st.data())
@@ -88,13 +112,23 @@ def test_changes_that_do_not_meet_come_out_the_same_in_any_order(data: st.DataOb
         own = side.make(ROOT, name, Node("directory", 0o755))
         inside = data.draw(changed(Tree()))
         _graft(inside, side, own)
+        for number, (_, ino) in enumerate(base.paths()):
+            if data.draw(st.booleans()):
+                side.link(own, b"also%d" % number, ino)
         sides.append(side)
     expected = base.states()
     for side, name in zip(sides, (b"x", b"y", b"z"), strict=True):
         expected |= {path: state for path, state in side.states().items() if path.split(b"/")[0] == name}
+    led = {path: (b"", ino) for path, ino in base.paths() if base.nodes[ino].kind != "directory"}
+    for side, name in zip(sides, (b"x", b"y", b"z"), strict=True):
+        led = {path: file for path, file in led.items() if path.split(b"/")[0] != name}
+        for path, ino in side.paths():
+            if path.split(b"/")[0] == name and side.nodes[ino].kind != "directory":
+                led[path] = (b"" if ino < base.next_ino else name, ino)
+    files = names_together(led.items())
     for order in data.draw(st.lists(st.permutations(sides), min_size=2, max_size=2)):
-        assert merged(base, base, *order) == (expected, [])
-        assert merged(base, *order) == (expected, [])
+        assert merged_files(base, base, *order) == (expected, files, [])
+        assert merged_files(base, *order) == (expected, files, [])
 
 
 def _graft(tree: Tree, into: Tree, parent: int) -> None:
@@ -214,6 +248,105 @@ def test_whatever_is_merged_is_a_sound_version(data: st.DataObject) -> None:
         return chosen[len(asked) % len(chosen)]
 
     merged(base, target, *branches, how=how)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_names_that_are_one_file_in_a_branch_are_one_file_afterwards(data: st.DataObject) -> None:
+    """Name by name it is the file that the side which gave the name gave it to."""
+    base = data.draw(changed(Tree(), 8))
+    sides = [data.draw(changed(base, 4, steps=NAMING)) for _ in range(data.draw(st.integers(2, 3)))]
+    states, files, conflicts = merged_files(base, *sides)
+    if conflicts:
+        return
+    led = [{path: _file(side, ino, n, base) for path, ino in side.paths()} for n, side in enumerate(sides)]
+    before = {path: _file(base, ino, 0, base) for path, ino in base.paths()}
+    for path, file in before.items():
+        at_path = {each[path].number for each in led if path in each}
+        if at_path - {file.number} and any(path not in each for each in led):
+            return  # what replaced a file goes where another side has moved it
+    known = {}
+    for path, state in states.items():
+        changed_by = [each for each in led if each.get(path) != before.get(path)]
+        numbers = {each[path].number for each in changed_by if path in each} or {before[path].number}
+        is_led_elsewhere = any(path not in each or each[path].number not in numbers for each in changed_by)
+        if state[0] != "directory" and len(numbers) == 1 and not is_led_elsewhere:
+            known[path] = numbers.pop()
+    found = {frozenset(names & known.keys()) for names in files} - {frozenset()}
+    assert found == names_together(known.items())
+
+
+class _File(NamedTuple):
+    number: tuple[int, int]
+    state: Any
+    mtime_ns: int
+
+
+def _file(tree: Tree, ino: int, side: int, base: Tree) -> _File:
+    node = tree.nodes[ino]
+    return _File((ino, side if ino >= base.next_ino else -1), node.state(), node.mtime_ns)
+
+
+def test_a_name_that_was_added_has_what_others_did_to_its_file() -> None:
+    """Whoever wrote to the file, and through whichever name."""
+    base = tree(f=[1], h1=[2])
+    base.link(ROOT, b"h2", base.nodes[ROOT].names[b"h1"])
+    f, h = base.nodes[ROOT].names[b"f"], base.nodes[ROOT].names[b"h1"]
+    named, written, named_elsewhere = base.copy(), base.copy(), base.copy()
+    named.link(ROOT, b"g", f)
+    named.rename(ROOT, b"h1", ROOT, b"h9")
+    named_elsewhere.link(ROOT, b"k", f)
+    named_elsewhere.link(ROOT, b"h3", h)
+    written.nodes[f].chunks, written.nodes[h].mode = (3,), 0o600
+    written.nodes[f].mtime_ns = 1
+    for side in (base, named_elsewhere):
+        for ours, theirs in ((side, named), (named, side)):
+            states, files, conflicts = merged_files(base, ours, theirs)
+            more = side is named_elsewhere
+            assert not conflicts
+            assert files == {
+                frozenset([b"f", b"g", b"k"] if more else [b"f", b"g"]),
+                frozenset([b"h2", b"h3", b"h9"] if more else [b"h2", b"h9"]),
+            }
+    written_and_named = written.copy()
+    written_and_named.link(ROOT, b"g", f)
+    written.nodes[h].mode = 0o644
+    for sides in (
+        (named, written, named_elsewhere),
+        (written, named, named_elsewhere),
+        (named_elsewhere, named, written),
+        (base, written, named_elsewhere, named),
+        (base, named_elsewhere, written, named),
+    ):
+        states, files, conflicts = merged_files(base, *sides)
+        assert (files, conflicts) == ({frozenset([b"f", b"g", b"k"]), frozenset([b"h2", b"h3", b"h9"])}, [])
+        assert states[b"k"][4] == (3,)
+    states, files, conflicts = merged_files(base, named_elsewhere, written_and_named)
+    assert (files, conflicts) == ({frozenset([b"f", b"g", b"k"]), frozenset([b"h1", b"h2", b"h3"])}, [])
+    assert (states[b"k"][4], states[b"h3"][1]) == ((3,), 0o600)
+
+
+def test_a_conflict_in_a_file_is_resolved_for_the_names_that_it_got() -> None:
+    base = tree(f=[1])
+    ino = base.nodes[ROOT].names[b"f"]
+    ours, theirs = alter(base, b"f", chunks=(2,)), alter(base, b"f", chunks=(3,))
+    ours.link(ROOT, b"k", ino)
+    theirs.link(ROOT, b"g", ino)
+    for how, kept in (("ours", (2,)), ("theirs", (3,)), ("keep-both", (2,))):
+        states, files, conflicts = merged_files(base, ours, theirs, how=how)  # type: ignore[arg-type]
+        assert [(each.kind, each.path) for each in conflicts] == [("both_changed", "/f")]
+        assert frozenset([b"f", b"g", b"k"]) in files
+        assert states[b"g"][4] == kept
+
+
+def test_a_name_that_leads_to_an_equal_file_now_leads_there_afterwards() -> None:
+    base = tree(a=[1], b=[1])
+    one, other = (base.nodes[ROOT].names[name] for name in (b"a", b"b"))
+    base.nodes[other].mtime_ns = base.nodes[one].mtime_ns
+    linked = base.copy()
+    linked.link(ROOT, b"b", one)
+    assert merged_files(base, base, linked)[1] == {frozenset([b"a", b"b"])}
+    assert merged_files(linked, linked, base)[1] == {frozenset([b"a"]), frozenset([b"b"])}
 
 
 def tree(**files: Sequence[int]) -> Tree:

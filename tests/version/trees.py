@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import stat
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow, empty_index
 from cowfs.index.cache import BlockCache
 from cowfs.index.overlay import MemoryBlocks
+from cowfs.version.differences import at
 from tests.index.bench import NOW_NS, Bench, change_set, extent, pack_id
 
 ROOT = 1
@@ -60,6 +61,10 @@ class Tree:
 
     def states(self) -> dict[bytes, Any]:
         return {path: self.nodes[ino].state() for path, ino in self.paths()}
+
+    def files(self) -> set[frozenset[bytes]]:
+        """The names of each file."""
+        return names_together((path, ino) for path, ino in self.paths() if self.nodes[ino].kind != "directory")
 
     def directories(self) -> list[int]:
         return [ino for _, ino in self.paths() if self.nodes[ino].kind == "directory"]
@@ -206,6 +211,19 @@ def read_back(index: Index) -> dict[bytes, Any]:
     directories = sum(stat.S_ISDIR(row[1]) for row in rows.values()) - 1
     assert index.totals()[:2] == (len(rows) - 1 - directories, directories)
     return found
+
+
+def files_of_index(index: Index, paths: Iterable[bytes]) -> set[frozenset[bytes]]:
+    """As `Tree.files`."""
+    rows = [(path, at(index, path)) for path in paths]
+    return names_together((path, row[0]) for path, row in rows if row is not None and not stat.S_ISDIR(row[1]))
+
+
+def names_together(names: Iterable[tuple[bytes, Hashable]]) -> set[frozenset[bytes]]:
+    found = defaultdict(set)
+    for path, file in names:
+        found[file].add(path)
+    return {frozenset(paths) for paths in found.values()}
 
 
 _chunk_of = {extent(0, 1, chunk=chunk)[2]: chunk for chunk in range(100)}
