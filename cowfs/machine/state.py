@@ -6,6 +6,7 @@
      "epoch",                                      of the last lease taken; 0 before the first
      "intent": {"number", "write_id", "version_id", "layer"} | null,
      "pin" | null,                                 object key of the pin that protects this working copy's base
+     "restoring": [name, …],                       directories at the root in which restores make files; may be absent
      "moving": {"volume", "head_number"}}          only while the directory gets the name of that volume
 
 Guarantees: a state read back is one that was written whole (the file is replaced atomically, file
@@ -51,6 +52,7 @@ class State:
     epoch: int = 0
     intent: Intent | None = None
     pin: str | None = None
+    restoring: tuple[str, ...] = ()
     moving: tuple[str, int] | None = None
 
     def as_moved(self, volume: str) -> State:
@@ -81,6 +83,7 @@ class State:
                 "layer": intent.layer,
             },
             "pin": self.pin,
+            "restoring": list(self.restoring),
         }
         if self.moving is not None:
             record["moving"] = {"volume": self.moving[0], "head_number": self.moving[1]}
@@ -118,6 +121,7 @@ def _from_record(record: dict[str, Any]) -> State:
         intent=_intent(intent) if intent else None,
         pin=record["pin"],
         moving=(str(moving["volume"]), int(moving["head_number"])) if moving else None,
+        restoring=tuple(str(name) for name in record.get("restoring", ())),
     )
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -279,6 +279,19 @@ class WorkingCopy:
         uncommitted."""
         with self._mutex:
             self.store_state(replace(self.state, intent=None))
+
+    def note_restore(self, name: str) -> None:
+        """Call it before the directory of that name is made."""
+        with self._mutex:
+            self.store_state(replace(self.state, restoring=(*self.state.restoring, name)))
+
+    def forget_restores(self, names: Iterable[str]) -> None:
+        """Call it once the directories are gone durably."""
+        with self._mutex:
+            gone = frozenset(names)
+            left = tuple(name for name in self.state.restoring if name not in gone)
+            if left != self.state.restoring:
+                self.store_state(replace(self.state, restoring=left))
 
     def rebase(self, head_number: int, base_version: VersionId | None) -> None:
         """Moves a working copy without uncommitted work to a newer head."""

@@ -283,8 +283,7 @@ def _open_writable(
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
     committer = _commit_with(session, writer, index, packs, base, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
-    if ROOT_INO in recovery.directories:
-        remove_left(session)
+    remove_left(session)
     stack.callback(_drop_pin, session, discard)
     return session
 

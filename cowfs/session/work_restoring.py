@@ -16,15 +16,16 @@ uncommitted work must not depend on a version that may be pruned before the comm
 the chunks in the store, and stores nothing twice. Where only attributes differ, they are set in
 place.
 
-After a kill in the middle the directory of 1 may be left, `.cowfs-restore-<8 hex>`; it is removed
-when the volume is opened again (`remove_left`), so that no version gets it.
+After a kill in the middle the directory of 1 may be left, `.cowfs-restore-<8 hex>`. Its name is in
+the working copy's state before it is made, and until it is gone durably; it is removed when the
+volume is opened again (`remove_left`), so that no version gets it. A directory of such a name that
+is not noted there is somebody's own.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from cowfs import clock, log
 from cowfs.control.messages import Restoration, Restored, RestoredPath
 from cowfs.errors import ConflictError, CorruptError, CowfsError
+from cowfs.failpoints import hit
 from cowfs.format.codec import Codec
 from cowfs.ids import ChunkHash
 from cowfs.native import Caller
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
 _log = log.get("mount")
 
 APART = b".cowfs-restore-"
-_LEFT = re.compile(re.escape(APART) + rb"[0-9a-f]{8}")
 SHARED_FROM_BYTES = 256 << 10  # of smaller files all is fetched
 BATCH_BYTES = 8 << 20
 ACLS = frozenset([b"system.posix_acl_access", b"system.posix_acl_default"])
@@ -89,11 +90,19 @@ def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
 def remove_left(session: Session) -> None:
     """What killed restores have left, of a session that nobody uses yet. What goes wrong here keeps
     nobody from his work."""
+    assert session.writer is not None
+    working_copy = session.writer.working_copy
+    noted = working_copy.state.restoring
+    if not noted:
+        return
     files = _files(session, _root())
     try:
-        for name, attr in files.list(""):
-            if _LEFT.fullmatch(name) and stat.S_ISDIR(attr.mode):
-                _remove(files, name)
+        for name in noted:
+            with suppress(FileNotFoundError):
+                _remove(files, name.encode())
+                _log.warning("removed /%s from %s, which a killed restore had left", name, session.volume)
+        session.engine.sync()
+        working_copy.forget_restores(noted)
     except (CowfsError, OSError) as error:
         _log.warning("what a killed restore has left in %s stays there: %s", session.volume, error)
 
@@ -102,6 +111,8 @@ class _Restoring:
     """One restore. The engine is asked as root: owners and permissions are the version's."""
 
     def __init__(self, session: Session, merged: Merged, path: bytes, to: bytes, stale: Stale) -> None:
+        assert session.writer is not None
+        self._working_copy = session.writer.working_copy
         self._engine = session.engine
         self._caller = _root()
         self._files = _files(session, self._caller)
@@ -123,6 +134,12 @@ class _Restoring:
         self._by_source: dict[int, bytes] = {}  # file of the version → where it was made, or what it is the same as
 
     def run(self) -> None:
+        try:
+            self._restore()
+        finally:
+            self._forget_apart()
+
+    def _restore(self) -> None:
         root = self._files.stat("")
         with self._directory_apart():
             with self._room_for_both():
@@ -131,6 +148,7 @@ class _Restoring:
                 self._fetch()
                 for path, made in self._made.items():
                     self._set_attributes(made, self._wanted[path])
+            hit("restore-made")
             for path in sorted(self._merged.paths, reverse=True):
                 self._clear(path)
             for path in sorted(self._wanted):
@@ -172,6 +190,7 @@ class _Restoring:
 
     @contextmanager
     def _directory_apart(self) -> Iterator[None]:
+        self._working_copy.note_restore(self._apart.decode())
         self._files.mkdir(self._apart)
         self._files.chmod(self._apart, 0o700)
         try:
@@ -179,6 +198,16 @@ class _Restoring:
         finally:
             _remove(self._files, self._apart)
             self._stale.inodes.add(self._files.stat("").ino)
+
+    def _forget_apart(self) -> None:
+        """What still is there stays noted, and what cannot be told is looked for at the next
+        opening."""
+        with suppress(CowfsError, OSError):
+            try:
+                self._files.stat(self._apart)
+            except FileNotFoundError:
+                self._engine.sync()
+                self._working_copy.forget_restores([self._apart.decode()])
 
     def _make(self, path: bytes, state: State) -> None:
         """A directory is made in its place, later; what only differs in attributes is not made."""

@@ -57,6 +57,7 @@ any_state = st.builds(
     epoch=st.integers(0, 2**63),
     intent=st.none() | intents,
     pin=st.none() | st.text(min_size=1, max_size=30),
+    restoring=st.lists(st.text(max_size=30), max_size=3).map(tuple),
 )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 
 import pytest
 
-from tests.mount.daemons import Mount, Place
+from cowfs.errors import UnavailableError
+from tests.mount.daemons import WAIT_S, Mount, Place
 
 pytestmark = pytest.mark.mount
 
@@ -99,3 +101,22 @@ def test_what_was_restored_survives_the_daemon(place: Place, mount: Mount) -> No
     assert (again.path / "again").read_bytes() == data
     stored = again.unmount(commit=True)
     assert stored["stats"]["added_bytes"] == 0, "the store had all of it"
+
+
+def test_a_daemon_that_is_killed_in_a_restore_leaves_the_volume_as_it_was(place: Place) -> None:
+    mount = place.start(place.spec(), environment={"COWFS_FAILPOINT": "restore-made"})
+    own = ".cowfs-restore-0123abcd"
+    (mount.path / own).mkdir()
+    (mount.path / own / "mine").write_text("mine")
+    (mount.path / "f").write_text("first")
+    first = mount.commit()
+    (mount.path / "f").write_text("second")
+    with pytest.raises(UnavailableError):
+        mount.call("restore", version=first, path="", to="")
+    assert mount.process.wait(WAIT_S) == -signal.SIGKILL
+    again = place.mount("v", mount_path=str(mount.path))
+    assert sorted(os.listdir(again.path)) == [own, "f"]
+    assert (again.path / own / "mine").read_text() == "mine"
+    assert (again.path / "f").read_text() == "second"
+    assert "removed /.cowfs-restore-" in again.log()
+    again.unmount(commit=True)

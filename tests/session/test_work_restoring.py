@@ -8,7 +8,7 @@ import os
 import random
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -193,19 +193,36 @@ def test_an_error_leaves_everything_as_it_was(place: Path) -> None:
     volume.discard()
 
 
+def left_by_a_killed_restore(session: Session, name: str) -> None:
+    assert session.writer is not None
+    session.writer.working_copy.note_restore(name)
+    session.files.mkdir(name)
+    session.files.write(f"{name}/0", b"half")
+
+
+def noted(session: Session) -> tuple[str, ...]:
+    assert session.writer is not None
+    return session.writer.working_copy.state.restoring
+
+
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_what_a_killed_restore_leaves_is_in_no_version(place: Path, is_committed: bool) -> None:
+def test_what_a_killed_restore_leaves_is_in_no_version(
+    place: Path, is_committed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     volume = Volume.new("data")
     if is_committed:
         volume.files.write("before", b"1")
         volume.commit()
     left, own = ".cowfs-restore-0123abcd", ".cowfs-restore-of-mine"
     with session_of(volume) as session:
-        for top in (left, own):
-            session.files.mkdir(top)
-            session.files.write(f"{top}/0", b"half")
+        left_by_a_killed_restore(session, left)
+        session.files.mkdir(own)
+        session.files.write(f"{own}/0", b"half")
     file_session._end_all()
     volume.files.write("more", b"2")
+    assert f"removed /{left} from data" in caplog.text
+    with session_of(volume) as session:
+        assert noted(session) == ()
     version = volume.commit()
     assert {entry.path for entry in version.files.ls("/")} >= {"/more", "/" + own}
     assert not version.files.exists(left)
@@ -213,12 +230,54 @@ def test_what_a_killed_restore_leaves_is_in_no_version(place: Path, is_committed
     volume.finalize()
 
 
+def test_somebodys_own_directory_of_such_a_name_stays(place: Path) -> None:
+    volume = Volume.new("data")
+    own = ".cowfs-restore-0123abcd"
+    volume.files.mkdir(own)
+    volume.files.write(f"{own}/mine", b"1")
+    version = volume.commit()
+    volume.files.write("more", b"2")
+    with session_of(volume) as session:
+        restored(session, version)
+    for _ in range(2):
+        file_session._end_all()
+        assert volume.files.read(f"{own}/mine") == b"1"
+        volume.files.write("more", b"3")
+    assert volume.commit().files.read(f"{own}/mine") == b"1"
+    volume.finalize()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_restore_that_ends_leaves_no_note(place: Path, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = Volume.new("data")
+    volume.files.write("a", b"1")
+    version = volume.commit()
+    volume.files.write("a", b"2")
+    seen: list[tuple[str, ...]] = []
+
+    def made(self: work_restoring._Restoring) -> None:
+        seen.append(noted(session))
+        session.files.stat(seen[0][0])
+        if fails:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(work_restoring._Restoring, "_fetch", made)
+    with session_of(volume) as session:
+        with pytest.raises(OSError, match="Input/output error") if fails else nullcontext():
+            restored(session, version)
+        assert len(seen[0]) == 1
+        assert noted(session) == ()
+    volume.discard()
+
+
 def test_work_is_there_although_what_a_killed_restore_left_cannot_be_removed(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is removed once it can be, even if a version has it by then."""
     volume = Volume.new("data")
+    left = ".cowfs-restore-0123abcd"
     with session_of(volume) as session:
-        session.files.mkdir(".cowfs-restore-0123abcd")
+        left_by_a_killed_restore(session, left)
         session.files.write("work", b"1")
     file_session._end_all()
 
@@ -228,7 +287,11 @@ def test_work_is_there_although_what_a_killed_restore_left_cannot_be_removed(
     with monkeypatch.context() as patch:
         patch.setattr(work_restoring, "_remove", refused)
         assert volume.files.read("work") == b"1"
-    volume.discard()
+    assert volume.commit().files.exists(left)
+    file_session._end_all()
+    assert volume.files.read("work") == b"1"
+    assert not volume.files.exists(left)
+    volume.finalize()
 
 
 @pytest.mark.parametrize("size", [300_000, 3 << 20])
