@@ -10,8 +10,8 @@ ends every wait.
     limit    BRIEF_S for a command and for opening a mount; `config.store_timeout_s` for a mount that is served
 
 The first call that waits longer than TELL_S says so in the log, and to `listener`, once an outage.
-All waits use `cowfs.clock`. Not here: which calls may be repeated (`retrying`), how many uploads run at once
-(`uploads`).
+All waits use `cowfs.clock`. Not here: which calls may be repeated (`retrying`), how many uploads
+run at once (`uploads`).
 """
 
 from __future__ import annotations
