@@ -552,3 +552,16 @@ def test_to_s3_and_back_with_a_break_in_the_middle(
     assert contents(Volume.version("data", store=at(place, "back"))) == WHOLE
     assert objects(place / "back", "packs") == objects(place / "store", "packs")
     assert objects(place / "back", "versions") == objects(place / "store", "versions")
+
+
+def test_work_that_stays_behind_is_told_of(place: Path, first: ROVolume, caplog: pytest.LogCaptureFixture) -> None:
+    Volume.push("data", at(place))
+    assert "uncommitted" not in caplog.text
+    work = Volume.open("data")
+    work.files.write("later", b"not pushed")
+    Volume.push(f"data@{first.id}", at(place))
+    assert "uncommitted" not in caplog.text, "a version was named"
+    pushed = Volume.push("data", at(place))
+    assert "volume data has uncommitted work on this machine, which is not copied" in caplog.text
+    assert not Volume.from_locator(pushed.locator).files.exists("later")
+    work.discard()
