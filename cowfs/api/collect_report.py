@@ -15,6 +15,14 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Restorable:
+    """A deleted volume, and until when it can be brought back; so long nothing of it goes."""
+
+    volume: str
+    until_ns: int
+
+
+@dataclass(frozen=True)
 class GcReport:
     """objects: key and size of what is deleted. versions, packs: how many of those
     there are among them. freed_bytes: what the store shrinks by: their sum, less written_bytes.
@@ -24,7 +32,7 @@ class GcReport:
     young_bytes: garbage that may still be in use; a later collection takes it. sparse_packs,
     sparse_bytes: packs that stay although less than half is needed, since they are too young or
     there is little to gain, and how many bytes of them are not. gone: volumes that nobody can bring
-    back any more.
+    back any more. deleted: those that were deleted and still can be.
 
     waits_for: writers that have to hear of it first. is_done: False after a dry run, while it
     waits, and while something of its list is left, which another collection may have in its plan;
@@ -43,6 +51,7 @@ class GcReport:
     sparse_packs: int
     sparse_bytes: int
     gone: list[str]
+    deleted: list[Restorable]
     waits_for: list[Waiting]
     is_done: bool
     objects: Mapping[str, int] = field(repr=False)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cowfs import config
 from cowfs import store as store_layer
 from cowfs.api import sources, stores
-from cowfs.api.collect_report import GcReport, Reason, Waiting, WhyReport
+from cowfs.api.collect_report import GcReport, Reason, Restorable, Waiting, WhyReport
 from cowfs.api.parts import Workers
 from cowfs.api.pruning import PrunePlan
 from cowfs.errors import InvalidInputError
@@ -166,6 +166,7 @@ def _report(url: str, plan: Plan, written_bytes: int, *, is_done: bool) -> GcRep
         sparse_packs=len(plan.sparse.left),
         sparse_bytes=sum(plan.sparse.left.values()),
         gone=list(plan.lapsed),
+        deleted=[Restorable(volume, until_ns) for volume, until_ns in plan.deleted.items()],
         waits_for=[Waiting(pin.record.volume, pin.record.owner) for pin in plan.waits_for],
         is_done=is_done,
         objects=dict(plan.objects),

@@ -100,7 +100,11 @@ def shown(report: GcReport) -> str:
         )
     text = output.table(("", "BYTES", ""), rows)
     gone = "".join(f"\nVolume {name} cannot be brought back any more" for name in report.gone)
-    return text + gone
+    if not report.deleted:
+        return text + gone
+    last = output.time(max(each.until_ns for each in report.deleted))
+    kept = f"\n{output.count(len(report.deleted), 'deleted volume')} can be brought back until {last}, and takes room so long: "
+    return f"{text}{gone}{kept}cowfs du --stored"
 
 
 def _reasons(found: object) -> list[str]:

@@ -88,14 +88,16 @@ class Listing:
 @dataclass(frozen=True)
 class Plan:
     """objects: key and size of everything that is deleted. lapsed: volumes that nobody can bring
-    back any more. versions, live_bytes: what is needed, in whole packs. young_bytes: garbage that
-    is too young to be known as such. sparse: packs of which less than half is needed. Those to be
-    written anew are among the objects. waits_for: writers that keep the past from being known.
+    back any more; deleted: others that were deleted, and until when they can be. versions,
+    live_bytes: what is needed, in whole packs. young_bytes: garbage that is too young to be known
+    as such. sparse: packs of which less than half is needed. Those to be written anew are among the
+    objects. waits_for: writers that keep the past from being known.
     """
 
     doomed: Condemned
     objects: Mapping[str, int]
     lapsed: tuple[str, ...]
+    deleted: Mapping[str, int]
     versions: int
     live_bytes: int
     young_bytes: int
@@ -158,6 +160,7 @@ class Survey:
             doomed=doomed,
             objects=objects,
             lapsed=tuple(found.lapsed),
+            deleted={volume: since_ns + int(self._grace_s * 1e9) for volume, since_ns in found.deleted.items()},
             versions=len(found.versions),
             live_bytes=sum(self._size(pack) for pack in kept) + sparse.written_bytes,
             young_bytes=sum(self.listing.objects_of(garbage).values()) - sum(self.listing.objects_of(doomed).values()),

@@ -75,6 +75,7 @@ class Roots:
 
     lapsed: volumes that must not be used any more: deleted so long ago that nobody can bring them
     back, or forked too late, from a version that is gone. void: those that a collection has closed.
+    deleted: those that were deleted and can be brought back, and since when.
     """
 
     versions: dict[VersionId, list[str]] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Roots:
     pins: list[FoundPin] = field(default_factory=list)
     lapsed: list[str] = field(default_factory=list)
     void: set[str] = field(default_factory=set)
+    deleted: dict[str, int] = field(default_factory=dict)
 
     def protect(self, version: VersionId | None, why: str) -> None:
         if version is not None:
@@ -115,6 +117,8 @@ class RootReader:
             last = heads[volume].get(len(line))  # None: it was put since the list
             is_over = last is not None and grace_s is not None and now_ns - last.mtime_ns > grace_s * 1e9
             self._add_line(found, volume, line, foreseen.get(volume, ()), is_over=is_over)
+            if last is not None and line[-1].kind == "delete" and not is_over:
+                found.deleted[volume] = last.mtime_ns
         for (volume, tag), number in tags.items():
             if volume not in found.lapsed and volume not in found.void:
                 version = self._newest_tag(volume, tag, number).version

@@ -13,6 +13,7 @@ import pytest
 
 from cowfs.api import file_session
 from cowfs.blocking import GcReport, ROVolume, Volume
+from cowfs.cli import output
 from cowfs.errors import InvalidInputError
 from cowfs.store import open_store
 from cowfs.version import pruned
@@ -100,6 +101,22 @@ def test_what_is_needed_of_a_pack_is_written_anew(place: Path, run: Run) -> None
     assert {**done, "is_done": False} == planned
     assert before - stored_bytes() == planned["freed_bytes"] > 850_000
     assert version.files.read("kept") == kept
+
+
+def test_a_deleted_volume_is_said_to_take_room(versions: list[ROVolume], run: Run) -> None:
+    assert "brought back" not in run("gc", "--dry-run").out
+    assert run("gc", "-y").code == 0
+    assert run("delete", "data", "-y").code == 0
+    planned = run("gc", "--dry-run", "--json").json
+    check("gc", planned)
+    assert (planned["versions"], planned["gone"]) == (0, [])
+    (kept,) = planned["deleted"]
+    assert kept["volume"] == "data"
+    until = output.time(int(kept["until_ns"]))
+    assert f"1 deleted volume can be brought back until {until}" in run("gc", "--dry-run").out
+    age(8 * 24 * 3600)
+    planned = run("gc", "--dry-run", "--json").json
+    assert (planned["gone"], planned["deleted"]) == (["data"], [])
 
 
 def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:
