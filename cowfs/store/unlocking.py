@@ -40,7 +40,7 @@ KEY_COMMAND = "COWFS_ENCRYPTION_KEY_COMMAND"
 VARIABLES = (PASSPHRASE, KEY_FILE, KEY_COMMAND)
 _LOOKS = 3
 HINT = (
-    f"Set {PASSPHRASE}, {KEY_FILE} or {KEY_COMMAND}; in Python, or give Storage(encryption_key=…). "
+    f"Set {PASSPHRASE}, {KEY_FILE} or {KEY_COMMAND}, or in Python give Storage(encryption_key=…). "
     "`cowfs` asks for a passphrase on a terminal."
 )
 LOCKED = "encrypted_store"
