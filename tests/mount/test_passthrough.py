@@ -100,6 +100,38 @@ def test_a_copy_outlives_its_mount_and_one_of_another_length_is_not_believed(pla
     assert (again.path / "large").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("has_chunks", [True, False])
+def test_a_copy_that_was_damaged_meanwhile_is_not_believed(place: Place, reader: Mount, has_chunks: bool) -> None:
+    for _ in range(2):
+        assert (reader.path / "large").read_bytes() == CONTENT
+    version, cache_dir = reader.spec.version, reader.spec.options.cache_dir
+    reader.unmount()
+    (damaged,) = copies(reader)
+    with damaged.open("r+b") as file:
+        file.seek(SIZE // 2)
+        file.write(b"\xff" * 10)
+    if not has_chunks:
+        shutil.rmtree(reader.spec.options.cache_path / "segments")
+    again = place.mount("v", version=version, cache_dir=cache_dir)
+    for _ in range(3):
+        assert (again.path / "large").read_bytes() == CONTENT
+    assert copies(again)[0].read_bytes() == CONTENT
+    with (again.path / "large").open("rb") as opened:
+        assert is_passed_through(again, opened.fileno())
+
+
+def test_a_copy_whose_chunks_are_gone_is_read_without_the_store(place: Place, reader: Mount) -> None:
+    for _ in range(2):
+        assert (reader.path / "large").read_bytes() == CONTENT
+    version, cache_dir = reader.spec.version, reader.spec.options.cache_dir
+    reader.unmount()
+    shutil.rmtree(reader.spec.options.cache_path / "segments")
+    again = place.mount("v", version=version, cache_dir=cache_dir)
+    with (again.path / "large").open("rb") as file:
+        assert is_passed_through(again, file.fileno())
+        assert file.read() == CONTENT
+
+
 def test_opens_while_the_cache_fills(reader: Mount) -> None:
     path, wrong, passed = reader.path / "large", [], threading.Event()
 

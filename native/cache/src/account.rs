@@ -113,7 +113,7 @@ fn list(directory: &Path) -> Vec<Listed> {
         };
         let Ok(used) = found.modified() else { continue };
         let name = entry.file_name();
-        if name.to_str().is_some_and(is_hash) {
+        if name.to_str().is_some_and(whole::is_name) {
             files.push(Listed {
                 path: entry.path(),
                 bytes: found.len(),
@@ -128,10 +128,6 @@ fn list(directory: &Path) -> Vec<Listed> {
 
 fn is_abandoned(name: &str, written: SystemTime) -> bool {
     name.starts_with('.') && written.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
-}
-
-fn is_hash(name: &str) -> bool {
-    name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]

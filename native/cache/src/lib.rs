@@ -40,6 +40,7 @@ mod slab;
 mod whole;
 mod writer;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +54,7 @@ use record::{MAX_RAW_BYTES, Record};
 use segments::{Kind, Segments};
 use writer::{SEGMENT_BYTES, Writer};
 
+use whole::Checked;
 pub use whole::{Part, Whole};
 
 /// Chunks up to this length are kept in memory when they were read from disk.
@@ -84,6 +86,8 @@ pub struct ChunkCache {
     again_after: Duration,
     /// Of what lies beside the segments.
     account: Mutex<Account>,
+    /// Whole files that need not be checked again, by name.
+    checked: Mutex<HashMap<Hash, Checked>>,
     has_removed_earlier: AtomicBool,
     grown_bytes: AtomicU64,
 }
@@ -109,6 +113,7 @@ impl ChunkCache {
             writer: Writer::new(),
             again_after,
             account: Mutex::default(),
+            checked: Mutex::default(),
             has_removed_earlier: AtomicBool::new(false),
             grown_bytes: AtomicU64::new(0),
         }

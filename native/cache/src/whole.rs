@@ -2,23 +2,29 @@
 //! them without asking.
 //!
 //! ```text
-//! <dir>/whole/<2 hex>/<64 hex>     the file's bytes and nothing else; the name is the BLAKE3 of the list of its parts
+//! <dir>/whole/<2 hex>/<64 hex>.<16 hex>     the file's bytes and nothing else; the name is the BLAKE3 of the list of its
+//!                                           parts, and the sum of its bytes
 //! ```
 //!
 //! Assembled from checked reads, synced, and renamed into place, so neither a crash nor a disk that
-//! fails to write leaves one that is not whole. Afterwards only the length is checked: whoever maps
-//! it reads it as any local file. It counts against the cache's limit and is trimmed with the
-//! segments; who has it open keeps its bytes.
+//! fails to write leaves one that is not whole. A process reads it once and compares its sum before
+//! it hands it out for the first time; one that is damaged is deleted and assembled anew. Afterwards
+//! only the length is checked: whoever maps it reads it as any local file. It counts against the
+//! cache's limit and is trimmed with the segments; who has it open keeps its bytes.
 
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use crate::blocks::BlockSums;
 use crate::{ChunkCache, Hash};
 
+/// Whole blocks of `BlockSums`.
 const PIECE_BYTES: u64 = 1 << 20;
 pub(crate) const DIRECTORY: &str = "whole";
 
@@ -66,15 +72,37 @@ impl Whole {
     }
 }
 
+/// A file that this process has assembled or checked.
+pub(crate) struct Checked {
+    sum: Sum,
+    inode: u64,
+}
+
+type Sum = [u8; 8];
+
 impl ChunkCache {
-    /// The file, if it has been assembled.
+    /// The file, if it has been assembled, and checked by this process.
     pub fn whole(&self, whole: &Whole) -> Option<File> {
-        let file = File::open(self.whole_path(whole)).ok()?;
-        if file.metadata().ok()?.len() != whole.size {
-            return None;
+        let (sum, inode) = {
+            let known = self.lock_checked();
+            let checked = known.get(&whole.name)?;
+            (checked.sum, checked.inode)
+        };
+        let file = File::open(self.whole_path(whole, sum)).ok();
+        let file = file.filter(|file| {
+            let found = file.metadata();
+            found.is_ok_and(|found| found.len() == whole.size && found.ino() == inode)
+        });
+        match &file {
+            Some(file) => drop(file.set_modified(SystemTime::now())),
+            None => drop(self.lock_checked().remove(&whole.name)),
         }
-        let _ = file.set_modified(SystemTime::now());
-        Some(file)
+        file
+    }
+
+    /// Whether it seems to have been assembled, and `assemble` would check it first.
+    pub fn is_unchecked(&self, whole: &Whole) -> bool {
+        !self.lock_checked().contains_key(&whole.name) && !self.assembled(whole).is_empty()
     }
 
     /// Whether a few of its chunks are here: a cheap look that spares most files `assemble`.
@@ -87,28 +115,55 @@ impl ChunkCache {
     }
 
     /// Puts the file together from chunks that are here; false when one is not, or the disk fails.
-    /// It is not begun unless all seem to be here.
+    /// It is not begun unless all seem to be here. A file that is there is read once, and stays if
+    /// it is undamaged.
     pub fn assemble(&self, whole: &Whole) -> bool {
         let is_here = |part: &Part| self.contains(&part.hash, part.raw_len);
-        if self.whole(whole).is_some() {
+        if self.whole(whole).is_some() || self.check(whole) {
             return true;
         }
         if !whole.parts.iter().all(is_here) {
             return false;
         }
-        let path = self.whole_path(whole);
-        let temporary = temporary_beside(&path);
-        let outcome = self
-            .assemble_as(&temporary, whole)
-            .and_then(|()| fs::rename(&temporary, &path));
+        let temporary = temporary_in(&self.whole_directory(whole));
+        let outcome = self.assemble_as(&temporary, whole).and_then(|checked| {
+            fs::rename(&temporary, self.whole_path(whole, checked.sum))?;
+            Ok(checked)
+        });
         match outcome {
-            Ok(()) => _ = self.grown_bytes.fetch_add(whole.size, Ordering::Relaxed),
-            Err(_) => _ = fs::remove_file(&temporary),
+            Ok(checked) => {
+                self.grown_bytes.fetch_add(whole.size, Ordering::Relaxed);
+                self.lock_checked().insert(whole.name, checked);
+            }
+            Err(_) => {
+                let _ = fs::remove_file(&temporary);
+                return false;
+            }
         }
-        outcome.is_ok()
+        true
     }
 
-    fn assemble_as(&self, path: &Path, whole: &Whole) -> io::Result<()> {
+    /// Whether the file is there undamaged; damaged ones are deleted.
+    fn check(&self, whole: &Whole) -> bool {
+        for (path, sum) in self.assembled(whole) {
+            let Ok(file) = File::open(&path) else {
+                continue;
+            };
+            let found = sum_of(&file).and_then(|found| Ok((found, file.metadata()?)));
+            match found {
+                Ok((found, state)) if found == sum && state.len() == whole.size => {
+                    let inode = state.ino();
+                    let mut known = self.lock_checked();
+                    known.insert(whole.name, Checked { sum, inode });
+                    return true;
+                }
+                _ => drop(fs::remove_file(&path)),
+            }
+        }
+        false
+    }
+
+    fn assemble_as(&self, path: &Path, whole: &Whole) -> io::Result<Checked> {
         let file = create(path)?;
         file.set_len(whole.size)?;
         let mut buffer = vec![0; PIECE_BYTES as usize];
@@ -123,29 +178,89 @@ impl ChunkCache {
                 done += piece.len() as u64;
             }
         }
-        file.sync_data()
+        let sum = sum_of(&file)?;
+        file.sync_data()?;
+        let inode = file.metadata()?.ino();
+        Ok(Checked { sum, inode })
     }
 
-    fn whole_path(&self, whole: &Whole) -> PathBuf {
-        let name: String = whole
-            .name
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        self.dir.join(DIRECTORY).join(&name[..2]).join(name)
+    /// What is there of it, and the sum that each should have: one, as a rule.
+    fn assembled(&self, whole: &Whole) -> Vec<(PathBuf, Sum)> {
+        let name = hex(&whole.name);
+        let entries = fs::read_dir(self.whole_directory(whole));
+        let sum_in = |found: &str| {
+            let sum = found.strip_prefix(&name)?.strip_prefix('.')?;
+            let sum = u64::from_str_radix(sum, 16).ok()?.to_be_bytes();
+            (found == format!("{name}.{}", hex(&sum))).then_some(sum)
+        };
+        let found = entries.into_iter().flatten().flatten().filter_map(|entry| {
+            let sum = sum_in(entry.file_name().to_str()?)?;
+            Some((entry.path(), sum))
+        });
+        found.collect()
+    }
+
+    fn whole_path(&self, whole: &Whole, sum: Sum) -> PathBuf {
+        let name = format!("{}.{}", hex(&whole.name), hex(&sum));
+        self.whole_directory(whole).join(name)
+    }
+
+    fn whole_directory(&self, whole: &Whole) -> PathBuf {
+        self.dir.join(DIRECTORY).join(hex(&whole.name[..1]))
+    }
+
+    fn lock_checked(&self) -> MutexGuard<'_, HashMap<Hash, Checked>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn temporary_beside(path: &Path) -> PathBuf {
+/// Of the sums of its blocks.
+fn sum_of(file: &File) -> io::Result<Sum> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    let mut offset = 0;
+    loop {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        hasher.update(&BlockSums::of(&buffer[..filled]).to_bytes());
+        offset += filled as u64;
+        if filled < buffer.len() {
+            break;
+        }
+    }
+    let mut sum = [0; 8];
+    sum.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    Ok(sum)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a file of that name is one of these, of whichever format.
+pub(crate) fn is_name(name: &str) -> bool {
+    let (hash, sum) = name.split_once('.').unwrap_or((name, "0123456789abcdef"));
+    let is_hex = |text: &str| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    hash.len() == 64 && sum.len() == 16 && is_hex(hash) && is_hex(sum)
+}
+
+fn temporary_in(directory: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    path.with_file_name(format!(".{}.{number}.new", std::process::id()))
+    directory.join(format!(".{}.{number}.new", std::process::id()))
 }
 
 /// A new file, its directory made if need be.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
+    options.read(true).write(true).create_new(true).mode(0o600);
     match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             DirBuilder::new()

@@ -451,3 +451,68 @@ fn whole_files_are_assembled_from_what_is_here_and_trimmed_with_the_rest() {
     std::io::Read::read_to_end(&mut kept, &mut found).unwrap();
     assert!(found == expected, "who has it open keeps it");
 }
+
+#[test]
+fn a_whole_file_that_was_damaged_is_not_handed_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = vec![Part {
+        offset: 0,
+        length: 300_000,
+        hash: hash(1),
+        raw_len: 300_000,
+        skip: 0,
+    }];
+    let whole = Whole::new(300_000, parts);
+    let cache = ChunkCache::open(dir.path(), 0);
+    cache.insert(&hash(1), &bytes(300_000));
+    cache.flush();
+    let file = || {
+        let mut found = fs::read_dir(dir.path().join("whole"))
+            .unwrap()
+            .flat_map(|first| fs::read_dir(first.unwrap().path()).unwrap())
+            .map(|entry| entry.unwrap().path());
+        (found.next(), found.next())
+    };
+    assert!(!cache.is_unchecked(&whole) && cache.assemble(&whole));
+    let (Some(path), None) = file() else {
+        panic!("one file")
+    };
+    // Who assembled it, or has checked it, hands it out.
+    assert!(cache.whole(&whole).is_some());
+    let other = ChunkCache::open(dir.path(), 0);
+    assert!(other.is_unchecked(&whole) && other.whole(&whole).is_none());
+    assert!(other.assemble(&whole) && !other.is_unchecked(&whole));
+    assert!(other.whole(&whole).is_some());
+    let damages: [fn(&mut Vec<u8>); 4] = [
+        |data| data[150_000] ^= 1,
+        |data| data[299_999] ^= 1,
+        |data| data.truncate(299_000),
+        |data| data.push(0),
+    ];
+    for damage in damages {
+        let mut data = fs::read(&path).unwrap();
+        damage(&mut data);
+        fs::write(&path, data).unwrap();
+        let other = ChunkCache::open(dir.path(), 0);
+        assert!(other.whole(&whole).is_none());
+        assert!(other.assemble(&whole), "anew");
+        let mut found = Vec::new();
+        std::io::Read::read_to_end(&mut other.whole(&whole).unwrap(), &mut found).unwrap();
+        assert!(found == bytes(300_000));
+    }
+    // Its chunks are gone.
+    fs::remove_dir_all(dir.path().join("segments")).unwrap();
+    let other = ChunkCache::open(dir.path(), 0);
+    assert!(!other.may_assemble(&whole) && other.assemble(&whole));
+    fs::write(&path, vec![0; 300_000]).unwrap();
+    let other = ChunkCache::open(dir.path(), 0);
+    assert!(other.is_unchecked(&whole) && !other.assemble(&whole));
+    assert!(other.whole(&whole).is_none() && file().0.is_none());
+    // One without a sum, of an earlier format, is not handed out, but counts.
+    let earlier = path.with_extension("");
+    fs::write(&earlier, bytes(300_000)).unwrap();
+    let other = ChunkCache::open(dir.path(), 0);
+    assert!(!other.is_unchecked(&whole) && !other.assemble(&whole));
+    assert!(other.held_bytes() >= 300_000 && other.trim(0) >= 300_000);
+    assert!(file().0.is_none());
+}

@@ -4,7 +4,9 @@
 //! is fetched for it. The caller asks with `backing_file`. If copying takes less than a second,
 //! the caller is told `Missing::File`, has `assemble_file` called on a thread that may wait, and
 //! asks again. For a larger file the caller does not wait, and a later open uses the assembled
-//! file.
+//! file. So it is with one that another process has assembled, which is read and checked first, at
+//! several times that speed; if its chunks are not here the caller waits in any case, since reading
+//! it here takes less than fetching it.
 
 use std::fs::File;
 
@@ -20,6 +22,8 @@ use crate::error::{Error, Missing, Result};
 const MIN_BYTES: u64 = 1 << 20;
 /// Whoever opens a larger one does not wait for the copy: 0.6 s for this much on a busy machine.
 const WAIT_BYTES: u64 = 256 << 20;
+/// The same for one that is only checked.
+const WAIT_CHECK_BYTES: u64 = 1 << 30;
 
 #[derive(Default)]
 pub(crate) struct Backing {
@@ -55,10 +59,17 @@ impl Engine {
         if let Some(file) = self.cache.whole(&whole) {
             return Ok(LocalFile::Whole(file));
         }
-        if self.backing.refused.lock().remove(&ino) || !self.cache.may_assemble(&whole) {
+        let is_unchecked = self.cache.is_unchecked(&whole);
+        let has_chunks = self.cache.may_assemble(&whole);
+        if self.backing.refused.lock().remove(&ino) || !(is_unchecked || has_chunks) {
             return Ok(LocalFile::Absent);
         }
-        if whole.size() > WAIT_BYTES {
+        let most_bytes = match (is_unchecked, has_chunks) {
+            (false, _) => WAIT_BYTES,
+            (true, true) => WAIT_CHECK_BYTES,
+            (true, false) => u64::MAX,
+        };
+        if whole.size() > most_bytes {
             return Ok(LocalFile::Later);
         }
         Err(Error::NotResident(Missing::File(ino)))
@@ -71,6 +82,7 @@ impl Engine {
             return Ok(());
         };
         if !self.backing.assembling.lock().insert(ino) {
+            self.backing.refused.lock().insert(ino);
             return Ok(());
         }
         let is_assembled = self.cache.assemble(&whole);
