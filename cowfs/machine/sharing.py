@@ -74,24 +74,31 @@ def is_alone(entry: MountEntry) -> bool:
     shares it as before, or does not.
     """
     with _lock:
-        key = (os.getpid(), entry.id)
-        fd = held = _held.get(key)
-        if fd is None:
-            try:
-                fd = os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return True
+        is_ours = _take_alone(entry)
+        if not is_ours and (fd := _held.get((os.getpid(), entry.id))) is not None:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        return is_ours
+
+
+def _take_alone(entry: MountEntry) -> bool:
+    """False: the lock is not held at all any more. So of several processes that are done at the
+    same moment the last one that asks has it."""
+    key = (os.getpid(), entry.id)
+    fd = held = _held.get(key)
+    if fd is None:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if held is None:
-                os.close(fd)
-            else:
-                fcntl.flock(fd, fcntl.LOCK_SH)  # the failed attempt has dropped it
-            return False
-        _held[key] = fd
-        _ending.add(key)
-        return True
+            fd = os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # if it fails, a shared one is lost
+    except BlockingIOError:
+        if held is None:
+            os.close(fd)
+        return False
+    _held[key] = fd
+    _ending.add(key)
+    return True
 
 
 def is_last(entry: MountEntry, user: object) -> bool:
@@ -102,7 +109,8 @@ def is_last(entry: MountEntry, user: object) -> bool:
         left.discard(user)
         if left:
             return False
-        if not registry.is_lasting(entry) and is_alone(entry):
+        # Only with the lock it is sure that nobody joins and asks by command any more.
+        if _take_alone(entry) and not registry.is_lasting(entry):
             return True
         forget(entry)
         return False

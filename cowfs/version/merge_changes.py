@@ -174,7 +174,8 @@ class MergeChanges:
         rows = self._content(state)
         size = (_size(state), sum(row[1] for row in rows))
         self._rows[ino] = self._row(ino, state, old[NLINK] if old is not None else 0, size)
-        is_kept = is_there and state.body.side == TARGET_SIDE and not state.tails
+        is_own = state.body.side == TARGET_SIDE and state.body.row[INO] == ino
+        is_kept = is_there and is_own and not state.tails
         if stat.S_ISREG(state.body.row[MODE]) and not is_kept:
             self._contents[ino] = rows
         self._put_xattrs(ino, state)

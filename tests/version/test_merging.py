@@ -20,6 +20,7 @@ from cowfs.version.merging import Merger
 from cowfs.version.tree_changes import INO
 from tests.index.bench import NOW_NS, pack_id
 from tests.version.trees import (
+    NAMES,
     STEPS,
     Node,
     Tree,
@@ -255,16 +256,37 @@ def test_whatever_is_merged_is_a_sound_version(data: st.DataObject) -> None:
 def test_names_that_are_one_file_in_a_branch_are_one_file_afterwards(data: st.DataObject) -> None:
     """Name by name it is the file that the side which gave the name gave it to."""
     base = data.draw(changed(Tree(), 8))
-    sides = [data.draw(changed(base, 4, steps=NAMING)) for _ in range(data.draw(st.integers(2, 3)))]
+    _require_together(base, [data.draw(changed(base, 4, steps=NAMING)) for _ in range(data.draw(st.integers(2, 3)))])
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_name_that_is_given_to_another_file_has_its_content(data: st.DataObject) -> None:
+    """Nearly all that happens here is that names of files are given to others, and files
+    changed."""
+    base = Tree()
+    for name, chunks in zip(NAMES, data.draw(st.permutations([(7,), (8,), (9, 10)])), strict=False):
+        base.make(ROOT, name, Node("file", chunks=chunks))
+    sides = [data.draw(changed(base, 3, steps=["link", "alter"])) for _ in range(2)]
+    states, known = _require_together(base, sides)
+    for path, (ino, _) in known.items():
+        if all(ino in side.nodes for side in sides):
+            was, made = base.nodes[ino].chunks, {side.nodes[ino].chunks for side in sides}
+            assert states[path][4] in (made - {was} or {was}), path
+
+
+def _require_together(base: Tree, sides: list[Tree]) -> tuple[dict[bytes, Any], dict[bytes, tuple[int, int]]]:
+    """States, and which file each name leads to, as far as that is beyond doubt; none if there are
+    conflicts."""
     states, files, conflicts = merged_files(base, *sides)
     if conflicts:
-        return
+        return states, {}
     led = [{path: _file(side, ino, n, base) for path, ino in side.paths()} for n, side in enumerate(sides)]
     before = {path: _file(base, ino, 0, base) for path, ino in base.paths()}
     for path, file in before.items():
         at_path = {each[path].number for each in led if path in each}
         if at_path - {file.number} and any(path not in each for each in led):
-            return  # what replaced a file goes where another side has moved it
+            return states, {}  # what replaced a file goes where another side has moved it
     known = {}
     for path, state in states.items():
         changed_by = [each for each in led if each.get(path) != before.get(path)]
@@ -274,6 +296,7 @@ def test_names_that_are_one_file_in_a_branch_are_one_file_afterwards(data: st.Da
             known[path] = numbers.pop()
     found = {frozenset(names & known.keys()) for names in files} - {frozenset()}
     assert found == names_together(known.items())
+    return states, known
 
 
 class _File(NamedTuple):

@@ -197,6 +197,7 @@ def read_back(index: Index) -> dict[bytes, Any]:
         extents, xattrs = index.content(row[0])
         chunks = tuple(_chunk_of[bytes(each[2])] for each in extents)
         assert bool(row[11] & 1) == bool(xattrs)
+        assert not stat.S_ISREG(row[1]) or row[6] == row[7] == sum(each[1] for each in extents), path
         found[path] = kinds[stat.S_IFMT(row[1])], stat.S_IMODE(row[1]), row[3], row[12], chunks, tuple(xattrs)
         if stat.S_ISDIR(row[1]):
             below = index.directory(row[0])
