@@ -136,10 +136,12 @@ def require_unshared(entry: MountEntry) -> None:
     `sharing.forget` or `keep`."""
     if not sharing.is_alone(entry):
         pids = ", ".join(map(str, sharing.others(entry)))
+        stays = "It goes when the last of them unmounts, finalizes or ends."
+        if registry.is_lasting(entry):
+            stays = "It was mounted by command, and can be unmounted so when they are done."
         raise ConflictError(
             f"other processes of yours use the mount {entry.mount_path}, too" + (f": {pids}" if pids else ""),
-            hint="It goes when the last of them unmounts, finalizes or ends. To end it now all the same: --force, or "
-            "force=True; then they are told when they commit.",
+            hint=f"{stays} To end it now all the same: --force, or force=True; then they are told when they commit.",
         )
 
 

@@ -44,7 +44,8 @@ class Patience:
     def __init__(self, limit_s: float = BRIEF_S) -> None:
         self.limit_s = limit_s
         self.listener: Callable[[str], None] = lambda _: None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards _wakes
+        self._telling = threading.Lock()  # held while it is told, so that the last word is true
         self._is_told = False
         self._wakes = 0
 
@@ -66,24 +67,26 @@ class Patience:
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
+        self._telling = threading.Lock()
 
     def tell(self, problem: CowfsError, since_s: float) -> None:
         """Says once an outage what everybody waits for."""
         if clock.monotonic_s() - since_s < TELL_S:
             return
-        with self._lock:
-            is_told, self._is_told = self._is_told, True
-        if not is_told:
-            waits = f"waiting for the store, for up to {self.limit_s:.0f} s: {problem}"
-            _log.warning("%s", waits)
-            self.listener(waits)
+        with self._telling:
+            if not self._is_told:
+                self._is_told = True
+                waits = f"waiting for the store, for up to {self.limit_s:.0f} s: {problem}"
+                _log.warning("%s", waits)
+                self.listener(waits)
 
     def succeeded(self) -> None:
         if self._is_told:
-            with self._lock:
-                self._is_told = False
-            _log.warning("the store answers again")
-            self.listener("")
+            with self._telling:
+                if self._is_told:
+                    self._is_told = False
+                    _log.warning("the store answers again")
+                    self.listener("")
 
 
 class Pauses:

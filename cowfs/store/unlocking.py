@@ -156,22 +156,32 @@ def newest_slots(store: ObjectStore) -> tuple[int, KeysRecord]:
     )
 
 
-def change_slots(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[Slot, ...]]) -> None:
+def change_slots(
+    store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[Slot, ...]], *, may_repeat: bool = True
+) -> None:
     """Replaces the slots by what `change` makes of the newest ones. It is called until it has
     nothing to do, and returns then what it was given.
 
     Older records are deleted: a secret that was taken out must not open them. So numbers have gaps,
     and a record that was made behind one that is not the newest any more counts for nothing: that
-    it does is seen when the newest one is read again.
+    it does is seen when the newest one is read again. If it did not, or somebody has undone the
+    change since, it is made again; not with may_repeat=False: ConflictError.
     """
+    was_made = False
     while True:
         number, record = newest_slots(store)
         _delete_older(store, number)
         if (slots := change(record.slots)) == record.slots:
             return
+        if was_made and not may_repeat:
+            raise ConflictError(
+                f"the keys of {store.url} were changed by others at the same time",
+                hint="Look at them (`cowfs key list`), and repeat what is missing.",
+            )
         write_id = WriteId(clock.random_bytes(WriteId.length))
         with suppress(ConflictError):  # somebody else has changed them
             refs.append(store, refs.key_slots(), number + 1, replace(record, slots=slots, write_id=write_id))
+            was_made = True
 
 
 def _delete_older(store: ObjectStore, than: int) -> None:

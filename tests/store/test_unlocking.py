@@ -3,6 +3,7 @@ none fits."""
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import stat
 from collections.abc import Iterator
@@ -219,8 +220,9 @@ def test_what_an_interrupted_change_left_is_deleted_by_the_next(made: ObjectStor
     assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(number + 1)]
 
 
+@pytest.mark.parametrize("may_repeat", [True, False])
 @pytest.mark.parametrize("meanwhile", [1, 2, 3])
-def test_all_who_change_slots_at_once_succeed(made: ObjectStore, meanwhile: int) -> None:
+def test_all_who_change_slots_at_once_succeed_or_are_told(made: ObjectStore, meanwhile: int, may_repeat: bool) -> None:
     """Those who are done have deleted the record that the first one makes."""
     key = unlocking.store_key_of(made)
     assert key is not None
@@ -236,9 +238,12 @@ def test_all_who_change_slots_at_once_succeed(made: ObjectStore, meanwhile: int)
                 unlocking.change_slots(made, partial(with_slot, slot=other))
         return with_slot(slots, mine)
 
-    unlocking.change_slots(made, change)
+    is_overtaken = meanwhile > 1 and not may_repeat
+    with pytest.raises(ConflictError, match="at the same time") if is_overtaken else contextlib.nullcontext():
+        unlocking.change_slots(made, change, may_repeat=may_repeat)
     number, record = unlocking.newest_slots(made)
-    assert {slot.id for slot in record.slots} == {*before, mine.id, *(slot.id for slot in others)}
+    expected = {*before, *(slot.id for slot in others)} | (set() if is_overtaken else {mine.id})
+    assert {slot.id for slot in record.slots} == expected
     assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(number)]
 
 

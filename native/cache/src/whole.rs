@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use rustix::fs::OFlags;
+
 use crate::blocks::BlockSums;
 use crate::{ChunkCache, Hash};
 
@@ -146,7 +148,11 @@ impl ChunkCache {
     /// Whether the file is there undamaged; damaged ones are deleted.
     fn check(&self, whole: &Whole) -> bool {
         for (path, sum) in self.assembled(whole) {
-            let Ok(file) = File::open(&path) else {
+            let mut options = OpenOptions::new();
+            options
+                .read(true)
+                .custom_flags(OFlags::NONBLOCK.bits() as i32);
+            let Ok(file) = options.open(&path) else {
                 continue;
             };
             let found = sum_of(&file).and_then(|found| Ok((found, file.metadata()?)));

@@ -5,8 +5,7 @@
 //! the caller is told `Missing::File`, has `assemble_file` called on a thread that may wait, and
 //! asks again. For a larger file the caller does not wait, and a later open uses the assembled
 //! file. So it is with one that another process has assembled, which is read and checked first, at
-//! several times that speed; if its chunks are not here the caller waits in any case, since reading
-//! it here takes less than fetching it.
+//! several times that speed: the caller waits for more of it.
 
 use std::fs::File;
 
@@ -60,14 +59,13 @@ impl Engine {
             return Ok(LocalFile::Whole(file));
         }
         let is_unchecked = self.cache.is_unchecked(&whole);
-        let has_chunks = self.cache.may_assemble(&whole);
-        if self.backing.refused.lock().remove(&ino) || !(is_unchecked || has_chunks) {
+        let can_be_had = is_unchecked || self.cache.may_assemble(&whole);
+        if self.backing.refused.lock().remove(&ino) || !can_be_had {
             return Ok(LocalFile::Absent);
         }
-        let most_bytes = match (is_unchecked, has_chunks) {
-            (false, _) => WAIT_BYTES,
-            (true, true) => WAIT_CHECK_BYTES,
-            (true, false) => u64::MAX,
+        let most_bytes = match is_unchecked {
+            false => WAIT_BYTES,
+            true => WAIT_CHECK_BYTES,
         };
         if whole.size() > most_bytes {
             return Ok(LocalFile::Later);
