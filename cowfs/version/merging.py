@@ -302,7 +302,16 @@ class Merger:
             else:
                 how = self._conflict("attributes", path, branch, {"ours", "theirs", "newest"})
                 attributes = _chosen(how, ours, theirs)
+        if base is not None and self._are_two_files(body, attributes, branch):
+            return self._resolved("both_changed", path, base, ours, theirs, branch)
         return State(body.body, attributes.attributes, body.tails)
+
+    def _are_two_files(self, one: State, other: State, branch: Branch) -> bool:
+        """Whether one side has given the name to another file of the base, and the other has
+        changed the one that had it."""
+        numbers = self._names.number(one), self._names.number(other)
+        limit = min(branch.shared, branch.shared_by_target)
+        return all(number is not None and number < limit for number in numbers) and numbers[0] != numbers[1]
 
     def _part(
         self, base: State | None, ours: State, theirs: State, is_same: Callable[[State, State], bool]

@@ -349,6 +349,25 @@ def test_a_name_that_was_added_has_what_others_did_to_its_file() -> None:
     assert (states[b"k"][4], states[b"h3"][1]) == ((3,), 0o600)
 
 
+def test_a_name_given_to_another_file_is_in_conflict_with_a_change_of_its_own() -> None:
+    """A file that is saved by replacing it is no other file of the base."""
+    base = tree(a=[1], b=[2])
+    a, b = (base.nodes[ROOT].names[name] for name in (b"a", b"b"))
+    linked, moved, restricted, saved = (base.copy() for _ in range(4))
+    linked.link(ROOT, b"b", a)
+    moved.rename(ROOT, b"b", ROOT, b"x")
+    moved.link(ROOT, b"b", a)
+    restricted.nodes[b].mode = 0o600
+    saved.make(ROOT, b"b", Node("file", chunks=(3,)))
+    for side in (linked, moved):
+        for sides in ((side, restricted), (restricted, side)):
+            conflicts = merged(base, *sides)[1]
+            assert [(each.kind, each.path) for each in conflicts] == [("both_changed", "/b")]
+    for sides in ((saved, restricted), (restricted, saved)):
+        states, conflicts = merged(base, *sides)
+        assert (states[b"b"][1], states[b"b"][4], conflicts) == (0o600, (3,), [])
+
+
 def test_a_conflict_in_a_file_is_resolved_for_the_names_that_it_got() -> None:
     base = tree(f=[1])
     ino = base.nodes[ROOT].names[b"f"]
