@@ -2,7 +2,7 @@
 
     <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
                                      volume, version_id | null, read_only, working_copy | null, since_ns, is_detached,
-                                     is_scratch
+                                     is_scratch, is_copy, folder, sharing_key
 
 and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
 lies. There an empty <id>.lasting says that `cowfs mount` was asked for the mount.

@@ -1,12 +1,12 @@
 """Which processes of this user share a mount, and which objects of a process do, so that one that
 is done does not take it from the others.
 
-Each process that mounts a volume, or finds it mounted, holds a shared flock on the mount's entry in
-the runtime directory (`registry`), until it ends the mount or itself ends. Whoever is done asks for
-the lock alone: having it means that nobody else is there, and that nobody comes any more. The lock
-is the process's; its objects that use the mount are kept beside it, for as long as anything refers
-to them. A mount made by the command line has no process that shares it, in the foreground neither;
-it stays until it is unmounted by command (`registry.is_lasting`).
+Each process that mounts a volume or version, or finds it mounted, holds a shared flock on the
+mount's entry in the runtime directory (`registry`), until it ends the mount or itself ends. Whoever
+is done asks for the lock alone: having it means that nobody else is there, and that nobody comes
+any more. The lock is the process's; its objects that use the mount are kept beside it, for as long
+as anything refers to them. A mount made by the command line has no process that shares it, in the
+foreground neither; it stays until it is unmounted by command (`registry.is_lasting`).
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
 """

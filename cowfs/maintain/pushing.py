@@ -223,8 +223,10 @@ class Push:
             with suppress(ConflictError):
                 create_volume(self._target, self._name, owner=self._owner)
             return False
-        if not self._left(begun_at):
+        left = self._left(begun_at)
+        if not left:
             return True
+        dated = list(zip(left, self._times(left), strict=True))  # the source may take long: no lease waits for it
         lease = leases.acquire(self._target, self._name, self._holder)
         try:
             head = settle_head(
@@ -234,8 +236,7 @@ class Push:
             own_fences = 1 if lease.needs_fence and head.epoch == lease.epoch else 0
             if head.number != begun_at.number + own_fences:
                 return False
-            left = self._left(head)
-            for number, (version, created_ns) in enumerate(zip(left, self._times(left), strict=True), head.number + 1):
+            for number, (version, created_ns) in enumerate(dated, head.number + 1):
                 record = HeadRecord("commit", version, lease.epoch, created_ns, _write_id())
                 try:
                     refs.append(self._target, refs.head(self._name), number, record)

@@ -31,8 +31,6 @@ RELIEF_BYTES = 64 << 20
 FREE_FLOOR_BYTES = 1 << 30
 FREE_FLOOR_PART = 20
 """Caches leave this much of their disk free, or that part of it if that is less."""
-
-
 TRIM_PAUSE_S = 30.0
 GROWN_PART = 16
 """Caches exceed their size by this part of it, for a moment."""

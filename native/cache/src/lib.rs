@@ -94,7 +94,7 @@ pub struct ChunkCache {
 
 impl ChunkCache {
     /// `dir` is made when the first chunks are stored; if that fails, chunks live in memory only.
-    /// `memory_bytes`: what chunks may take there, beside a slab or two that are being filled.
+    /// `memory_bytes`: what chunks may take there, those that are being written among them.
     pub fn open(dir: &Path, memory_bytes: u64) -> ChunkCache {
         ChunkCache::with(dir, memory_bytes, AGAIN_AFTER)
     }
