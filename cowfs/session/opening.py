@@ -34,6 +34,7 @@ from cowfs.errors import (
     CorruptError,
     from_local_disk,
 )
+from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
 from cowfs.index import Index, Subtree
 from cowfs.machine import processes
@@ -63,6 +64,7 @@ from cowfs.session.lost import LostFiles
 from cowfs.session.recording import Recorder
 from cowfs.session.replaying import Replayer
 from cowfs.session.residency import Residency
+from cowfs.session.room import is_near
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
 from cowfs.session.work_restoring import remove_left
@@ -363,6 +365,8 @@ def _open_engine(
             next_ino=index.next_ino,
             cache_dir=str(spec.options.cache_path),
             memory_cache_bytes=memory_cache_bytes,
+            # What a profile names is to be in the cache.
+            store_is_near=is_near(StoreUrl.parse(spec.store_url), spec.options.cache_path) and not spec.options.replay,
             staging_dir=str(working_copy.path) if working_copy is not None else None,
             failures_file=str(_failures_file(working_copy)) if working_copy is not None else None,
             after_layer=working_copy.state.committed_layer if working_copy is not None else 0,

@@ -91,8 +91,7 @@ class Room:
         copy's disk, which is full."""
         return (
             self._working_copy is not None
-            and store.protocol == "file"
-            and _same_disk(self._working_copy, Path("/" + store.path))
+            and is_near(store, self._working_copy)
             and self._is_short()
             and self.relieve() > 0
         )
@@ -111,6 +110,11 @@ class Room:
             engine.relieve(missing_bytes)
             staged_bytes = engine.committed_staged_bytes()
         return staged_bytes
+
+
+def is_near(store: StoreUrl, directory: Path) -> bool:
+    """Whether the store is a directory on the disk of the other one."""
+    return store.protocol == "file" and _same_disk(Path("/" + store.path), directory)
 
 
 def _missing_bytes(path: Path) -> int:

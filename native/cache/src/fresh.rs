@@ -61,7 +61,7 @@ pub struct Chunk {
     at: usize,
     raw_len: usize,
     pub since: Instant,
-    /// It could not be written to the disk.
+    /// It was not written to the disk.
     pub is_refused: bool,
 }
 
@@ -72,6 +72,9 @@ pub struct Batch {
     start: usize,
     used: usize,
     pending: usize,
+    /// Of chunks that the disk should have, and of the others.
+    for_disk_bytes: usize,
+    memory_bytes: usize,
     hashes: Vec<Hash>,
     held_since: Instant,
     records: Vec<Record>,
@@ -88,6 +91,11 @@ impl Batch {
     /// What is to be recorded of it.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
+    }
+
+    /// Whether the disk should have half of it, or more.
+    pub fn is_for_disk(&self) -> bool {
+        self.for_disk_bytes >= self.memory_bytes
     }
 
     fn length(&self) -> usize {
@@ -125,7 +133,7 @@ impl Fresh {
     }
 
     /// Takes the chunk in; the batches that are to be written now, by the caller, and then `hold`.
-    pub fn insert(&self, mut record: Record, data: &[u8]) -> Vec<Batch> {
+    pub fn insert(&self, mut record: Record, data: &[u8], is_for_disk: bool) -> Vec<Batch> {
         let mut full = Vec::new();
         let most = self
             .batch_bytes
@@ -143,7 +151,8 @@ impl Fresh {
             is_refused: false,
         };
         record.offset = (at - start) as u32;
-        full.extend(self.lock().publish(number, record, chunk));
+        let published = self.lock().publish(number, record, chunk, is_for_disk);
+        full.extend(published);
         full
     }
 
@@ -175,7 +184,7 @@ impl Fresh {
         }
     }
 
-    /// Keeps a batch that was written, or could not be, as long as there is memory for it.
+    /// Keeps a batch that was written, or was not, as long as there is memory for it.
     pub fn hold(&self, mut batch: Batch, is_written: bool) {
         batch.held_since = Instant::now();
         let mut state = self.lock();
@@ -258,6 +267,8 @@ impl State {
             start,
             used: start,
             pending: 0,
+            for_disk_bytes: 0,
+            memory_bytes: 0,
             hashes: Vec::new(),
             held_since: Instant::now(),
             records: Vec::new(),
@@ -267,10 +278,21 @@ impl State {
         self.next += 1;
     }
 
-    fn publish(&mut self, number: u64, record: Record, chunk: Chunk) -> Option<Batch> {
+    fn publish(
+        &mut self,
+        number: u64,
+        record: Record,
+        chunk: Chunk,
+        is_for_disk: bool,
+    ) -> Option<Batch> {
         self.chunks.insert(record.hash, chunk);
         let batch = self.filling.get_mut(&number)?;
         batch.hashes.push(record.hash);
+        let bytes = match is_for_disk {
+            true => &mut batch.for_disk_bytes,
+            false => &mut batch.memory_bytes,
+        };
+        *bytes += record.raw_len as usize;
         batch.records.push(record);
         batch.pending -= 1;
         let is_complete = batch.pending == 0 && self.current != Some(number);
@@ -340,7 +362,7 @@ mod tests {
             is_used: false,
             sums: BlockSums::of(data),
         };
-        fresh.insert(record, data)
+        fresh.insert(record, data, true)
     }
 
     #[test]

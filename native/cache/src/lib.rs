@@ -4,8 +4,10 @@
 //! <dir>/segments/…   chunks, in files of some 64 MiB with an index each (segments.rs, record.rs)
 //! <dir>/whole/…      files put together from chunks, for the kernel to read by itself (whole.rs)
 //! <dir>/blocks/…     blocks of indexes (cowfs/index/cache.py); only counted and trimmed here (account.rs)
+//! <dir>/seen         which chunks came of late (seen.rs)
 //!
 //! insert ─▶ fresh.rs: slabs in memory ─▶ writer.rs: appends them to a segment of this process
+//! insert_from_near ─▶ the same, but a slab is written only if half of it came before
 //! read   ─▶ memory, or segments.rs: any process' segments, checked
 //! trim   ─▶ evict.rs: deletes whole segments; what was read again stays
 //! ```
@@ -35,6 +37,7 @@ mod evict;
 mod fresh;
 mod memory;
 mod record;
+mod seen;
 mod segments;
 mod slab;
 mod whole;
@@ -51,6 +54,7 @@ use blocks::BlockSums;
 use fresh::{Batch, Fresh};
 use memory::Memory;
 use record::{MAX_RAW_BYTES, Record};
+use seen::Seen;
 use segments::{Kind, Segments};
 use writer::{SEGMENT_BYTES, Writer};
 
@@ -83,6 +87,7 @@ pub struct ChunkCache {
     small: Mutex<Memory>,
     segments: Segments,
     writer: Writer,
+    seen: Seen,
     again_after: Duration,
     /// Of what lies beside the segments.
     account: Mutex<Account>,
@@ -111,6 +116,7 @@ impl ChunkCache {
             small: Mutex::new(Memory::new(small_bytes)),
             segments: Segments::new(dir.join(segments::DIRECTORY), again_after),
             writer: Writer::new(),
+            seen: Seen::new(dir),
             again_after,
             account: Mutex::default(),
             checked: Mutex::default(),
@@ -179,16 +185,28 @@ impl ChunkCache {
     /// What the directory holds, blocks of indexes and whole files among it. Costs what `trim`
     /// does.
     pub fn held_bytes(&self) -> u64 {
-        evict::segment_bytes(self.segments.dir()) + self.lock_account().held_bytes(&self.dir)
+        let beside_bytes = self.lock_account().held_bytes(&self.dir) + self.seen.held_bytes();
+        evict::segment_bytes(self.segments.dir()) + beside_bytes
     }
 
-    /// Chunks and whole files that this process has added since its last `trim`.
+    /// Chunks and whole files that this process has added to the disk since its last `trim`, or will
+    /// add. Of what comes from near, perhaps half.
     pub fn grown_bytes(&self) -> u64 {
         self.grown_bytes.load(Ordering::Relaxed)
     }
 
     /// Keeps a chunk whose hash the caller has verified.
     pub fn insert(&self, hash: &Hash, data: &[u8]) {
+        self.take_in(hash, data, || true);
+    }
+
+    /// As `insert`, of a chunk that was read from this cache's own disk: a copy there is worth its
+    /// while once the chunk is read again. Until it comes for the second time it is in memory only.
+    pub fn insert_from_near(&self, hash: &Hash, data: &[u8]) {
+        self.take_in(hash, data, || self.seen.note(hash));
+    }
+
+    fn take_in(&self, hash: &Hash, data: &[u8], is_for_disk: impl FnOnce() -> bool) {
         let raw_len = data.len() as u64;
         if raw_len > MAX_RAW_BYTES || self.contains(hash, raw_len) {
             return;
@@ -201,8 +219,11 @@ impl ChunkCache {
             is_used: false,
             sums: BlockSums::of(data),
         };
-        self.grown_bytes.fetch_add(raw_len, Ordering::Relaxed);
-        for batch in self.fresh.insert(record, data) {
+        let is_for_disk = is_for_disk();
+        if is_for_disk {
+            self.grown_bytes.fetch_add(raw_len, Ordering::Relaxed);
+        }
+        for batch in self.fresh.insert(record, data, is_for_disk) {
             self.write(batch);
         }
     }
@@ -260,9 +281,14 @@ impl ChunkCache {
         evict::make_room(&self.dir, &self.segments, &self.writer, wanted_bytes, moves)
     }
 
-    /// A batch that cannot be written stays in memory for as long as there is room.
+    /// A batch that cannot be written stays in memory for as long as there is room; so does one that
+    /// is hardly wanted on the disk.
     fn write(&self, mut batch: Batch) {
         let records = batch.take_records();
+        if !batch.is_for_disk() {
+            self.fresh.hold(batch, false);
+            return;
+        }
         let written = self
             .writer
             .append(&self.segments, Kind::Once, batch.bytes(), records);
@@ -363,5 +389,40 @@ mod tests {
         assert_eq!(left(&cache, 0..8).len(), 8);
         cache.trim(1 << 17);
         assert!(left(&cache, 0..8).is_empty());
+    }
+
+    #[test]
+    fn what_comes_from_near_goes_to_the_disk_when_it_comes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory_bytes = 4 << 20;
+        let come = |numbers: std::ops::Range<u64>| {
+            let cache = ChunkCache::open(dir.path(), memory_bytes);
+            for number in numbers {
+                cache.insert_from_near(&hash(number), &vec![number as u8; 65_536]);
+                assert!(cache.contains(&hash(number), 65_536)); // whoever waits for it gets it
+            }
+            cache.close();
+        };
+        let on_disk = || left(&ChunkCache::open(dir.path(), 0), 0..500).len();
+
+        come(0..200);
+        assert_eq!(on_disk(), 0);
+        come(0..100);
+        assert!((90..=110).contains(&on_disk()));
+        come(0..100); // they are there
+        come(300..500);
+        assert!((90..=110).contains(&on_disk()));
+    }
+
+    #[test]
+    fn who_has_no_memory_finds_what_came_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ChunkCache::open(dir.path(), 0);
+        let data = vec![3; 65_536];
+        for _ in 0..2 {
+            cache.insert_from_near(&hash(1), &data);
+            cache.flush();
+        }
+        assert_eq!(cache.get(&hash(1), 65_536).as_deref(), Some(&data[..]));
     }
 }

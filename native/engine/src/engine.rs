@@ -48,6 +48,8 @@ pub struct Options {
     pub cache_dir: PathBuf,
     /// How many bytes of chunks are kept in memory.
     pub memory_cache_bytes: u64,
+    /// The store is on the disk of `cache_dir`: what is read from it is copied there the second time.
+    pub is_store_near: bool,
     /// None: read-only. Otherwise `journal/` and `staging/` are in it, and the caller holds the
     /// working copy's lock.
     pub staging_dir: Option<PathBuf>,
@@ -104,6 +106,7 @@ pub struct Engine {
     pub(crate) eviction: Eviction,
     pub(crate) reads: Reads,
     pub(crate) cache: ChunkCache,
+    pub(crate) is_store_near: bool,
     pub(crate) interlude: Interlude,
     pub(crate) disk: Option<Disk>,
 }
@@ -127,6 +130,7 @@ impl Engine {
             eviction: Eviction::default(),
             reads: Reads::default(),
             cache,
+            is_store_near: options.is_store_near,
             interlude: Interlude::default(),
             disk,
         })
@@ -438,6 +442,7 @@ mod tests {
             next_ino: 2,
             cache_dir: dir.join("cache"),
             memory_cache_bytes: 0,
+            is_store_near: false,
             staging_dir: Some(dir.into()),
             staging_limit_bytes: 0,
             segment_bytes: 1 << 20,

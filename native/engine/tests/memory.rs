@@ -31,6 +31,7 @@ fn open(is_writable: bool) -> Place {
         next_ino: 1 << 40,
         cache_dir: temp.path().join("cache"),
         memory_cache_bytes: 0,
+        is_store_near: false,
         staging_dir: is_writable.then(|| temp.path().join("working")),
         failures_file: None,
         staging_limit_bytes: 0,

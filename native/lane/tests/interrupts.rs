@@ -37,6 +37,7 @@ fn engine(dir: &std::path::Path) -> Engine {
         next_ino: 2,
         cache_dir: dir.join("cache"),
         memory_cache_bytes: 0,
+        is_store_near: false,
         staging_dir: None,
         staging_limit_bytes: 0,
         segment_bytes: 1 << 20,

@@ -25,6 +25,7 @@ fn engine(dir: &Path, size: u64, is_writable: bool) -> Arc<Engine> {
         next_ino: 4,
         cache_dir: dir.join("cache"),
         memory_cache_bytes: 0,
+        is_store_near: false,
         staging_dir: is_writable.then(|| dir.join("work")),
         failures_file: None,
         staging_limit_bytes: 0,

@@ -71,7 +71,7 @@ impl PyEngine {
 #[pymethods]
 impl PyEngine {
     #[staticmethod]
-    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=8 << 20, staging_dir=None, failures_file=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
+    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=8 << 20, store_is_near=false, staging_dir=None, failures_file=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn open(
         py: Python<'_>,
@@ -79,6 +79,7 @@ impl PyEngine {
         next_ino: u64,
         cache_dir: PathBuf,
         memory_cache_bytes: u64,
+        store_is_near: bool,
         staging_dir: Option<PathBuf>,
         failures_file: Option<PathBuf>,
         staging_limit_bytes: u64,
@@ -90,6 +91,7 @@ impl PyEngine {
             next_ino,
             cache_dir,
             memory_cache_bytes,
+            is_store_near: store_is_near,
             staging_dir,
             failures_file,
             staging_limit_bytes,

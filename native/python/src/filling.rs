@@ -29,7 +29,7 @@ impl PyChunkRun {
     }
 
     fn keep(&self, name: &[u8; 32], raw: &[u8]) {
-        self.engine.cache_chunk(&ChunkHash(*name), raw);
+        self.engine.cache_stored_chunk(&ChunkHash(*name), raw);
     }
 }
 

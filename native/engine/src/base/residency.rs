@@ -164,6 +164,14 @@ impl Engine {
         self.cache.insert(&hash.0, data);
     }
 
+    /// As `cache_chunk`, of a chunk that was read from the store.
+    pub fn cache_stored_chunk(&self, hash: &ChunkHash, data: &[u8]) {
+        match self.is_store_near {
+            true => self.cache.insert_from_near(&hash.0, data),
+            false => self.cache.insert(&hash.0, data),
+        }
+    }
+
     /// A chunk that is here, undamaged.
     pub fn cached_chunk(&self, hash: &ChunkHash, raw_length: u64) -> Option<Arc<[u8]>> {
         self.cache.get(&hash.0, raw_length)

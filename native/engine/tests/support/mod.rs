@@ -105,6 +105,7 @@ impl World {
             next_ino: self.base.next_ino,
             cache_dir: self.temp.path().join("cache"),
             memory_cache_bytes: 64 << 20,
+            is_store_near: false,
             staging_dir: Some(self.temp.path().join("working")),
             failures_file: Some(self.temp.path().join("failed-syncs")),
             staging_limit_bytes: self.staging_limit_bytes,

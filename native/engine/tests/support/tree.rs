@@ -141,6 +141,7 @@ pub fn tree_of(base: &Base) -> Tree {
         next_ino: base.next_ino,
         cache_dir: temp.path().into(),
         memory_cache_bytes: 1 << 20,
+        is_store_near: false,
         staging_dir: None,
         failures_file: None,
         staging_limit_bytes: 0,

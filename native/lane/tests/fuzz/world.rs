@@ -49,6 +49,7 @@ impl Base {
             next_ino: FIRST_FILE + FILES,
             cache_dir: dir.join("cache"),
             memory_cache_bytes: 1 << 20,
+            is_store_near: false,
             staging_dir: Some(dir.join("working")),
             failures_file: None,
             staging_limit_bytes,
