@@ -262,8 +262,8 @@ class Engine:
         """staging_dir None: read-only, every change raises EROFS. Otherwise journal and segments
         live in it and journals of layers > after_layer are opened for `recover`; older ones and
         unreferenced segments are removed. store_is_near: it is on the disk of cache_dir, so what is
-        read from it (`chunk_run`) is copied there only the second time. staging_limit_bytes 0: no limit but the disk's. The
-        calling process must hold the working copy's lock."""
+        read from it (`chunk_run`) is copied there only the second time. staging_limit_bytes 0: no
+        limit but the disk's. The calling process must hold the working copy's lock."""
     def close(self) -> None:
         """Syncs journal and staging and lets go of the files. Further calls raise EBADF."""
     def abandon(self) -> None:

@@ -88,8 +88,9 @@ class WriterStatus:
 class MountStatus:
     """What a daemon says about its mount. version: the last one, None before the first. waiting:
     None where it is not known. credentials_problem: why the ones that a program gave are of no use
-    any more and there are no others, None while all is well. volume: of a scratch where its version
-    is from, and once it has a writer the one that this writes to."""
+    any more and there are no others, or what the store said when it refused the last request, None
+    while all is well. volume: of a scratch where its version is from, and once it has a writer the
+    one that this writes to."""
 
     pid: int
     registration: str

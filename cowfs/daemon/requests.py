@@ -126,7 +126,7 @@ class Requests:
             memory_bytes=_memory_bytes(),
             abandoned_loads=self._keeper.abandoned_loads,
             waiting=self._waiting(),
-            credentials_problem=self._feeding.problem,
+            credentials_problem=self._feeding.problem or session.refusal,
             writer=self._writer_status(session.writer) if session.writer is not None else None,
         )
 

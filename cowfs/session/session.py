@@ -138,6 +138,12 @@ class Session:
         """listener: as of `Patience`, for the session's store."""
         self._patience.listener = listener
 
+    @property
+    def refusal(self) -> str | None:
+        """What the store said when it did not allow the last request; None while it does."""
+        refused = self._patience.refusal
+        return None if refused is None else refused.message
+
     def hurry(self) -> None:
         """The mount ends: calls that wait for the store give up soon, and what they would have done
         is left to the next mount."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from cowfs import clock, log
-from cowfs.errors import CowfsError
+from cowfs.errors import AccessDeniedError, CowfsError
 
 BRIEF_S = 60.0
 CLOSING_S = 5.0
@@ -48,6 +48,16 @@ class Patience:
         self._telling = threading.Lock()  # held while it is told, so that the last word is true
         self._is_told = False
         self._wakes = 0
+        self._refusal: AccessDeniedError | None = None
+
+    @property
+    def refusal(self) -> AccessDeniedError | None:
+        """Why the store refused the last request that it answered. None: it did not."""
+        return self._refusal
+
+    def refused(self, error: AccessDeniedError) -> None:
+        """A request was not allowed, whatever is waited for."""
+        self._refusal = error
 
     def wait(self, pause_s: float, since_s: float) -> bool:
         """Sleeps for pause_s, or until `wake`; False, as early as possible, when that would end
@@ -81,6 +91,7 @@ class Patience:
                 self.listener(waits)
 
     def succeeded(self) -> None:
+        self._refusal = None
         if self._is_told:
             with self._telling:
                 if self._is_told:

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from cowfs import clock, log
-from cowfs.errors import ConflictError, UnavailableError
+from cowfs.errors import AccessDeniedError, ConflictError, UnavailableError
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store import forks
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
@@ -99,6 +99,9 @@ class RetryingStore:
             except UnavailableError as error:
                 if not self._waits(error, pauses, began_s):
                     raise
+            except AccessDeniedError as error:
+                self._patience.refused(error)
+                raise
             else:
                 self._patience.succeeded()
                 return
@@ -156,6 +159,9 @@ class RetryingStore:
             except UnavailableError as error:
                 if not self._waits(error, pauses, began_s):
                     raise
+            except AccessDeniedError as error:
+                self._patience.refused(error)
+                raise
             else:
                 self._patience.succeeded()
                 return result
@@ -180,8 +186,10 @@ class RetryingStore:
                 self._pace.failed(turn, retry_after_s(error), is_trouble=True)
                 _log.info("an upload failed and will be repeated: %s", error)
                 self._patience.tell(error, max(began_s, self._pace.last_success_s))
-            except BaseException:
+            except BaseException as error:
                 self._pace.failed(turn, 0.0, is_trouble=False)
+                if isinstance(error, AccessDeniedError):
+                    self._patience.refused(error)
                 raise
             else:
                 self._pace.succeeded(len(data))

@@ -384,6 +384,29 @@ def test_a_mount_whose_own_credentials_are_refused_says_whose_they_are(
         volume.unmount()
 
 
+def test_the_status_of_a_mount_says_that_its_own_credentials_are_refused(
+    seaweedfs: SeaweedFS, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Key(seaweedfs), Key(seaweedfs)
+    in_environment(first, monkeypatch)
+    volume = Volume.new("data", store=first.store(prefix).url)
+    for name in ("one", "two"):
+        volume.files.write(name, os.urandom(20 << 20))
+    version = volume.finalize()
+    path = version.mount()
+    assert path.joinpath("one").read_bytes()
+    assert version.status().details.credentials_problem is None  # type: ignore[union-attr]
+    first.take_away()
+    in_environment(second, monkeypatch)
+    with pytest.raises(PermissionError):
+        path.joinpath("two").read_bytes()
+    cowfs = str(Path(sys.executable).with_name("cowfs"))
+    said = subprocess.run([cowfs, "status"], capture_output=True, text=True, timeout=WATCHDOG_S)
+    assert "the store is not reached" in said.stderr + said.stdout
+    assert "mount it again" in said.stderr + said.stdout
+    version.unmount()
+
+
 def test_a_key_that_may_only_read_is_told_how_to_read(seaweedfs: SeaweedFS, prefix: str) -> None:
     volume = Volume.new("data", store=Key(seaweedfs).store(prefix))
     volume.files.write("old", b"old")
