@@ -66,7 +66,9 @@ def restore(
     """`Volume.restore`."""
     path = os.fsencode(version.folder)
     place = path if to is None else sources.place(f":{os.fspath(to)}").path
-    said = f"Restore /{version.folder} of" if path else "Roll back to" if not place else "Restore"
+    said = (
+        f"Restore /{path.decode(errors='backslashreplace')} of" if path else "Roll back to" if not place else "Restore"
+    )
     volume.resolve()
     if (entry := volume.live()) is not None and not entry.is_copy:
         if message:

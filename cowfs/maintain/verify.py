@@ -260,8 +260,10 @@ class Verifier:
 
 
 def _matters(pack: PackId, damage: Damage) -> bool:
-    """A pack that is gone and that nobody names was collected."""
-    return not damage.packs[pack].is_gone or pack in damage.named
+    """A pack that is gone was collected, if nobody names it, or what is named was moved before."""
+    if not damage.packs[pack].is_gone:
+        return True
+    return pack in damage.named and (pack not in damage.moved or bool(damage.lost.get(pack)))
 
 
 def _kind(state: PackState, named: Iterable[PackEntry]) -> str:

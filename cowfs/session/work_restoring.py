@@ -54,7 +54,7 @@ from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME,
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, InodeRow
     from cowfs.session.session import Session
-    from cowfs.version.merge_states import Merged, State
+    from cowfs.version.merge_states import Merged, Part, State
 
 _log = log.get("mount")
 
@@ -173,7 +173,7 @@ class _Restoring:
         gone: dict[int, int] = {}
         for path, here in self._here.items():
             state = self._wanted.get(path)
-            if state is not None and self._is_same_file(here, state.body.row):
+            if state is not None and self._is_same_file(here, state.body):
                 continue
             if here is not None and stat.S_ISREG(here[MODE]) and self._names_gone[here[INO]] >= here[NLINK]:
                 gone[here[INO]] = here[SIZE]
@@ -212,7 +212,7 @@ class _Restoring:
     def _make(self, path: bytes, state: State) -> None:
         """A directory is made in its place, later; what only differs in attributes is not made."""
         row, here = state.body.row, self._here[path]
-        if state.is_directory or self._is_same_file(here, row):
+        if state.is_directory or self._is_same_file(here, state.body):
             return
         made = joined(self._apart, b"%d" % len(self._made))
         self._made[path] = made
@@ -234,9 +234,12 @@ class _Restoring:
             attr = self._files.ask(self._engine.mknod, parent, name, row[MODE], row[RDEV], self._caller)
             self._engine.forget(attr.ino, 1)
 
-    def _is_same_file(self, here: InodeRow | None, row: InodeRow) -> bool:
+    def _is_same_file(self, here: InodeRow | None, body: Part) -> bool:
         """Whether attributes are all that differs, of a file that has no other names on either
         side."""
+        row = body.row
+        if body.side == TARGET_SIDE and here is not None and here[INO] != row[INO]:
+            return False  # the name is to be one of another file that is here
         if here is None or here[NLINK] > 1 or row[NLINK] > 1 or stat.S_IFMT(here[MODE]) != stat.S_IFMT(row[MODE]):
             return False
         if (here[SIZE], here[TARGET], here[RDEV]) != (row[SIZE], row[TARGET], row[RDEV]):

@@ -16,12 +16,13 @@ from cowfs.machine import processes
 
 
 def current_holder(mount_path: str, *, pid: int | None = None) -> Holder:
-    """This process, or process `pid` of this machine."""
+    """This process, or process `pid` of this machine. mount_path: for people; records hold text, so
+    what is no UTF-8 in it is escaped."""
     pid = os.getpid() if pid is None else pid
     return Holder(
         user=_user(),
         host=socket.gethostname(),
-        mount_path=mount_path,
+        mount_path=os.fsencode(mount_path).decode(errors="backslashreplace"),
         pid=pid,
         start_time=processes.start_time(pid) or 0,
         machine_id=processes.machine_id(),

@@ -11,6 +11,7 @@ same, since equal rows are equal trees whatever the numbers mean.
     a path in both    is compared there, even if the file came from elsewhere or was replaced
     a path in one     is a rename if the file, else if its content, is at a new path of the other; each at most once
     directory, file   at one path are two differences: one is removed and one added
+    names             which names are one file differs, too: at as few paths as make the one tree the other (`_settle_names`)
 
 Linked files are compared by the state that they link (`index.links`). A link and a copy of the same
 bytes differ, since nobody has compared them.
@@ -28,8 +29,8 @@ import os
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.index import ExtentRow, Index, InodeRow, content_with_links, differing, find_places
@@ -38,10 +39,11 @@ from cowfs.native.constants import ROOT_INO
 from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
 
 Kind: TypeAlias = Literal["added", "removed", "changed", "renamed"]
-Aspect: TypeAlias = Literal["type", "content", "target", "device", "mode", "owner", "xattrs", "mtime"]
+Aspect: TypeAlias = Literal["type", "content", "target", "device", "mode", "owner", "xattrs", "mtime", "names"]
 UID: Final = 3
 RDEV: Final = 5
 ONLY_TIMES = frozenset[Aspect](["mtime"])
+OF_NAMES = frozenset[Aspect](["names"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,19 @@ class _Pair:
     new_path: bytes
 
 
+class _Met(NamedTuple):
+    """A name of both, of a file that has others in one of them."""
+
+    path: bytes
+    old_path: bytes
+    old: InodeRow
+    new: InodeRow
+
+    @property
+    def is_one_number(self) -> bool:
+        return self.old[INO] == self.new[INO]
+
+
 @dataclass(slots=True)
 class _Loose:
     """Names that only one side has, until the other one's are known."""
@@ -87,28 +102,25 @@ def compare(
     new_path: bytes | None = None,
     times: bool = False,
     renames: bool = True,
-    names: bool = False,
 ) -> list[Difference]:
     """By path. new_path: where in b is what a has at `path`; None: at the same.
 
     times: also what only has another time of modification. renames: False: what was moved is
-    removed and added, with all that is below it. names: also where one of several names of a file
-    leads to another file that is the same otherwise. NotFoundError: there is nothing at `path` in
+    removed and added, with all that is below it. NotFoundError: there is nothing at `path` in
     either.
     """
     with a.blocks.scattered(), b.blocks.scattered():
-        comparison = _Comparison(a, b, shared, times=times, renames=renames, names=names)
+        comparison = _Comparison(a, b, shared, times=times, renames=renames)
         return comparison.run(path, path if new_path is None else new_path)
 
 
 class _Comparison:
-    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool, names: bool) -> None:
+    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool) -> None:
         self._a = a
         self._b = b
         self._shared = min(shared, a.next_ino, b.next_ino)
         self._times = times
         self._renames = renames
-        self._of_files = names
         self._rows = differing(a, b)
         self._lost: dict[int, set[Entry]] = defaultdict(set)  # inode → names that only a has it at
         self._gained: dict[int, set[Entry]] = defaultdict(set)
@@ -117,6 +129,7 @@ class _Comparison:
         self._waiting: list[_Pair] = []
         self._seen: tuple[set[int], set[int]] = set(), set()
         self._gone, self._new = _Loose(), _Loose()
+        self._met: list[_Met] = []
         self._found: list[Difference] = []
 
     def run(self, path: bytes, new_path: bytes) -> list[Difference]:
@@ -132,6 +145,7 @@ class _Comparison:
             self._meet(path, new_path, old, new)
         self._walk()
         self._settle_files()
+        self._settle_names()
         return sorted(self._found, key=lambda each: (each.path, each.kind != "removed"))
 
     # -- where to look
@@ -327,21 +341,48 @@ class _Comparison:
         self._found.append(Difference("added", path, None, None, row, added_bytes=_bytes(row)))
 
     def _renamed(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
+        self._note(path, old_path, old, new)
         what, added, removed = self._aspects(old, new)
         self._found.append(Difference("renamed", path, old_path, old, new, what, added, removed))
 
     def _changed(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
+        self._note(path, old_path, old, new)
         if old[INO] == new[INO] and old[INO] not in self._rows.inodes:
             return
         what, added, removed = self._aspects(old, new)
-        is_seen = what and (what != ONLY_TIMES or self._times)
-        if is_seen or (self._of_files and self._is_other_file(old, new)):
+        if what and (what != ONLY_TIMES or self._times):
             self._found.append(Difference("changed", path, old_path, old, new, what, added, removed))
 
-    def _is_other_file(self, old: InodeRow, new: InodeRow) -> bool:
-        if old[INO] == new[INO] or min(old[INO], new[INO]) >= self._shared or stat.S_ISDIR(new[MODE]):
-            return False
-        return max(old[NLINK], new[NLINK]) > 1
+    # -- which names are one file
+
+    def _note(self, path: bytes, old_path: bytes, old: InodeRow, new: InodeRow) -> None:
+        if max(old[NLINK], new[NLINK]) > 1 and not stat.S_ISDIR(new[MODE]):
+            self._met.append(_Met(path, old_path, old, new))
+
+    def _settle_names(self) -> None:
+        """Each file of a is taken for one of b: for the one of its number, if they have a name in
+        common, else for the first that is met. Names that lead elsewhere differ."""
+        becomes: dict[int, int] = {}
+        was: dict[int, int] = {}
+        for each in self._met:
+            for row, names in ((each.old, self._lost), (each.new, self._gained)):
+                if row[INO] not in becomes and (row[NLINK] > len(names.get(row[INO], ())) or each.is_one_number):
+                    becomes[row[INO]] = was[row[INO]] = row[INO]
+        others: dict[bytes, _Met] = {}
+        for each in sorted(self._met, key=lambda met: met.path):
+            old, new = each.old[INO], each.new[INO]
+            if old not in becomes and new not in was:
+                becomes[old], was[new] = new, old
+            if becomes.get(old) != new:
+                others[each.path] = each
+        for at, found in enumerate(self._found):
+            if found.new is not None and found.old is not None and others.pop(found.path, None) is not None:
+                self._found[at] = replace(found, what=found.what | OF_NAMES)
+        for each in others.values():
+            what, added, removed = self._aspects(each.old, each.new)
+            self._found.append(
+                Difference("changed", each.path, each.old_path, each.old, each.new, what | OF_NAMES, added, removed)
+            )
 
     def _aspects(self, old: InodeRow, new: InodeRow) -> tuple[frozenset[Aspect], int, int]:
         what: set[Aspect] = set()

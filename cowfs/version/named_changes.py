@@ -29,7 +29,8 @@ class Change:
     path      in the newer one; of what is removed in the older one. From the root, or from the folder that was compared
     old_path  in the older one; another one also for what changed below a renamed directory. None: it is added
     type      `file`, `directory`, `symlink` or `special`; of what is removed as it was. old_type: in the older one
-    what      of `type`, `content`, `target` (of a link), `device`, `mode`, `owner`, `xattrs`, `mtime`: those that differ
+    what      of `type`, `content`, `target` (of a link), `device`, `mode`, `owner`, `xattrs`, `mtime`,
+              and `names` (which names are one file, by hard links): those that differ
     size      in bytes; None: it is removed. old_size: None: it is added
     added_bytes, removed_bytes    of content that only the newer, only the older file has, in whole chunks
     """

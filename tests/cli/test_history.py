@@ -3,6 +3,7 @@ is taken back: restore, rollback."""
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -208,6 +209,17 @@ def test_restoring_moves_no_content_and_keeps_what_was_there(data: RWVolume, run
     fork.discard()
     assert run("restore", "data@v1:none").code == 3
     assert run("restore", "data@v1:b", "--to", "x/b").code == 3
+
+
+def test_a_path_that_is_no_text_is_restored(data: RWVolume, run: Run) -> None:
+    name = os.fsdecode(b"f\xff")
+    data.files.write(name, b"old")
+    old = data.commit()
+    data.files.write(name, b"new")
+    data.finalize()
+    assert run("restore", f"data@{old.id[:12]}:{name}").code == 0
+    now = Volume.version("data")
+    assert (now.files.read(name), now.message) == (b"old", f"Restore /f\\xff of data@{old.id[:12]}")
 
 
 def test_a_rollback_is_a_version_of_its_own(data: RWVolume, run: Run) -> None:

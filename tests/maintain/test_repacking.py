@@ -15,10 +15,12 @@ from cowfs.ids import PackId, VersionId
 from cowfs.maintain import repacking, why
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generations
+from cowfs.maintain.kept_versions import kept_versions
 from cowfs.maintain.moving import append_record
 from cowfs.maintain.planning import Survey
 from cowfs.maintain.repacking import GAIN_BYTES
-from cowfs.store import ObjectStore, refs
+from cowfs.maintain.verify import Scope, Verifier
+from cowfs.store import AMBIENT, ObjectStore, load_record, refs
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from tests.maintain.fixtures import either, store
@@ -216,6 +218,16 @@ def test_a_pack_with_little_to_gain_stays(store: ObjectStore, tmp_path: Path) ->
     plan = survey(store, tmp_path)[1]
     assert plan.sparse.batches == ()
     assert sum(plan.sparse.left.values()) > GAIN_BYTES // 2
+
+
+def test_what_was_moved_is_no_damage(store: ObjectStore, tmp_path: Path) -> None:
+    sparse(store, tmp_path)
+    old = data_pack(store)
+    collect(store, tmp_path)
+    assert keys.pack(old) not in stored(store)
+    verifier = Verifier(store, load_record(store), cache_dir=tmp_path / "verifier", access=AMBIENT)
+    report = verifier.run(Scope(kept_versions(store), is_store=True))
+    assert (report.damaged, report.broken) == ([], [])
 
 
 def test_an_open_version_reads_on(either: ObjectStore, tmp_path: Path) -> None:

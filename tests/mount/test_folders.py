@@ -38,6 +38,16 @@ def version() -> ROVolume:
         return volume.finalize("one")
 
 
+def test_a_mount_point_may_have_a_name_that_is_no_text(place: Path) -> None:
+    point = place / "mnt" / os.fsdecode(b"m\xff")
+    point.mkdir()
+    volume = Volume.new("data")
+    volume.mount(point)
+    (point / "f").write_bytes(b"here")
+    assert volume.commit().files.read("f") == b"here"
+    volume.unmount()
+
+
 @pytest.mark.parametrize("options", [{}, {"fast_lane": False}, {"resident": True}], ids=["lane", "pyfuse3", "resident"])
 def test_a_folder_is_mounted_as_a_root(version: ROVolume, place: Path, options: dict[str, bool]) -> None:
     folder = Volume.from_locator(f"{version.locator}/a%20b/deep")

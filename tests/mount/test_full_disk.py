@@ -230,15 +230,15 @@ def test_a_database_on_a_full_disk_keeps_its_integrity(place: Place, disk: Path)
 
 
 def test_a_cache_on_another_disk_is_left_alone(place: Place, disk: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
     mount = place.mount("v")
     (mount.path / "f").write_bytes(os.urandom(5 << 20))
     mount.unmount(commit=True)
-    mount = place.mount("v", cache_dir=str(cache))
-    (mount.path / "f").read_bytes()
-    chunks = {path for path in (cache / "segments").iterdir() if path.stat().st_size > 0}
-    assert chunks
-    fill(mount)
-    assert {path for path in (cache / "segments").iterdir() if path.stat().st_size > 0} >= chunks
-    mount.call("discard")
-    mount.wait_clean_end()
+    with small_disk(tmp_path / "other", "tmpfs") as cache:
+        mount = place.mount("v", cache_dir=str(cache))
+        (mount.path / "f").read_bytes()
+        chunks = {path for path in (cache / "segments").iterdir() if path.stat().st_size > 0}
+        assert chunks
+        fill(mount)
+        assert {path for path in (cache / "segments").iterdir() if path.stat().st_size > 0} >= chunks
+        mount.call("discard")
+        mount.wait_clean_end()

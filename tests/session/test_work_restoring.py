@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import file_session
+from cowfs.api import file_session, restoring
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.control.messages import Restoration
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.ids import VersionId
+from cowfs.native import Caller
+from cowfs.native.constants import ROOT_INO
 from cowfs.session import work_restoring
 from cowfs.session.session import Session
 from cowfs.session.work_restoring import APART, Stale, restore
@@ -39,7 +41,7 @@ def change(session: Session, some: random.Random) -> None:
     """Whatever can be done to a name, if it can be done."""
     files, engine, name = session.files, session.engine, some.choice(NAMES)
     other = some.choice(NAMES)
-    what = some.randrange(11)
+    what = some.randrange(13)
     try:
         if what == 0:
             files.mkdir(name)
@@ -57,6 +59,13 @@ def change(session: Session, some: random.Random) -> None:
             files.ask(engine.set_xattr, files.stat(name).ino, b"user.a", some.randbytes(3), 0)
         elif what == 9:
             files.chmod(name, some.choice([0o600, 0o640, 0o755]))
+        elif what == 10:  # as `cp -p` to a temporary name, and `mv`
+            attr = files.stat(name)
+            files.write(b"copied", files.read(name))
+            files.chmod(b"copied", stat.S_IMODE(attr.mode))
+            ino = files.stat(b"copied").ino
+            files.ask(engine.setattr, ino, Caller(0, 0, os.getpid(), 0, None, None), mtime_ns=attr.mtime_ns)
+            files.move(b"copied", some.choice([name, other]))
         else:
             parent, last = files.place(other)
             engine.forget(files.ask(engine.link, files.stat(name).ino, parent, last).ino, 1)
@@ -108,6 +117,44 @@ def test_a_working_copy_is_rolled_back_to_any_version(place: Path, seed: int) ->
             assert not [name for name, _ in session.files.list("") if name.startswith(APART)]
     made = volume.commit()
     assert list(versions[1].diff(made, times=True)) == []
+    volume.finalize()
+
+
+@pytest.mark.parametrize("is_one_file", [True, False])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_names_are_one_file_or_several_as_the_version_has_them(place: Path, is_one_file: bool, is_open: bool) -> None:
+    """Equal files, so that nothing else differs."""
+    volume = Volume.new("data")
+
+    def put(session: Session, as_one_file: bool) -> None:
+        files, engine = session.files, session.engine
+        files.write(b"copied", files.read(b"a"))
+        engine.forget(files.ask(engine.link, files.stat(b"a").ino, ROOT_INO, b"linked").ino, 1)
+        for name in (b"a", b"copied"):
+            files.ask(engine.setattr, files.stat(name).ino, Caller(0, 0, os.getpid(), 0, None, None), mtime_ns=7)
+        files.move(b"linked" if as_one_file else b"copied", b"b")
+        for name in {b"linked", b"copied"} & {name for name, _ in files.list("")}:
+            files.remove(name)
+
+    with session_of(volume) as session:
+        session.files.write(b"a", b"same")
+        put(session, is_one_file)
+        wanted = state(session)
+    version = volume.commit()
+    with session_of(volume) as session:
+        put(session, not is_one_file)
+        assert {len(each[-1]) for each in state(session).values()} == {1 if is_one_file else 2}
+    assert [(each.path, each.what) for each in volume.diff(version) if "names" in each.what]
+    if is_open:
+        with session_of(volume) as session:
+            restored(session, version)
+            assert state(session) == wanted
+    else:
+        volume.commit()
+        restoring.rollback(volume, version)
+    with session_of(volume) as session:
+        assert state(session) == wanted
+    assert list(volume.diff(version)) == []
     volume.finalize()
 
 

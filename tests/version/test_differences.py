@@ -98,9 +98,28 @@ def test_without_renames_it_is_a_comparison_name_by_name(data: st.DataObject) ->
         else:
             expected |= {("removed", path)} if old is not None else set()
             expected |= {("added", path)} if new is not None else set()
-    found = compared(base, a, b, renames=False)
+    found = [each for each in compared(base, a, b, renames=False) if each.what - {"names", "mtime"} or not each.what]
     assert {(each.kind, each.path) for each in found} == expected
     assert len(found) == len(expected)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_which_names_are_one_file_is_told(data: st.DataObject) -> None:
+    """Each file of a, at the names that it keeps, is one file of b."""
+    base = data.draw(trees)
+    a, b = data.draw(changed(base)), data.draw(changed(base))
+    told = {each.path for each in compared(base, a, b, renames=False) if "names" in each.what}
+    before, after = dict(a.paths()), dict(b.paths())
+    kept = {path for path in before.keys() & after.keys() - told if "directory" not in _kinds(path, a, b)}
+    pairs = {(before[path], after[path]) for path in kept}
+    assert len(pairs) == len({old for old, _ in pairs}) == len({new for _, new in pairs})
+    if a.files() == b.files():
+        assert not told
+
+
+def _kinds(path: bytes, *trees: Tree) -> list[str]:
+    return [str(tree.states()[path][0]) for tree in trees]
 
 
 def test_what_kinds_there_are(bench: Bench) -> None:

@@ -230,7 +230,7 @@ def names_together(names: Iterable[tuple[bytes, Hashable]]) -> set[frozenset[byt
 _chunk_of = {extent(0, 1, chunk=chunk)[2]: chunk for chunk in range(100)}
 
 
-STEPS = ("file", "file", "directory", "symlink", "remove", "rename", "rename", "link", "alter")
+STEPS = ("file", "file", "directory", "symlink", "remove", "rename", "rename", "link", "copy", "alter")
 
 
 @st.composite
@@ -253,6 +253,12 @@ def _step(draw: st.DrawFn, tree: Tree, step: str) -> None:
         files = [ino for ino, node in tree.nodes.items() if node.kind != "directory"]
         if files:
             tree.link(parent, name, draw(st.sampled_from(files)))
+    elif step == "copy":
+        files = [ino for ino, node in tree.nodes.items() if node.kind == "file"]
+        if files:
+            one = tree.nodes[draw(st.sampled_from(files))]
+            mtime_ns = one.mtime_ns
+            tree.nodes[tree.make(parent, name, copy.deepcopy(one))].mtime_ns = mtime_ns  # as `cp -a`
     elif step == "alter":
         _alter(draw, tree, draw(st.sampled_from(sorted(tree.nodes))))
     elif step == "directory":
