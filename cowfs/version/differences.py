@@ -73,7 +73,7 @@ class _Pair:
 
 
 class _Met(NamedTuple):
-    """A name of both, of a file that has others in one of them."""
+    """A name of both, of a file that has others in one of them, or of two files."""
 
     path: bytes
     old_path: bytes
@@ -81,8 +81,8 @@ class _Met(NamedTuple):
     new: InodeRow
 
     @property
-    def is_one_number(self) -> bool:
-        return self.old[INO] == self.new[INO]
+    def numbers(self) -> tuple[int, int]:
+        return self.old[INO], self.new[INO]
 
 
 @dataclass(slots=True)
@@ -102,20 +102,22 @@ def compare(
     new_path: bytes | None = None,
     times: bool = False,
     renames: bool = True,
+    files: bool = False,
 ) -> list[Difference]:
     """By path. new_path: where in b is what a has at `path`; None: at the same.
 
     times: also what only has another time of modification. renames: False: what was moved is
-    removed and added, with all that is below it. NotFoundError: there is nothing at `path` in
-    either.
+    removed and added, with all that is below it. files: for who makes b of a and tells files by
+    their numbers: also names that lead to another number, where the old one or the new one has
+    other names. NotFoundError: there is nothing at `path` in either.
     """
     with a.blocks.scattered(), b.blocks.scattered():
-        comparison = _Comparison(a, b, shared, times=times, renames=renames)
+        comparison = _Comparison(a, b, shared, times=times, renames=renames, files=files)
         return comparison.run(path, path if new_path is None else new_path)
 
 
 class _Comparison:
-    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool) -> None:
+    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool, files: bool) -> None:
         self._a = a
         self._b = b
         self._shared = min(shared, a.next_ino, b.next_ino)
@@ -129,6 +131,7 @@ class _Comparison:
         self._waiting: list[_Pair] = []
         self._seen: tuple[set[int], set[int]] = set(), set()
         self._gone, self._new = _Loose(), _Loose()
+        self._files = files
         self._met: list[_Met] = []
         self._found: list[Difference] = []
 
@@ -356,33 +359,45 @@ class _Comparison:
     # -- which names are one file
 
     def _note(self, path: bytes, old_path: bytes, old: InodeRow, new: InodeRow) -> None:
-        if max(old[NLINK], new[NLINK]) > 1 and not stat.S_ISDIR(new[MODE]):
+        has_names = max(old[NLINK], new[NLINK]) > 1 or (self._files and old[INO] != new[INO])
+        if has_names and not stat.S_ISDIR(new[MODE]):
             self._met.append(_Met(path, old_path, old, new))
 
     def _settle_names(self) -> None:
-        """Each file of a is taken for one of b: for the one of its number, if they have a name in
-        common, else for the first that is met. Names that lead elsewhere differ."""
-        becomes: dict[int, int] = {}
-        was: dict[int, int] = {}
+        """Where each file of a is one of b at all names that both have, nothing differs. Else all of
+        those names do that lead to another number, or to one that need not mean the same file."""
+        partners: dict[tuple[int, int], set[int]] = defaultdict(set)  # (side, number) → of the other side
+        counts: Counter[tuple[int, int]] = Counter()
         for each in self._met:
+            old, new = each.numbers
+            counts[old, new] += 1
+            partners[0, old].add(new)
+            partners[1, new].add(old)
             for row, names in ((each.old, self._lost), (each.new, self._gained)):
-                if row[INO] not in becomes and (row[NLINK] > len(names.get(row[INO], ())) or each.is_one_number):
-                    becomes[row[INO]] = was[row[INO]] = row[INO]
-        others: dict[bytes, _Met] = {}
-        for each in sorted(self._met, key=lambda met: met.path):
-            old, new = each.old[INO], each.new[INO]
-            if old not in becomes and new not in was:
-                becomes[old], was[new] = new, old
-            if becomes.get(old) != new:
-                others[each.path] = each
+                if row[NLINK] > len(names.get(row[INO], ())):  # both have a name of it in common
+                    partners[0, row[INO]].add(row[INO])
+                    partners[1, row[INO]].add(row[INO])
+        others: dict[bytes, tuple[_Met, frozenset[Aspect]]] = {}
+        for each in self._met:
+            old, new = each.numbers
+            if old == new < self._shared:
+                continue
+            if max(len(partners[0, old]), len(partners[1, new])) > 1:
+                others[each.path] = each, OF_NAMES
+            elif self._files and (counts[old, new] < each.new[NLINK] or self._is_elsewhere(old, new)):
+                others[each.path] = each, frozenset()
         for at, found in enumerate(self._found):
-            if found.new is not None and found.old is not None and others.pop(found.path, None) is not None:
-                self._found[at] = replace(found, what=found.what | OF_NAMES)
-        for each in others.values():
+            if found.new is not None and found.old is not None and found.path in others:
+                self._found[at] = replace(found, what=found.what | others.pop(found.path)[1])
+        for each, aspects in others.values():
             what, added, removed = self._aspects(each.old, each.new)
             self._found.append(
-                Difference("changed", each.path, each.old_path, each.old, each.new, what | OF_NAMES, added, removed)
+                Difference("changed", each.path, each.old_path, each.old, each.new, what | aspects, added, removed)
             )
+
+    def _is_elsewhere(self, old: int, new: int) -> bool:
+        """Whether b has a's file, but not here."""
+        return old != new and old < self._shared and self._b.inode(old) is not None
 
     def _aspects(self, old: InodeRow, new: InodeRow) -> tuple[frozenset[Aspect], int, int]:
         what: set[Aspect] = set()

@@ -537,7 +537,7 @@ def _by_path(base: Index, index: Index, shared: int) -> dict[bytes, Change]:
     found: dict[bytes, Change] = {}
     if base is index:
         return found
-    for each in compare(base, index, shared=shared, times=True, renames=False):
+    for each in compare(base, index, shared=shared, times=True, renames=False, files=True):
         old, new = found.get(each.path, (None, None))
         found[each.path] = (each.old or old, each.new or new)
     return found

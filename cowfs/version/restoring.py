@@ -42,7 +42,7 @@ def restored(target: Index, source: Index, *, shared: int, path: bytes, to: byte
     merged = Merged([target, source])
     _lead_to(merged, path, to)
     is_whole = not path and not to
-    differing = compare(target, source, shared=shared, path=to, new_path=path, times=True, renames=False)
+    differing = compare(target, source, shared=shared, path=to, new_path=path, times=True, renames=False, files=True)
     for each in differing:
         if each.new is None:
             merged.paths[each.path] = None
