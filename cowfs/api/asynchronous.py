@@ -3,7 +3,7 @@ trio alike.
 
 Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this
 file. Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A
-cancelled call still runs to its end there: nothing is left half done.
+cancelled call still runs to its end there, and its caller waits for it: nothing is left half done.
 """
 
 # mypy: disable-error-code="empty-body"

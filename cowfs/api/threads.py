@@ -1,8 +1,9 @@
 """From blocking to async: one call in a worker thread, under asyncio or trio.
 
-Cancelling the caller waits for the thread: a mount or commit is never abandoned halfway. That holds
-for asyncio's own `Task.cancel` too (`asyncio.timeout`, Ctrl-C), which knows nothing of anyio's
-shields: it is let through when the call is over.
+A call that has begun is never abandoned: whoever cancels the caller waits for the thread, and the
+cancellation is let through when the call is over. That holds for anyio's and trio's scopes, and for
+asyncio's own `Task.cancel`, which knows nothing of scopes and may reach every task that asyncio
+lists: `asyncio.timeout`, Ctrl-C, the end of `asyncio.run`, once or many times.
 """
 
 from __future__ import annotations
@@ -22,11 +23,23 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    call = partial(function, *arguments, **named)
-    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-        return await anyio.to_thread.run_sync(call)
+    """A caller that is cancelled already begins nothing."""
     await anyio.lowlevel.checkpoint()
-    running = asyncio.ensure_future(anyio.to_thread.run_sync(call))
+    return await in_any_case(function, *arguments, **named)
+
+
+async def in_any_case(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Also for a caller that is cancelled already: what has to be done at the end of a block."""
+    call = partial(function, *arguments, **named)
+    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+        return await _under_asyncio(call)
+    return await _under_trio(call)
+
+
+async def _under_asyncio(call: Callable[[], T]) -> T:
+    """The task that waits for the thread is in no list, so nobody else can cancel it."""
+    running = asyncio.Task(anyio.to_thread.run_sync(call))
+    asyncio.tasks._unregister_task(running)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
         while not running.done():
@@ -35,9 +48,25 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
             except asyncio.CancelledError as error:
                 cancelled = error
     if cancelled is not None:
-        running.exception()  # seen: the cancellation is what the caller hears of
-        raise cancelled
+        raise cancelled from (None if running.cancelled() else running.exception())
     return running.result()
+
+
+async def _under_trio(call: Callable[[], T]) -> T:
+    """A shield is enough there, but for a Ctrl-C that came while a thread was waited for: trio
+    raises it at the next checkpoint, and `run_sync` begins with one."""
+    interrupted: KeyboardInterrupt | None = None
+    with anyio.CancelScope(shield=True):
+        try:
+            await anyio.lowlevel.checkpoint()
+        except KeyboardInterrupt as error:
+            interrupted = error
+        try:
+            result = await anyio.to_thread.run_sync(call)
+        finally:
+            if interrupted is not None:
+                raise interrupted
+    return result
 
 
 AT_ONCE = 256

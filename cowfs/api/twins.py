@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import anyio
 
-from cowfs.api.threads import in_thread
+from cowfs.api.threads import in_any_case, in_thread
 
 _twins: dict[type, type[Twin]] = {}
 
@@ -83,8 +83,7 @@ class VolumeTwin(Twin):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with anyio.CancelScope(shield=True):
-            await in_thread(self._blocking.__exit__, kind, error, traceback)
+        await in_any_case(self._blocking.__exit__, kind, error, traceback)
 
     def __fspath__(self) -> str:
         return str(self._blocking.path)
@@ -94,6 +93,12 @@ class VolumeTwin(Twin):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._blocking,))
+
+
+class _File(anyio.AsyncFile[bytes]):
+    async def aclose(self) -> None:
+        """Writes what is in the buffer, for a caller that is cancelled, too."""
+        await in_any_case(self.wrapped.close)
 
 
 def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -121,6 +126,6 @@ def _twin(result: Any) -> Any:
     if isinstance(result, list):
         return [_twin(each) for each in result]
     if isinstance(result, io.IOBase):
-        return anyio.wrap_file(result)  # type: ignore[arg-type]
+        return _File(result)  # type: ignore[arg-type]
     twin = _twins.get(type(result))
     return result if twin is None else twin._of(result)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import mmap
 import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +17,7 @@ import anyio
 import pytest
 
 from cowfs import ROVolume, RWVolume, Volume, blocking, volume
-from cowfs.api import launch, mount_paths, stores
+from cowfs.api import mount_paths, stores
 from cowfs.errors import (
     ConflictError,
     InvalidInputError,
@@ -626,36 +624,3 @@ def test_blocking_volumes_inside_a_running_loop() -> None:
     assert [type(each) for each in version.history()] == [blocking.ROVolume]
     with version.fork("other") as fork:
         assert (fork / "file").read_text() == "x"
-
-
-def test_a_task_cancelled_while_it_mounts_leaves_no_mount(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By asyncio itself, which knows nothing of anyio's shields. The daemon starts only when its
-    caller is cancelled already."""
-    begun, cancelled = threading.Event(), threading.Event()
-    start = launch.start
-
-    def start_late(*args: Any, **options: Any) -> launch.Started:
-        begun.set()
-        assert cancelled.wait(60)
-        return start(*args, **options)
-
-    monkeypatch.setattr(launch, "start", start_late)
-
-    async def body() -> None:
-        volume = Volume.new("cancelled")
-
-        async def use() -> None:
-            async with volume:
-                raise AssertionError("it was cancelled before")
-
-        task = asyncio.create_task(use())
-        assert await asyncio.to_thread(begun.wait, 60)
-        task.cancel()
-        await asyncio.sleep(0)
-        cancelled.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not volume.is_mounted
-        assert not registry.list_mounts()
-
-    asyncio.run(body())

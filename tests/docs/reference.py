@@ -48,7 +48,8 @@ def api() -> str:
         "# Python\n\nGenerated from the code by `python -m tests.docs.reference`.\n",
         "`from cowfs import Volume, RWVolume, ROVolume, volume` gives the async classes, for asyncio and trio. Their methods are",
         "awaited, except `Volume.new`, `Volume.open` and `volume`, which do no I/O. `from cowfs.blocking import ...` gives the same",
-        "names without `await`.",
+        "names without `await`. A call that is cancelled still runs to its end: its caller hears of the cancellation when it is",
+        "over. What the end of an `async with` block has to do is done for a cancelled caller, too.",
     ]
     for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume, blocking.ROFiles, blocking.RWFiles):
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")

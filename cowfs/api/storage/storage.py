@@ -150,9 +150,9 @@ class Storage:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         from cowfs.api.storage.objects import release
-        from cowfs.api.threads import in_thread
+        from cowfs.api.threads import in_any_case
 
-        await in_thread(release, self)
+        await in_any_case(release, self)
 
     # -- as a value
 
