@@ -171,6 +171,9 @@ class _Comparison:
         for ino in sorted(self._rows.inodes):
             if count := self._names_that_matter(ino):
                 wanted[ino] = count
+        for ino in sorted(self._lost.keys() | self._gained.keys()):
+            if count := self._names_of_another(ino):
+                wanted[ino] = count
         known: set[int] = {ROOT_INO}
         parents = {parent for parent in self._names if self._is_in_both(parent)} - known
         while wanted or parents:
@@ -199,6 +202,14 @@ class _Comparison:
         if not what or (what == ONLY_TIMES and not self._times):
             return 0
         return 1 if stat.S_ISDIR(new[MODE]) else new[NLINK]
+
+    def _names_of_another(self, ino: int) -> int:
+        """How many names b has for a number that need not mean a's file, of which one has come or
+        gone: whether the others are of one file with it is seen where they are."""
+        old, new = self._a.inode(ino), self._b.inode(ino)
+        if ino < self._shared or old is None or new is None or stat.S_ISDIR(old[MODE]) or stat.S_ISDIR(new[MODE]):
+            return 0
+        return new[NLINK] if max(old[NLINK], new[NLINK]) > 1 else 0
 
     # -- the walk
 
@@ -364,8 +375,8 @@ class _Comparison:
             self._met.append(_Met(path, old_path, old, new))
 
     def _settle_names(self) -> None:
-        """Where each file of a is one of b at all names that both have, nothing differs. Else all of
-        those names do that lead to another number, or to one that need not mean the same file."""
+        """Where each file of a is one of b at all names that both have, nothing differs. Else those
+        of the names do that lead to another number, or to one that need not mean the same file."""
         partners: dict[tuple[int, int], set[int]] = defaultdict(set)  # (side, number) → of the other side
         counts: Counter[tuple[int, int]] = Counter()
         for each in self._met:
