@@ -99,10 +99,9 @@ def require_mode(entry: MountEntry, options: MountOptions) -> None:
         )
 
 
-def join(entry: MountEntry, options: MountOptions) -> bool:
-    """Before a mount that is there is shared: an unmount that was killed half way is undone, or, if
+def is_whole(entry: MountEntry) -> bool:
+    """Before a mount that is there is used: an unmount that was killed half way is undone, or, if
     it has begun to delete, ended. False: then there is no mount any more."""
-    require_mode(entry, options)
     if not entry.is_copy:
         return True
     with turn(entry):

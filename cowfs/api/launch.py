@@ -33,7 +33,8 @@ from cowfs.control import MountSpec
 from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready
 from cowfs.control.typed import from_json
-from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
+from cowfs.errors import InvalidInputError, MountFailedError, from_record
+from cowfs.machine import daemon_log
 from cowfs.store import AMBIENT, Access, trust
 from cowfs.store.unlocking import StoreKey
 from cowfs.version.commit import Progress, ProgressListener
@@ -99,24 +100,13 @@ def _process(spec: MountSpec) -> tuple[subprocess.Popen[bytes], Prepared | None]
                 f"descriptor {fuse_fd} is not open",
                 hint="Hand in an open /dev/fuse descriptor that this process inherited.",
             ) from error
-    log = _open_log(Path(spec.log))
+    log = daemon_log.opened(Path(spec.log))
     try:
         if fuse_fd is None and not spec.options.foreground and (early := prepared.take()) is not None:
             return early.process, early
         return prepared.spawn(prepared.environment(), None if spec.options.foreground else log, fuse_fd), None
     finally:
         os.close(log)
-
-
-def _open_log(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise AccessDeniedError(
-            f"{path} cannot be written: {error.strerror}",
-            hint="Make it writable, or choose another place with meta_dir (--meta-dir) or COWFS_STATE_DIR.",
-        ) from error
 
 
 def _exchange(
@@ -171,7 +161,7 @@ def _refusal(
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_TIMEOUT_S)
     if early is not None:
-        with Path(spec.log).open("ab") as log:
+        with open(daemon_log.opened(Path(spec.log)), "ab") as log:
             log.write(early.last_words())
     return MountFailedError(
         f"the mount daemon of {spec.volume!r} ended before it was ready (exit status {process.returncode})",
@@ -180,7 +170,8 @@ def _refusal(
 
 
 def _last_line(path: Path) -> str:
-    lines = path.read_bytes()[-4096:].decode(errors="replace").splitlines()
+    said = path.read_bytes()[-4096:] if path.exists() else b""
+    lines = said.decode(errors="replace").splitlines()
     return lines[-1] if lines else "(empty)"
 
 

@@ -31,7 +31,7 @@ from cowfs.machine.copies import Copy
 from cowfs.machine.registry import MountEntry
 
 Find = Callable[[], MountEntry | None]
-"""Says which mount there is now."""
+"""Says which mount there is now, at its path and where it is asked for."""
 
 ENDING_S = 90.0
 """As machine.lock has it."""
@@ -79,30 +79,23 @@ def check(given: str | os.PathLike[str] | None) -> None:
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
 
 
-def turn(what: str, find: Find) -> AbstractContextManager[None]:
-    """Of several processes of this user that mount a volume or version at the same moment, one at a
-    time: the others then find its mount."""
-
-    def is_mounted() -> bool:
-        entry = find()
-        return entry is not None and is_there(entry)
-
-    return reservation.turn(what, is_mounted, doing="mounts this volume")
+def turn(what: str, find: Find) -> AbstractContextManager[bool]:
+    """Of several threads and processes of this user that mount a volume or version at the same
+    moment, one at a time: the others then find its mount. False: it may be found, but not made."""
+    return reservation.turn(what, lambda: find() is not None, doing="mounts this volume")
 
 
-def shared(find: Find, given: str | os.PathLike[str] | None, join: Callable[[MountEntry], bool]) -> MountEntry | None:
-    """The mount that is found, shared from now on (join), if it is where it is asked for. One that
-    the last of its users ends at this moment is waited for."""
+def shared(find: Find, join: Callable[[MountEntry], bool]) -> MountEntry | None:
+    """The mount that is found, shared from now on (join). One that is not ready yet, or that the
+    last of its users ends at this moment, is waited for."""
     end_s = clock.monotonic_s() + ENDING_S
-    while True:
-        entry = find()
-        if entry is None or not is_there(entry) or not is_same(entry, given):
-            return None
+    while clock.monotonic_s() < end_s and (entry := find()) is not None:
         if not entry.is_copy and live_mount.is_dying(entry):
             continue
-        if join(entry) or clock.monotonic_s() > end_s:
+        if join(entry):
             return entry
         clock.sleep_s(PAUSE_S)
+    return None
 
 
 def leave(*paths: str | None) -> None:

@@ -266,18 +266,21 @@ class ROVolume:
         if chosen.meta_dir is not None and not scratch:
             raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
-            if (entry := self._live()) is None:
-                key = "" if scratch else chosen.resolved().sharing_key
-                return (
-                    self._share_or_mount(mount_path, chosen, key) if key else self._mount(mount_path, chosen, scratch)
-                )
-            if entry.is_scratch != scratch:
-                raise InvalidStateError(
-                    f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
-                    hint="Unmount it first, or use another object of the same version.",
-                )
-            copies.require_mode(entry, chosen)
-            return mount_paths.same(entry, mount_path)
+            if (entry := self._mount_used.at_its_path()) is not None:
+                if entry.is_scratch != scratch:
+                    raise InvalidStateError(
+                        f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
+                        hint="Unmount it first, or use another object of the same version.",
+                    )
+                copies.require_mode(entry, chosen)
+                path = mount_paths.same(entry, mount_path)
+                if self._mount_used.join(entry):
+                    return path
+            if key := "" if scratch else chosen.resolved().sharing_key:
+                return self._share_or_mount(mount_path, chosen, key)
+            while (made := self._mount(mount_path, chosen, scratch)) is None:
+                pass
+            return made
 
     def _share_or_mount(self, given: new_mounts.Given, options: MountOptions, key: str) -> Path:
         self._fetched()
@@ -294,18 +297,19 @@ class ROVolume:
                     return entry
             return None
 
-        with mount_paths.turn("/".join(wanted), find):
-            entry = self._mount_used.share(find, given, options, store.access)
-            return Path(entry.mount_path) if entry is not None else self._mount(given, options, is_scratch=False)
+        while True:
+            with mount_paths.turn("/".join(wanted), find) as may_make:
+                if (entry := self._mount_used.share(find, options, store.access)) is not None:
+                    return Path(entry.mount_path)
+                if may_make and (path := self._mount(given, options, is_scratch=False)) is not None:
+                    return path
 
-    def _mount(self, given: new_mounts.Given, options: MountOptions, is_scratch: bool) -> Path:
+    def _mount(self, given: new_mounts.Given, options: MountOptions, is_scratch: bool) -> Path | None:
+        """None: others have found and ended it before this object had a part of it."""
         manifest, store = self._fetched(), self._store()
         made = new_mounts.of_version(store, self._named, self._folder, manifest, given, options, is_scratch=is_scratch)
         self.started = made.started
-        self._mount_used.use(made.id, str(made.path))
-        if not options.foreground and (entry := self._live()) is not None:
-            self._mount_used.join(entry)
-        return made.path
+        return made.path if self._mount_used.take(made, options) else None
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
@@ -314,6 +318,8 @@ class ROVolume:
         while files are open; force: unmounts all the same, and programs that use it get errors."""
         with self._mutex:
             entry = self._live()
+            if not force:
+                self._mount_used.leave_lost(f"{self.name}@{self.id[:12]}", entry)
             is_shared = entry is not None and self._mount_used.is_shared(entry)
             if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
                 self._mount_used.leave_to_others(f"{self.name}@{self.id[:12]}")
@@ -486,7 +492,8 @@ class ROVolume:
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
-        if not self.is_mounted:
+        entry = self._mount_used.at_its_path()
+        if entry is None or not self._mount_used.join(entry):
             self.mount()
         return self
 

@@ -308,28 +308,43 @@ class RWVolume:
         with self._mutex:
             self._require_not_ended()
             if (entry := self._mount_used.at_its_path()) is not None:
-                return mount_paths.same(entry, mount_path)
+                path = mount_paths.same(entry, mount_path)
+                if self._mount_used.join(entry):
+                    return path
             mount_paths.check(mount_path)
             if self._store is None:
                 self._resolve(chosen.accept_unsafe_store, to_write=True)
             self._end_files(force=False)
-            store_id = self._opened().record.store_id
-            find = partial(registry.find_by_volume, store_id.hex(), self.name)
-            with mount_paths.turn(f"{store_id.hex()}/{self.name}", find):
-                if not chosen.take_over and (meta_dir := chosen.meta_path) is not None:
-                    place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
-                    used_mount.require_work_at(self.live(), place, meta_dir)
-                entry = None
-                if not chosen.take_over:
-                    entry = self._mount_used.share(find, mount_path, chosen, self._opened().access)
-                    if entry is None:
-                        copies.require_none_elsewhere(store_id, self.name)
-                # One of this user on this machine: a cell or a task is run again, or one of several workers.
-                path = Path(entry.mount_path) if entry is not None else self._mount(mount_path, chosen, hears)
+            while (made := self._share_or_mount(mount_path, chosen, hears)) is None:
+                pass
             self._options = chosen
-            return path
+            return made
 
-    def _mount(self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener) -> Path:
+    def _share_or_mount(
+        self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener
+    ) -> Path | None:
+        """None: it has to be tried again."""
+        store_id = self._opened().record.store_id
+
+        def find() -> MountEntry | None:
+            entry = registry.find_by_volume(store_id.hex(), self.name)
+            is_found = entry is not None and mount_paths.is_there(entry) and mount_paths.is_same(entry, given)
+            return entry if is_found else None
+
+        with mount_paths.turn(f"{store_id.hex()}/{self.name}", find) as may_make:
+            if not options.take_over and (meta_dir := options.meta_path) is not None:
+                place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
+                used_mount.require_work_at(self.live(), place, meta_dir)
+            if not options.take_over:
+                # One of this user on this machine: a cell or a task is run again, or one of several workers.
+                if (entry := self._mount_used.share(find, options, self._opened().access)) is not None:
+                    return Path(entry.mount_path)
+                if may_make:
+                    copies.require_none_elsewhere(store_id, self.name)
+            return self._mount(given, options, progress) if may_make else None
+
+    def _mount(self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener) -> Path | None:
+        """None: others have found and ended it before this object had a part of it."""
         self._mount_used.leave(None)
         store = self._opened()
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
@@ -346,11 +361,7 @@ class RWVolume:
         self.started = made.started
         if made.started is not None and (ready := made.started.ready).head_number > self._head_number:
             self._head_number, self._version = ready.head_number, ready.version
-        is_handed_in = made.started is not None and options.fuse_fd is not None
-        self._mount_used.use(made.id, str(made.path), is_handed_in=is_handed_in)
-        if not options.foreground and (entry := self._mount_used.entry()) is not None:
-            self._mount_used.join(entry)
-        return made.path
+        return made.path if self._mount_used.take(made, options) else None
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
@@ -365,6 +376,8 @@ class RWVolume:
             self._require_not_ended()
             self._end_files(force=force)
             entry = self.live()
+            if not force:
+                self._mount_used.leave_lost(f"volume {self.name!r}", entry)
             is_shared = entry is not None and self._mount_used.is_shared(entry)
             if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
                 self._mount_used.leave_to_others(f"volume {self.name}")

@@ -1,13 +1,13 @@
 """The mount that an object works on: one it made, or found and shares with other objects and
 processes of this user (`machine.sharing`).
 
-    none ── use ── used ── end, leave, leave_to_others ── none
-                    └── ended by somebody else ── lost, until it is left or another one is used
+    none ── take, share ── used ── end, leave, leave_to_others ── none
+                            └── ended by somebody else ── lost, until it is left or another one is used
 
-Lost matters of a writable one: what a program writes to the path afterwards lies in the directory
-below the mount, and a version that is made then would be without it. So commits are refused until
-the object's user has seen that. A mount whose daemon died is not lost while it is at its path:
-every use of it fails.
+What a program reads and writes at the path of a lost one is of the directory below the mount, and
+a version that is made then would be without it. So commits are refused until the object's user has
+seen that, and unmounting says it, too. A mount whose daemon died is not lost while it is at its
+path: every use of it fails.
 
 Not thread-safe; the volume's lock guards it.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cowfs import log
-from cowfs.api import copies, feeding, mount_paths
+from cowfs.api import copies, feeding, mount_paths, new_mounts
 from cowfs.control import MountOptions
 from cowfs.errors import ConflictError, InvalidStateError
 from cowfs.machine import dead_mounts, registry, sharing
@@ -41,15 +41,24 @@ class UsedMount:
         self._id, self._path, self._is_handed_in = registration, path, is_handed_in
 
     def join(self, entry: MountEntry) -> bool:
-        """As `sharing.join`."""
+        """As `sharing.join`. A mount is this object's only then: before, and in a forked child,
+        others do not know of it, and end it."""
         return sharing.join(entry, self)
 
-    def share(
-        self, find: mount_paths.Find, given: str | os.PathLike[str] | None, options: MountOptions, access: Access
-    ) -> MountEntry | None:
-        """Uses the mount that is found, if it is where it is asked for."""
-        entry = mount_paths.shared(find, given, self.join)
-        if entry is None or not copies.join(entry, options):
+    def take(self, made: new_mounts.NewMount, options: MountOptions) -> bool:
+        """Uses a mount that was just made. False: others have found and ended it already."""
+        self.use(made.id, str(made.path), is_handed_in=options.fuse_fd is not None and made.started is not None)
+        return options.foreground or mount_paths.shared(self.at_its_path, self.join) is not None
+
+    def share(self, find: mount_paths.Find, options: MountOptions, access: Access) -> MountEntry | None:
+        """Uses the mount that is found."""
+
+        def join(found: MountEntry) -> bool:
+            copies.require_mode(found, options)
+            return self.join(found) and mount_paths.is_there(found)
+
+        entry = mount_paths.shared(find, join)
+        if entry is None or not copies.is_whole(entry):
             return None
         if not entry.is_copy and access.identity is not None:
             feeding.start(entry.socket, access.identity)
@@ -93,9 +102,10 @@ class UsedMount:
             try:
                 end(live, force=force)
             except BaseException:
-                (sharing.keep if is_sharer else sharing.forget)(live)
-                if is_sharer and self._id == live.id:  # `is_last` has taken it off
-                    self.join(live)
+                if is_sharer:
+                    sharing.keep(live, self if self._id == live.id else None)
+                else:
+                    sharing.forget(live)
                 raise
         self.leave(live)
 
@@ -125,12 +135,29 @@ class UsedMount:
     def require_kept(self, volume: str, live: MountEntry | None) -> None:
         """What was written since would be missing in a version, and nobody would notice."""
         if self.is_lost(live):
-            raise InvalidStateError(
-                f"the mount of volume {volume!r} at {self._path} has ended, and this object did not end it",
-                hint="Another process (or object) has unmounted it. Call mount() again: uncommitted work is there again "
-                f"unless it was discarded. What was written to {self._path} since then lies in the directory below "
-                "the mount, not in the volume.",
+            raise self._lost(
+                f"volume {volume!r}",
+                "Call mount() again: uncommitted work is there again unless it was discarded. What was written to "
+                f"{self._path} since then lies in the directory below the mount, not in the volume.",
             )
+
+    def leave_lost(self, source: str, live: MountEntry | None) -> None:
+        """InvalidStateError: there is nothing to unmount. Told once; this object has no mount
+        then."""
+        if self.is_lost(live):
+            lost = self._lost(
+                source,
+                f"What was read from {self._path} or written to it since then is of the directory below the mount. "
+                "Nothing is mounted for this object any more; mount() mounts again.",
+            )
+            self.leave(None)
+            raise lost
+
+    def _lost(self, source: str, hint: str) -> InvalidStateError:
+        return InvalidStateError(
+            f"the mount of {source} at {self._path} has ended, and this object did not end it",
+            hint=f"Another process (or object) has unmounted it. {hint}",
+        )
 
 
 def require_work_at(entry: MountEntry | None, place: Path, meta_dir: Path) -> None:

@@ -23,8 +23,8 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,7 +41,6 @@ from cowfs.daemon.requests import Requests
 from cowfs.daemon.server import CacheTimes, KernelServer
 from cowfs.daemon.signals import SIGNALS, Signals
 from cowfs.errors import (
-    AccessDeniedError,
     ConflictError,
     CowfsError,
     InvalidInputError,
@@ -51,7 +50,7 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
-from cowfs.machine import mount_table, mounting, processes, registry
+from cowfs.machine import daemon_log, mount_table, mounting, processes, registry, sharing
 from cowfs.native.constants import CONGESTION, MAX_BACKGROUND
 from cowfs.session import heap
 from cowfs.session.keeper import Keeper
@@ -97,6 +96,7 @@ class Daemon:
         self._is_asked_to_end = False
         self._mount: mount_table.MountInfo | None = None
         self._entry: registry.MountEntry | None = None
+        self._starting = ExitStack()
         self._discard = threading.Event()
         self._grace_s = COMMIT_GRACE_S
         self._ended = threading.Event()
@@ -136,7 +136,10 @@ class Daemon:
             self._prepare_mount_point(stack)
         else:
             mounting.check_descriptor(spec.options.fuse_fd)
-        session = open_session(spec, stack, self._discard, self._report, access=self._feeding.access)
+        access = self._feeding.access
+        session = open_session(spec, stack, self._discard, self._report, access=access, may_be_given_up=True)
+        if not spec.options.foreground:
+            _log_to(Path(spec.log))  # the directory may have been deleted before this process had its lock
         looks = Looks(session, is_listed=spec.options.show_versions)
         stack.callback(looks.close)
 
@@ -164,6 +167,8 @@ class Daemon:
         stack.callback(session.hurry)
         stack.callback(lambda: requests.finish(self._grace_s))
         stack.callback(self._detach)
+        if spec.options.fuse_fd is None:
+            self._prepare_mount_point(stack)  # a daemon that was given up may have removed it while we waited for it
         self._server = server = connect(session, looks, self._descriptor())
         signals = Signals(lambda: self._end_by_signal(mappings))
         try:
@@ -200,7 +205,12 @@ class Daemon:
         if registry.canonical(path) != path:
             raise InvalidInputError(f"{path} is not a canonical path", hint="Resolve symbolic links first.")
         if mounting.prepare(path):
-            stack.callback(lambda: None if self.is_ready else os.rmdir(path))
+            stack.callback(self._remove_mount_point)
+
+    def _remove_mount_point(self) -> None:
+        if not self.is_ready:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(self._spec.mount_path)
 
     def _register(self, stack: ExitStack, session: Session) -> None:
         spec, version = self._spec, session.opened.version_id
@@ -220,6 +230,8 @@ class Daemon:
         )
         self._entry = entry
         stack.callback(registry.unregister, entry)
+        self._starting = stack.enter_context(ExitStack())
+        self._starting.enter_context(sharing.starting(entry))
 
     def _lane(self) -> Connect:
         tried = transport.choose(self._spec)
@@ -319,6 +331,8 @@ class Daemon:
         )
         answer(self._answer_fd, {"ready": to_json(ready)})
         self.is_ready = True
+        self._starting.close()
+        session.mark_ready()
         session.wait_patiently()
 
     def _tune(self) -> None:
@@ -362,15 +376,31 @@ class Daemon:
                 raise InvalidStateError(f"{self._spec.mount_path} is unmounted already")
             if force:
                 mappings.flush()
-            with mappings.paused(), self._deciding:
-                self._unmount(lazy=force)
-                if discard:
-                    self._discard.set()
-                mappings.close()
-                self._stop_server()
-            self._ended.wait()
+            with self._unshared(force):
+                with mappings.paused(), self._deciding:
+                    self._unmount(lazy=force)
+                    if discard:
+                        self._discard.set()
+                    mappings.close()
+                    self._stop_server()
+                self._ended.wait()
         if self._failure is not None:
             raise self._failure
+
+    @contextmanager
+    def _unshared(self, force: bool) -> Iterator[None]:
+        """Who asks for the end has seen that nobody shares the mount, and keeps others away; but
+        may have died meanwhile."""
+        if force or self._entry is None:
+            yield
+            return
+        with sharing.ending(self._entry) as is_unshared:
+            if not is_unshared:
+                raise ConflictError(
+                    f"{self._spec.mount_path} is used by other processes again",
+                    hint="It goes when the last of them unmounts, finalizes or ends.",
+                )
+            yield
 
     def _take_off(self) -> None:
         """Off its path at once; the kernel ends the connection when the last open file is closed,
@@ -485,11 +515,8 @@ def _run(answer_fd: int) -> int:
 
 
 def _log_to(path: Path) -> None:
-    """From now on standard error is the log file, which the starter has made."""
-    try:
-        log_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise AccessDeniedError(f"{path} cannot be written: {error.strerror}", hint="Make it writable.") from error
+    """From now on standard error is the log file."""
+    log_fd = daemon_log.opened(path)
     if os.fstat(log_fd).st_size > LOG_LIMIT_BYTES:
         os.ftruncate(log_fd, 0)
     for target in (1, 2):

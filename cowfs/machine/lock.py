@@ -3,7 +3,8 @@
 flock decides, the text is for messages only: it is written after the lock was taken and emptied
 before it is let go, and believed only while the process it names lives. A daemon whose mount is
 over says so (`mark_ending`): it still has to sync and to leave the store, and whoever wants to
-mount again waits for it. The file may be deleted together with its directory by the one who holds
+mount again waits for it. He waits for one that is not ready yet (`mark_ready`), too: it goes if its
+starter was killed. The file may be deleted together with its directory by the one who holds
 it; a lock taken on a deleted file does not count and is taken again.
 """
 
@@ -16,6 +17,7 @@ import getpass
 import json
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,8 +41,8 @@ _locked: set[int] = set()
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Who holds a working copy: shown to the next one who wants it. is_ending: its mount is
-    over."""
+    """Who holds a working copy: shown to the next one who wants it. is_opening: its mount is not
+    ready yet. is_ending: its mount is over."""
 
     user: str
     host: str
@@ -48,6 +50,7 @@ class LockHolder:
     mount_path: str
     process: ProcessIdentity
     is_ending: bool = False
+    is_opening: bool = False
 
     @classmethod
     def this_process(cls, mount_path: str) -> LockHolder:
@@ -61,7 +64,8 @@ class LockHolder:
     def to_json(self) -> bytes:
         names = {"user": self.user, "since_ns": self.since_ns, "mount_path": self.mount_path}
         ending = {"is_ending": True} if self.is_ending else {}
-        return json.dumps({**names, "name": self.host, **self.process.to_record(), **ending}).encode()
+        opening = {"is_opening": True} if self.is_opening else {}
+        return json.dumps({**names, "name": self.host, **self.process.to_record(), **ending, **opening}).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> LockHolder | None:
@@ -69,9 +73,14 @@ class LockHolder:
         try:
             record: dict[str, Any] = json.loads(data)
             process = ProcessIdentity.from_record(record)
-            is_ending = bool(record.get("is_ending", False))
             return cls(
-                record["user"], record["name"], int(record["since_ns"]), record["mount_path"], process, is_ending
+                record["user"],
+                record["name"],
+                int(record["since_ns"]),
+                record["mount_path"],
+                process,
+                is_ending=bool(record.get("is_ending", False)),
+                is_opening=bool(record.get("is_opening", False)),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -79,7 +88,7 @@ class LockHolder:
 
 def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
     """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process
-    has it and is not about to end.
+    has it and is not about to end, or to get ready.
 
     A killed process is dead for all to see before its last thread is gone, which closes its files,
     and with them the lock. Each state of the lock has its time: who was waited for is nameless for
@@ -106,7 +115,7 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
             os.close(fd)
             if found != seen:
                 seen, since_s = found, clock.monotonic_s()
-            is_going = found is not None and (found.is_ending or not found.process.is_alive)
+            is_going = found is not None and (found.is_ending or found.is_opening or not found.process.is_alive)
             patience_s = NAMELESS_S if found is None else ENDING_S if is_going else 0.0
             if clock.monotonic_s() >= since_s + patience_s:
                 raise _held(volume, found) from None
@@ -119,12 +128,21 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
 
 
 def mark_ending(fd: int) -> None:
-    """The lock is about to be let go. Only for messages and for those who wait, so a full disk is
-    no matter."""
-    found = LockHolder.from_json(os.pread(fd, 65536, 0))
-    if found is not None:
+    """The lock is about to be let go."""
+    _rewrite(fd, lambda found: replace(found, is_ending=True))
+
+
+def mark_ready(fd: int) -> None:
+    """Of a holder that began with is_opening: the lock stays held."""
+    _rewrite(fd, lambda found: replace(found, is_opening=False))
+
+
+def _rewrite(fd: int, change: Callable[[LockHolder], LockHolder]) -> None:
+    """Only for messages and for those who wait, so a full disk is no matter."""
+    text = os.pread(fd, 65536, 0)
+    if (found := LockHolder.from_json(text)) is not None:
         with contextlib.suppress(OSError):
-            os.pwrite(fd, replace(found, is_ending=True).to_json(), 0)  # longer than what it replaces
+            os.pwrite(fd, change(found).to_json().ljust(len(text)), 0)
 
 
 def _write_text(fd: int, text: bytes) -> None:

@@ -18,14 +18,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cowfs import clock, config, log
+from cowfs.fork_locks import ForkLock
 from cowfs.machine import dead_mounts, mount_table
 
 _logger = log.get("mount")
 
 PAUSE_S = 0.05
 PATIENCE_S = 5.0
+"""Less is not worth a word."""
 TURN_S = 600.0
 """Twice what a mount may take without a sign of progress."""
+
+_lock = ForkLock()
+_told: dict[Path, bytes] = {}
+"""Whom somebody in this process was told to wait for last, by the file of the turn."""
 
 
 @contextmanager
@@ -55,27 +61,49 @@ def reserved(path: str) -> Iterator[bool]:
 
 
 @contextmanager
-def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[None]:
+def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[bool]:
     """Waits until no other block has it. One whose process is killed gives it back. doing: what
     whoever waits is told that the other one does.
 
-    One whose process is stopped does not: after PATIENCE_S the wait also ends when is_needless says
-    so, after TURN_S in any case. The working copy's lock decides then.
+    The wait also ends when is_needless says so. False then: this block has no turn. One whose
+    process is stopped does not give it back: once the same block has had it for TURN_S, the wait
+    ends in any case, and the working copy's lock decides.
     """
-    file, began_s, is_told = _file(what, "turn"), clock.monotonic_s(), False
+    file, holder, since_s, is_ours = _file(what, "turn"), b"", clock.monotonic_s(), True
     while (lock := _try_lock(file)) is None:
-        waited_s = clock.monotonic_s() - began_s
-        if waited_s > TURN_S or (waited_s > PATIENCE_S and is_needless()):
+        if is_needless():
+            is_ours = False
             break
-        if waited_s > PATIENCE_S and not is_told:
-            is_told = True
-            _logger.warning("another process of yours %s; waiting for it", doing)
+        if (found := file.read_bytes()) != holder:
+            holder, since_s = found, clock.monotonic_s()
+        if (waited_s := clock.monotonic_s() - since_s) > TURN_S:
+            break
+        if waited_s > PATIENCE_S:
+            _tell(file, holder, doing)
         clock.sleep_s(PAUSE_S)
     try:
-        yield
+        if lock is not None:
+            os.pwrite(lock, _name(), 0)
+        yield is_ours
     finally:
         if lock is not None:
             _unlock(lock)
+
+
+def _name() -> bytes:
+    """Of a block: of the same length always."""
+    return b"%010d %s" % (os.getpid(), clock.random_bytes(8).hex().encode())
+
+
+def _tell(file: Path, holder: bytes, doing: str) -> None:
+    """Once a process and block, however many threads wait for it."""
+    with _lock:
+        if _told.get(file) == holder:
+            return
+        _told[file] = holder
+    pid = int(holder.partition(b" ")[0] or 0)
+    who = "another thread of this process" if pid == os.getpid() else f"process {pid} of yours"
+    _logger.warning("%s %s; waiting for it", who if pid else "another process of yours", doing)
 
 
 def _file(what: str, kind: str = "path") -> Path:
@@ -88,8 +116,8 @@ def _unlock(lock: int) -> None:
 
 
 def _try_lock(file: Path) -> int | None:
-    """A descriptor that holds the lock; None when another process has it. The file stays: it is
-    empty, and one a path or a volume."""
+    """A descriptor that holds the lock; None when another process has it. The file stays: there is
+    one a path or a volume, and it is empty, or says whose turn it was last."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,8 @@ mount's entry in the runtime directory (`registry`), until it ends the mount or 
 is done asks for the lock alone: having it means that nobody else is there, and that nobody comes
 any more. The lock is the process's; its objects that use the mount are kept beside it, for as long
 as anything refers to them. A mount made by the command line has no process that shares it, in the
-foreground neither; it stays until it is unmounted by command (`registry.is_lasting`).
+foreground neither; it stays until it is unmounted by command (`registry.is_lasting`). The file goes
+with the mount: a lock on one that is deleted counts for nothing.
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
 
@@ -29,8 +32,8 @@ _ending: set[tuple[int, str]] = set()
 
 
 def join(entry: MountEntry, user: object) -> bool:
-    """This process uses the mount from now on, for that object of it. False: the last one of the
-    others is ending it."""
+    """This process uses the mount from now on, for that object of it. False: it is not ready yet,
+    the last one of the others is ending it, or it has ended."""
     with _lock:
         _drop_ended()
         key = (os.getpid(), entry.id)
@@ -42,13 +45,9 @@ def join(entry: MountEntry, user: object) -> bool:
 
 def _hold(entry: MountEntry, key: tuple[int, str]) -> bool:
     if key not in _held:
-        try:
-            fd = os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        if (fd := _opened(entry)) is None:
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _try(fd, fcntl.LOCK_SH) or _is_deleted(fd):
             os.close(fd)
             return False
         _held[key] = fd
@@ -75,8 +74,8 @@ def is_alone(entry: MountEntry) -> bool:
     """
     with _lock:
         is_ours = _take_alone(entry)
-        if not is_ours and (fd := _held.get((os.getpid(), entry.id))) is not None:
-            fcntl.flock(fd, fcntl.LOCK_SH)
+        if not is_ours:
+            _share_again(entry)
         return is_ours
 
 
@@ -85,14 +84,9 @@ def _take_alone(entry: MountEntry) -> bool:
     same moment the last one that asks has it."""
     key = (os.getpid(), entry.id)
     fd = held = _held.get(key)
-    if fd is None:
-        try:
-            fd = os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # if it fails, a shared one is lost
-    except BlockingIOError:
+    if fd is None and (fd := _opened(entry)) is None:
+        return True
+    if not _try(fd, fcntl.LOCK_EX):  # a shared one is lost then
         if held is None:
             os.close(fd)
         return False
@@ -116,13 +110,47 @@ def is_last(entry: MountEntry, user: object) -> bool:
         return False
 
 
-def keep(entry: MountEntry) -> None:
-    """This process, which shared the mount and was alone, did not end it: it shares it as
-    before."""
+def keep(entry: MountEntry, user: object | None) -> None:
+    """This process, which shared the mount and was alone, did not end it: it shares it as before.
+    user: the object that `is_last` took off."""
     with _lock:
-        if (fd := _held.get((os.getpid(), entry.id))) is not None:
-            fcntl.flock(fd, fcntl.LOCK_SH)
         _ending.discard((os.getpid(), entry.id))
+        _share_again(entry)
+        if user is not None:
+            join(entry, user)
+
+
+def _share_again(entry: MountEntry) -> None:
+    """After the lock alone was held, or asked for in vain. Another process may have it by now: it
+    ends the mount."""
+    fd = _held.get((os.getpid(), entry.id))
+    if fd is not None and not _try(fd, fcntl.LOCK_SH):
+        forget(entry)
+
+
+@contextmanager
+def starting(entry: MountEntry) -> Iterator[None]:
+    """For the daemon: nobody shares its mount until the block ends."""
+    fd = _opened(entry)
+    assert fd is not None, "it was registered just now"
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        _close(fd)
+
+
+@contextmanager
+def ending(entry: MountEntry) -> Iterator[bool]:
+    """For the daemon, which was asked to end its mount: whoever asked has the lock alone, if he
+    lives. False: he does not, and others share the mount by now. Else nobody comes until the block
+    ends."""
+    fd = _opened(entry)
+    try:
+        yield fd is None or _try(fd, fcntl.LOCK_EX) or not _try(fd, fcntl.LOCK_SH)
+    finally:
+        if fd is not None:
+            _close(fd)
 
 
 def others(entry: MountEntry) -> list[int]:
@@ -152,11 +180,31 @@ def forget(entry: MountEntry) -> None:
 def _drop_ended() -> None:
     """Of mounts that others have ended: their files are gone."""
     for key, fd in list(_held.items()):
-        if os.fstat(fd).st_nlink == 0:
+        if _is_deleted(fd):
             os.close(fd)
             del _held[key]
             _users.pop(key, None)
             _ending.discard(key)
+
+
+def _opened(entry: MountEntry) -> int | None:
+    """None: the mount has ended."""
+    try:
+        return os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+def _try(fd: int, operation: int) -> bool:
+    try:
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_deleted(fd: int) -> bool:
+    return os.fstat(fd).st_nlink == 0
 
 
 def _close(fd: int) -> None:

@@ -132,6 +132,12 @@ class WorkingCopy:
             if self._lock_fd is not None:
                 lock.mark_ending(self._lock_fd)
 
+    def mark_ready(self) -> None:
+        """As `lock.mark_ready`."""
+        with self._mutex:
+            if self._lock_fd is not None:
+                lock.mark_ready(self._lock_fd)
+
     def holder(self) -> LockHolder | None:
         """Who holds the lock, as far as can be told without touching it; None: nobody."""
         return lock.holder(self.lock_path)

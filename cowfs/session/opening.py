@@ -113,9 +113,11 @@ def open_session(
     report: ProgressListener = lambda _: None,
     *,
     access: Access = AMBIENT,
+    may_be_given_up: bool = False,
 ) -> Session:
     """Raises errors of our tree only; what was acquired until then is on the stack. report: see
-    `during_opening.reported`. access: how the store is asked.
+    `during_opening.reported`. access: how the store is asked. may_be_given_up: until the session's
+    `mark_ready` others wait for the volume, instead of being refused.
 
     When `discard` is set before the stack is closed, the working copy is deleted, still under its
     lock.
@@ -126,7 +128,8 @@ def open_session(
         _prepare(session, stack)
         return session
     with ExitStack() as opening:
-        session = _open_writable(spec, stack, access, discard, opening, report)
+        holder = replace(LockHolder.this_process(spec.place), is_opening=may_be_given_up)
+        session = _open_writable(spec, stack, access, discard, opening, report, holder)
         _prepare(session, stack)
         return session
 
@@ -238,10 +241,11 @@ def _open_writable(
     discard: threading.Event,
     opening: ExitStack,
     report: ProgressListener,
+    holder: LockHolder,
 ) -> Session:
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
-    stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
+    stack.enter_context(working_copy.lock(holder))
     require_no_copy(working_copy)
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
     working_copy.make_room()

@@ -134,6 +134,11 @@ class Session:
         to."""
         self._patience.limit_s = self.spec.options.store_timeout_s
 
+    def mark_ready(self) -> None:
+        """The mount stays: whoever wants to mount the volume, too, is refused at once."""
+        if self.writer is not None:
+            self.writer.working_copy.mark_ready()
+
     def hear_of_waits(self, listener: Callable[[str], None]) -> None:
         """listener: as of `Patience`, for the session's store."""
         self._patience.listener = listener

@@ -12,12 +12,16 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cowfs.api import launch
 from cowfs.blocking import Volume
+from cowfs.control import live_mount, wait_gone
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
-from cowfs.machine import registry
+from cowfs.machine import registry, sharing
+from cowfs.machine.working_copy import WorkingCopy
 from tests.api.test_volumes_live import another_machine, elsewhere
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
@@ -202,6 +206,46 @@ def test_a_turn_is_given_back_by_a_process_that_is_killed() -> None:
     assert waiting.returncode == 0, errors
 
 
+KILLED = """
+import os, signal, sys
+from cowfs import clock
+from cowfs.api import launch
+from cowfs.blocking import Volume
+from cowfs.machine.working_copy import WorkingCopy
+volume = Volume.open("shared").resolve()
+working_copy = WorkingCopy.locate(volume._store.record.store_id, "shared")
+def told(process, spec, handover, *_):
+    process.stdin.write(spec.to_json().encode() + b"\\n" + handover.to_line())
+    process.stdin.close()
+    while working_copy.holder() is None:
+        clock.sleep_s(0.001)
+    os.kill(process.pid, signal.SIGSTOP)
+    print(process.pid, flush=True)
+    sys.stdin.readline()
+launch._exchange = told
+volume.mount()
+"""
+
+
+def test_a_daemon_whose_starter_was_killed_is_waited_for() -> None:
+    """It has the volume until it would be ready, and goes then."""
+    Volume.new("shared").resolve()
+    with started(KILLED) as starter, ThreadPoolExecutor(1) as threads:
+        assert starter.stdout is not None
+        daemon = int(starter.stdout.readline())
+        starter.kill()
+        volume = Volume.open("shared")
+        mounting = threads.submit(volume.mount)
+        try:
+            with pytest.raises(TimeoutError):
+                mounting.result(2)
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+        (mounting.result(WATCHDOG_S) / "file").write_text("here")
+    assert volume.finalize().stats.files == 1
+    assert wait_gone(daemon, WATCHDOG_S)
+
+
 def test_a_process_that_is_stopped_while_it_mounts_keeps_nobody_from_the_mount() -> None:
     Volume.new("shared").resolve()
     script = (
@@ -364,8 +408,163 @@ def test_an_explicit_unmount_makes_up_for_a_lost_mount(sharer: subprocess.Popen[
     volume = Volume.open("shared")
     volume.mount()
     assert asked(sharer, "volume.unmount(force=True)") == "None\n"
+    with pytest.raises(InvalidStateError, match="has ended, and this object did not end it"):
+        volume.unmount()
     volume.unmount()
     assert volume.commit().stats.files == 1
+
+
+def test_a_mount_that_was_ended_before_its_maker_has_a_part_of_it_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = Volume.new("shared").resolve()
+    end_at_once(monkeypatch)
+    path = volume.mount()
+    assert path.is_mount()
+    (path / "mine").write_text("here")
+    assert volume.finalize().stats.files == 1
+    assert registry.list_mounts() == []
+
+
+def end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first mount is found by somebody else, who is the last one that is done with it, before
+    whoever made it goes on."""
+    start, ended = launch.start, list[str]()
+
+    def ended_at_once(*arguments: Any, **named: Any) -> launch.Started:
+        found = start(*arguments, **named)
+        if not ended:
+            ended.append(found.ready.mount_path)
+            done = cowfs("unmount", found.ready.mount_path)
+            assert done.returncode == 0, done.stderr
+        return found
+
+    monkeypatch.setattr(launch, "start", ended_at_once)
+
+
+def test_a_mount_is_shared_only_when_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it goes with the process that makes it."""
+    Volume.new("shared").resolve()
+    exchange, found, joined = launch._exchange, threading.Event(), threading.Event()
+    other = Volume.open("shared")
+
+    def join() -> None:
+        assert found.wait(WATCHDOG_S)
+        other.mount()
+        joined.set()
+
+    def late(*arguments: Any) -> dict[str, Any]:
+        answer = exchange(*arguments)
+        [entry] = registry.list_mounts()
+        with sharing.starting(entry):  # as its daemon does until it is ready
+            found.set()
+            assert not joined.wait(1)
+        return answer
+
+    monkeypatch.setattr(launch, "_exchange", late)
+    with ThreadPoolExecutor(1) as threads:
+        joining = threads.submit(join)
+        with Volume.open("shared") as volume:
+            joining.result(WATCHDOG_S)
+            assert other.path == volume.path
+        assert other.path.is_mount()
+    other.unmount()
+
+
+def test_a_daemon_does_not_end_a_mount_that_others_share_for_somebody_who_has_died() -> None:
+    volume = Volume.new("shared").resolve()
+    path = volume.mount()
+    [entry] = registry.list_mounts()
+    with pytest.raises(ConflictError, match="again"):
+        live_mount.unmount(entry)  # nobody is kept away: whoever asked would be dead
+    assert path.is_mount()
+    volume.unmount()
+    assert registry.list_mounts() == []
+
+
+def test_a_working_copy_is_tidied_while_the_next_daemon_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a process that has just unmounted: the directory is there, its log too, and nobody has the
+    lock."""
+    volume = Volume.new("shared").resolve()
+    assert volume._store is not None
+    working_copy = WorkingCopy.locate(volume._store.record.store_id, "shared")
+    exchange, opened, deleted = launch._exchange, os.open, []
+
+    def delete(*_: Any) -> None:
+        working_copy.delete()
+        deleted.append(working_copy.path.exists())
+
+    def opened_late(path: Any, *arguments: Any, **named: Any) -> int:
+        if path == working_copy.log_path and not deleted:
+            delete()
+        return opened(path, *arguments, **named)
+
+    def exchange_late(*arguments: Any) -> dict[str, Any]:
+        delete()
+        return exchange(*arguments)
+
+    monkeypatch.setattr(os, "open", opened_late)
+    monkeypatch.setattr(launch, "_exchange", exchange_late)
+    (volume.mount() / "mine").write_text("here")
+    assert deleted == [False, False]
+    [entry] = registry.list_mounts()
+    assert os.path.samefile(f"/proc/{entry.pid}/fd/2", working_copy.log_path)
+    assert volume.finalize().stats.files == 1
+
+
+FORKER = """
+import os, sys
+from cowfs.blocking import Volume
+from cowfs.errors import CowfsError
+volume = Volume.open("shared") if sys.argv[1] == "writable" else Volume.version("shared")
+where = sys.argv[2] or None
+path = volume.mount(where)
+done, go = os.pipe(), os.pipe()
+if (pid := os.fork()) == 0:
+    try:
+        if sys.argv[3] == "block":
+            volume.__enter__()
+        elif sys.argv[3] == "mount":
+            volume.mount(where)
+        os.write(done[1], b"1")
+        os.read(go[0], 1)
+        if sys.argv[3] != "nothing":
+            assert (path / "file").read_text() == "x" and path.is_mount()
+            if sys.argv[1] == "writable":
+                (path / "theirs").write_text("here")
+        volume.unmount()
+        os._exit(0)
+    except CowfsError as error:
+        print(error.message, flush=True)
+    finally:
+        os._exit(1)
+os.read(done[0], 1)
+volume.unmount()
+print(path.is_mount(), flush=True)
+os.write(go[1], b"1")
+os.waitpid(pid, 0)
+print(path.is_mount(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["mount", "block"])
+@pytest.mark.parametrize("where", ["", "there"])
+@pytest.mark.parametrize("kind", ["writable", "version"])
+def test_a_forked_child_that_mounts_has_a_part_of_its_own(place: Path, kind: str, where: str, how: str) -> None:
+    with Volume.new("shared") as volume:
+        (volume / "file").write_text("x")
+    said, errors = started(FORKER, kind, where and str(place / "mnt" / where), how).communicate(timeout=WATCHDOG_S)
+    assert said == "True\nFalse\n", errors
+    files = Volume.open("shared").commit().stats.files
+    assert files == (2 if kind == "writable" else 1)
+
+
+@pytest.mark.parametrize("kind", ["writable", "version"])
+def test_a_forked_child_is_told_that_its_parent_has_ended_the_mount(kind: str) -> None:
+    with Volume.new("shared") as volume:
+        (volume / "file").write_text("x")
+    said, errors = started(FORKER, kind, "", "nothing").communicate(timeout=WATCHDOG_S)
+    first, told, last = said.splitlines()
+    assert (first, last) == ("False", "False"), errors
+    assert "has ended, and this object did not end it" in told
 
 
 def test_unmounting_leaves_a_mount_to_the_others(sharer: subprocess.Popen[str]) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import MountOptions
+from cowfs.errors import InvalidStateError
 from cowfs.machine import registry
-from tests.api.test_shared_mounts import WATCHDOG_S, asked, cowfs, started
+from tests.api.test_shared_mounts import WATCHDOG_S, asked, cowfs, end_at_once, started
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
@@ -152,6 +153,30 @@ def test_what_means_the_same_is_shared(version: ROVolume, place: Path, monkeypat
         ints.unmount()
         path = ints.mount(entry_cache=2)
         assert again(version).mount(entry_cache=2.0) == path
+
+
+def test_a_mount_that_was_ended_before_its_maker_has_a_part_of_it_is_made_anew(
+    version: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_at_once(monkeypatch)
+    with version:
+        assert (version / "folder" / "file").read_text() == "for everybody"
+    assert registry.list_mounts() == []
+
+
+def test_who_loses_the_mount_is_told(version: ROVolume) -> None:
+    """What was read since was of the directory below."""
+    other = again(version)
+    other.mount()
+    with pytest.raises(InvalidStateError, match="has ended, and this object did not end it"), version:
+        other.unmount(force=True)
+    version.unmount()
+    version.mount()
+    other.mount()
+    other.unmount(force=True)
+    version.unmount(force=True)
+    with version:
+        assert (version / "folder" / "file").read_text() == "for everybody"
 
 
 def test_others_are_asked_before_a_shared_mount_ends(version: ROVolume) -> None:

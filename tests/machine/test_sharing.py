@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,75 @@ def test_nobody_is_the_last_of_a_mount_that_was_asked_for_meanwhile(
     monkeypatch.setattr(sharing, "_take_alone", take_late)
     assert not sharing.is_last(entry, mine)
     assert not sharing.holds(entry)
+
+
+def test_a_lock_on_a_mount_that_has_ended_meanwhile_counts_for_nothing(
+    entry: MountEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = sharing._opened
+
+    def opened_late(found: MountEntry) -> int | None:
+        fd = opened(found)
+        registry.unregister(found)
+        return fd
+
+    monkeypatch.setattr(sharing, "_opened", opened_late)
+    assert not sharing.join(entry, User())
+    assert not sharing.holds(entry)
+
+
+def test_nobody_shares_a_mount_that_is_not_ready(entry: MountEntry) -> None:
+    mine = User()
+    with sharing.starting(entry):
+        assert not sharing.join(entry, mine)
+        assert not sharing.is_alone(entry)
+    assert sharing.join(entry, mine)
+
+
+def test_who_could_not_end_the_mount_shares_it_as_before(entry: MountEntry) -> None:
+    """With the object: else another one of the process would be the last, and end it."""
+    mine, second = User(), User()
+    assert sharing.join(entry, mine)
+    assert sharing.is_last(entry, mine)
+    assert not sharing.join(entry, second)
+    sharing.keep(entry, mine)
+    assert sharing.join(entry, second)
+    assert not sharing.is_last(entry, second)
+    assert sharing.users(entry) == {mine}
+
+
+def test_who_kept_a_mount_that_another_process_ends_has_no_part_of_it(
+    entry: MountEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the lock alone and a shared one there is a moment without any."""
+    mine, tried = User(), sharing._try
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        assert sharing.join(entry, mine)
+
+        def try_late(fd: int, operation: int) -> bool:
+            if operation == fcntl.LOCK_SH:
+                assert asked(other) == "True"
+            return tried(fd, operation)
+
+        monkeypatch.setattr(sharing, "_try", try_late)
+        assert not sharing.is_alone(entry)
+        assert not sharing.holds(entry)
+        assert sharing.users(entry) == set()
+        asked(other)
+
+
+@pytest.mark.parametrize("sharers", [0, 1])
+def test_a_daemon_ends_its_mount_unless_others_share_it(entry: MountEntry, sharers: int) -> None:
+    mine = User()
+    assert not sharers or sharing.join(entry, mine)
+    with sharing.ending(entry) as is_unshared:
+        assert is_unshared is (sharers == 0)
+    if sharers:
+        assert sharing.is_last(entry, mine)
+    with sharing.ending(entry) as is_unshared:
+        assert is_unshared
+        assert sharers or not sharing.join(entry, mine)

@@ -192,6 +192,25 @@ def test_a_holder_that_is_about_to_end_is_waited_for() -> None:
     assert locked == ["a", "b"]
 
 
+def test_a_holder_that_may_be_given_up_is_waited_for_until_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    opening, refused, pauses = made(), made(), []
+    holder = replace(LockHolder.this_process("/mnt/a"), is_opening=True)
+
+    def pause(wait_s: float) -> None:
+        pauses.append(wait_s)
+        if len(pauses) == 3:
+            opening.mark_ready()
+
+    monkeypatch.setattr(clock, "sleep_s", pause)
+    with opening.lock(holder):
+        with pytest.raises(LeaseHeldError):
+            refused.lock(LockHolder.this_process("/mnt/b")).__enter__()
+        assert len(pauses) == 3
+        assert opening.holder() == replace(holder, is_opening=False)
+        opening.mark_ending()
+        assert opening.holder() == replace(holder, is_opening=False, is_ending=True)
+
+
 def test_a_lock_that_is_held_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tidying and discarding hold it; a mount at that moment is not refused."""
     working_copy = made()
