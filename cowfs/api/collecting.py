@@ -2,6 +2,8 @@
 
     prepare ─▶ writers hear of an empty collection (not for a dry run) ─▶ Prepared.report ─▶ Prepared.apply
 
+A dry run, and asking why something is kept, write nothing: they need no right to.
+
 What deletes is `cowfs.maintain`; docs/guide/collecting.md says what is kept.
 """
 
@@ -84,7 +86,7 @@ def prepare(
     store_layer.require_writable(opened.record)
     in_parts = partial(Workers(executor).mark, opened) if executor is not None else None
     survey = Survey(opened.objects, config.cache_dir(), in_parts=in_parts)
-    plan = survey.plan()
+    plan = survey.plan(is_question=dry_run)
     if not dry_run and plan.waits_for and plan.young_bytes:
         Collection(survey, _holder(), wait_s=settle_s, progress=say).settle()
         plan = survey.plan()
@@ -102,7 +104,7 @@ def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
         if each.store_url != opened.url:
             raise InvalidInputError(f"a plan is of {each.store_url}, not of {opened.url}", hint="Plan again.")
         foreseen.setdefault(each.volume, set()).update(VersionId.from_hex(gone.version) for gone in each.pruned)
-    plan = Survey(opened.objects, config.cache_dir()).plan(foreseen=foreseen)
+    plan = Survey(opened.objects, config.cache_dir()).plan(foreseen=foreseen, is_question=True)
     return _report(opened.objects.url, plan, plan.sparse.written_bytes, is_done=False)
 
 

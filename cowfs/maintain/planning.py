@@ -1,4 +1,5 @@
-"""What a collection would delete, to the byte, without writing anything but a scratch object.
+"""What a collection would delete, to the byte, without writing anything but a scratch object, and
+not even that where it is only a question: then this machine's clock stands for the store's.
 
     pins ─▶ how old an object must be (the age rule)
     roots ─▶ Marker ─▶ addresses ─▶ Places ─▶ needed packs ─▶ Repacker: those that are to be written anew
@@ -137,16 +138,17 @@ class Survey:
         self.marker = Marker(store, cache_dir, threads=threads)
         self.listing = Listing()
 
-    def plan(self, *, foreseen: Foreseen = NOTHING) -> Plan:
+    def plan(self, *, foreseen: Foreseen = NOTHING, is_question: bool = False) -> Plan:
         """foreseen: only to be shown; what is deleted is checked by what roots say (`needed`).
-        InvalidStateError: the clocks differ too much. Any error: nothing is known."""
-        now_ns = checked_now_ns(self.store)
+        is_question: it is only to be shown, and nothing is written. InvalidStateError: the clocks
+        differ too much. Any error: nothing is known."""
+        now_ns = clock.now_ns() if is_question else checked_now_ns(self.store)
         self.generations.load()
         self.listing = Listing.of(self.store)
         self.marker = Marker(self.store, self._cache_dir, threads=self._threads, in_parts=self._in_parts)
         found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s, foreseen=foreseen)
         self._mark(found)
-        heard = self._heard(found.pins, now_ns)
+        heard = self._heard(found.pins, now_ns, is_question=is_question)
         young_ns = young_since_ns(self.generations, heard, now_ns)
         garbage = self._dead(found, None)
         doomed = self._dead(found, young_ns)
@@ -207,9 +209,11 @@ class Survey:
     def _repacker(self, places: Places) -> Repacker:
         return Repacker(self.store, places, self.listing.packs, self.marker.index_packs, gain_bytes=self._gain_bytes)
 
-    def _heard(self, pins: list[FoundPin], now_ns: int) -> list[FoundPin]:
+    def _heard(self, pins: list[FoundPin], now_ns: int, *, is_question: bool) -> list[FoundPin]:
         """Without those that would be waited for in vain."""
-        silent = {pin.id for pin in late_pins(self.generations, pins, now_ns) if is_silent(self.store, pin)}
+        known_ns = now_ns if is_question else None
+        late = late_pins(self.generations, pins, now_ns)
+        silent = {pin.id for pin in late if is_silent(self.store, pin, now_ns=known_ns)}
         return [pin for pin in pins if pin.id not in silent]
 
     def _mark(self, found: Roots) -> None:
@@ -274,14 +278,15 @@ def checked_now_ns(store: ObjectStore) -> int:
     return now_ns
 
 
-def is_silent(store: ObjectStore, pin: FoundPin) -> bool:
+def is_silent(store: ObjectStore, pin: FoundPin, *, now_ns: int | None = None) -> bool:
     """Whether nobody is there to acknowledge: who had the volume's lease has died, or was not heard
     of for two minutes; or the lease is not that of the pin, whose owner was refused, or another
     came after it. What the pin names stays protected, for its work may be kept; but it is not
-    waited for: a fence makes its owner prove everything else anew, if it comes back."""
+    waited for: a fence makes its owner prove everything else anew, if it comes back. now_ns: as of
+    `leases.read`."""
     if not pin.must_acknowledge:
         return False
-    lease = leases.read(store, pin.record.volume)
+    lease = leases.read(store, pin.record.volume, now_ns=now_ns)
     wanted = pin.record.lease
     if lease is None:
         return wanted is not None

@@ -2,7 +2,8 @@
 
 A version: which heads, tags and pins name it. A pack: which versions need something of it, itself
 or what lay in it before it moved, and why each of those is kept. Every kept version is gone
-through, as for a collection; of a version only the roots are read.
+through, as for a collection; of a version only the roots are read. Nothing is written: how long ago
+a volume was deleted is told by this machine's clock.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cowfs import clock
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.marking import Marker
-from cowfs.maintain.planning import GRACE_S, Listing, checked_now_ns
+from cowfs.maintain.planning import GRACE_S, Listing
 from cowfs.maintain.roots import RootReader, Roots
 from cowfs.store import ObjectStore
 from cowfs.store.packs import moved_records, places_now
@@ -41,7 +43,7 @@ class Why:
 def why(store: ObjectStore, cache_dir: Path, text: str, *, grace_s: float = GRACE_S) -> Why:
     """text: a key, or the id of a version or pack. NotFoundError: there is no such object."""
     found = parse(text)
-    roots = RootReader(store).read(now_ns=checked_now_ns(store), grace_s=grace_s)
+    roots = RootReader(store).read(now_ns=clock.now_ns(), grace_s=grace_s)
     if isinstance(found, VersionId):
         key = keys.version(found)
         reasons = [Reason(found, tuple(roots.versions[found]))] if found in roots.versions else []

@@ -194,13 +194,16 @@ def acquire(
             vacancy = find_vacancy(store, volume, seen=vacancy.epoch)
 
 
-def read(store: ObjectStore, volume: str) -> LeaseInfo | None:
-    """The newest lease of the volume, None if there never was one."""
+def read(store: ObjectStore, volume: str, *, now_ns: int | None = None) -> LeaseInfo | None:
+    """The newest lease of the volume, None if there never was one. now_ns: what counts as the
+    store's time, so that nothing is written to learn it."""
     ref = refs.lease(volume)
     listed = refs.newest_listed(store, ref)
     if listed < refs.FIRST and (found := refs.newest(store, ref, listed=0)) is not None:
         listed = found[0]
-    return _judge(store, volume, *_newest_from(store, volume, listed)[1:]) if listed >= refs.FIRST else None
+    if listed < refs.FIRST:
+        return None
+    return _judge(store, volume, *_newest_from(store, volume, listed)[1:], now_ns=now_ns)
 
 
 def _newest_from(store: ObjectStore, volume: str, epoch: int) -> tuple[int, LeaseRecord, HeartbeatRecord | None]:
@@ -226,7 +229,14 @@ def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord |
     return HeartbeatRecord.decode(data, what=f"the heartbeat of volume {volume}, epoch {epoch}")
 
 
-def _judge(store: ObjectStore, volume: str, record: LeaseRecord, heartbeat: HeartbeatRecord | None) -> LeaseInfo:
+def _judge(
+    store: ObjectStore,
+    volume: str,
+    record: LeaseRecord,
+    heartbeat: HeartbeatRecord | None,
+    *,
+    now_ns: int | None = None,
+) -> LeaseInfo:
     def info(state: LeaseState, age_s: float) -> LeaseInfo:
         return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state, record.write_id)
 
@@ -234,7 +244,8 @@ def _judge(store: ObjectStore, volume: str, record: LeaseRecord, heartbeat: Hear
         return info("released", 0.0)
     seen_key = keys.heartbeat(volume, record.epoch) if heartbeat else keys.lease(volume, record.epoch)
     seen_ns = next((found.mtime_ns for found in store.list(seen_key, limit=1) if found.key == seen_key), 0)
-    now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
+    if now_ns is None:
+        now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
     age_s = max((now_ns - (seen_ns or (heartbeat.at_ns if heartbeat else record.since_ns))) / 1e9, 0.0)
     if is_dead(record.holder):
         return info("dead", age_s)

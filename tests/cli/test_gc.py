@@ -14,8 +14,9 @@ import pytest
 from cowfs.api import file_session
 from cowfs.blocking import GcReport, ROVolume, Volume
 from cowfs.cli import output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import AccessDeniedError, InvalidInputError
 from cowfs.store import open_store
+from cowfs.store.directory import DirectoryStore
 from cowfs.version import pruned
 from tests.api.conftest import place
 from tests.cli.conftest import Run, run
@@ -203,3 +204,19 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     assert run("prune", "kept", "--forget", "--json").json["rules"] == {}
     assert Volume.plan_maintain() == []
     assert run("maintain", "-y").code == 0
+
+
+def test_questions_need_no_right_to_write(versions: list[ROVolume], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Volume.open("data").files.write("work", b"of a writer that is asked whether it lives")
+    age(3 * 3600)  # so it has not heard of a collection for long
+    assert run("prune", "data", "--keep-last", "1", "--save").code == 0
+
+    def refuse(self: object, key: object, *_: object) -> None:
+        raise AccessDeniedError(f"{key}: Access Denied")
+
+    for method in ("put", "put_if_absent", "delete"):
+        monkeypatch.setattr(DirectoryStore, method, refuse)
+    for question in (("gc", "--dry-run"), ("gc", "--why", versions[1].id), ("maintain", "--dry-run")):
+        said = run(*question)
+        assert (said.code, said.err.count("Denied")) == (0, 0), said.err
+    assert run("gc", "-y").code == AccessDeniedError.exit_code
