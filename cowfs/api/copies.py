@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -42,7 +43,7 @@ _log = log.get("copy")
 _told: set[int] = set()
 """Processes in which somebody was told that mounts are copies."""
 
-LOST = "The files of a copy are on the local file system: look for the folder where it was moved to."
+LOST = "The files of a copy are on the local file system: if the folder was moved, look for it there."
 CONTAINER = (
     "docker run --device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined; Kubernetes: privileged: true"
 )
@@ -166,6 +167,30 @@ def mount_volume(
         return _registered(copy, store, target.name, working_copy=working_copy.path)
 
 
+def tell_if_gone(working_copy: WorkingCopy) -> bool:
+    """Whether the folder with its work is gone: says so before its mount ends, or it is dropped."""
+    copy = working_copy.copy
+    if copy is None or not copy.is_gone:
+        return False
+    _log.warning("%s. %s", _gone(copy), LOST)
+    return True
+
+
+def _gone(copy: Copy) -> str:
+    record = copy.record
+    return (
+        f"the folder of the copy of volume {record.volume}, {record.mount_path}, is gone, and with it what was written there "
+        "since the last commit"
+    )
+
+
+def _forget_gone(copy: Copy, working_copy: WorkingCopy) -> None:
+    """Before the volume is mounted anew."""
+    _log.warning("%s. The mount begins with what was committed. %s `cowfs upload` publishes it", _gone(copy), LOST)
+    copy.forget()
+    _unregister(working_copy)
+
+
 def tidied(working_copy: WorkingCopy) -> bool:
     """After a mount that is no more: removes its copy if that has no work. Whether there is one
     with work."""
@@ -179,7 +204,10 @@ def tidied(working_copy: WorkingCopy) -> bool:
 
 def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
     """Whether a copy has work of the volume that is about to be mounted. InvalidStateError: it has,
-    and a mount by FUSE is asked for, which would not show it."""
+    and a mount by FUSE is asked for, which would not show it. A folder that is gone has none."""
+    with _turn(working_copy.path):
+        if (copy := working_copy.copy) is not None and copy.is_gone:
+            _forget_gone(copy, working_copy)
     if not tidied(working_copy):
         return False
     if options.mode == "fuse":
@@ -194,10 +222,14 @@ def _removed(copy: Copy, working_copy: WorkingCopy) -> bool:
     base = WorkingCopy(working_copy.path).state.base_version  # as it is now: a commit may have come since
     if not copy.remove_unchanged(base):
         return False
+    _unregister(working_copy)
+    return True
+
+
+def _unregister(working_copy: WorkingCopy) -> None:
     for entry in registry.list_mounts():
         if entry.is_copy and entry.working_copy == str(working_copy.path):
             registry.unregister(entry)
-    return True
 
 
 def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None) -> Copy | None:
@@ -214,14 +246,7 @@ def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None)
             copy.remove_filling()
         return None
     if not copy.is_there:
-        _log.warning(
-            "the copy of volume %s at %s is not there any more; what was written there is in no version. A new copy is made. "
-            "%s `cowfs upload` publishes it",
-            record.volume,
-            record.mount_path,
-            LOST,
-        )
-        copy.forget()
+        _forget_gone(copy, working_copy)
         return None
     if given is None or mount_paths.checked(given) == record.mount_path:
         return copy
@@ -418,7 +443,8 @@ def required(copy: Copy) -> str:
     if not copy.settle() or copy.record.stage != "whole" or not copy.is_there:
         raise InvalidStateError(
             f"the copy at {path} is not there any more, or is another directory; nothing was published",
-            hint=f"{LOST} Move it back; or mount the volume again to begin with a new copy, and upload the folder to that.",
+            hint=f"{LOST} Move it back; or mount the volume again (`cowfs mount {shlex.quote(copy.record.volume)} PATH`, mount()), "
+            "which begins with what was committed, and upload the folder to that.",
         )
     return path
 

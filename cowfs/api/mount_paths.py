@@ -190,11 +190,11 @@ def _defaults(name: str, store_id: StoreId) -> list[str]:
 
 
 def _folders_of_copies() -> set[str]:
-    """Where copies are, or have left work."""
-    found = {entry.mount_path for entry in registry.list_mounts() if entry.is_copy}
+    """Where copies are, or have left work. Not those that are gone."""
+    found = {entry.mount_path for entry in registry.list_mounts() if entry.is_copy and is_there(entry)}
     for each in working_copy.list_working_copies():
         with contextlib.suppress(CowfsError):
-            if (copy := each.copy) is not None:
+            if (copy := each.copy) is not None and not copy.is_gone:
                 found.add(copy.record.mount_path)
     return found
 

@@ -109,6 +109,8 @@ def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None =
         if not force and copy.exists and copy.is_there:
             copy.require_unused()
         working_copy = WorkingCopy(Path(entry.working_copy)) if entry.working_copy is not None else None
+        if working_copy is not None:
+            copies.tell_if_gone(working_copy)
         if working_copy is None:
             copy.remove()
         elif working_copy.exists and working_copy.state.pin is not None:
@@ -137,6 +139,8 @@ def _leave(entry: MountEntry, copy: folders.Copy, version: VersionId | None, *, 
     """Removes the folder, if nothing would be lost. Whether work of a volume is kept."""
     if not copy.exists or not copy.settle():
         return False
+    if entry.working_copy is not None and copies.tell_if_gone(WorkingCopy(Path(entry.working_copy))):
+        return False  # the next mount looks for it once more
     if entry.working_copy is None:
         if force:
             copy.remove()

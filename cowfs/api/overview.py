@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs.api import copies, mounts, scratch, stores
+from cowfs.api.mount_paths import is_there
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import MountStatus, WriterStatus
@@ -40,6 +41,7 @@ __all__ = [
 
 VOLUMES_AT_ONCE = 16
 DAEMONS_AT_ONCE = 32
+GONE = "its folder is gone"
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class MountSummary:
     nobody serves; pid is who made it. is_detached: off its path, and served until the last open
     file is closed.
 
-    uncommitted: None when its daemon does not say; error: why it does not. details: all that it
-    says.
+    uncommitted: None when its daemon does not say, or a copy's folder is gone; error: why it does
+    not. details: all that it says.
     """
 
     mount_path: str
@@ -90,11 +92,16 @@ class MountSummary:
     error: str | None
     details: MountStatus | None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is a copy whose folder is not there any more."""
+        return self.error == GONE
+
 
 @dataclass(frozen=True)
 class WorkingCopySummary:
     """A working copy that no daemon serves. folder: of a copy, where its files are. pid: of a
-    process that holds it all the same. error: it can't be read."""
+    process that holds it all the same. error: it can't be read, or the folder is gone."""
 
     working_copy: str
     folder: str | None
@@ -104,6 +111,11 @@ class WorkingCopySummary:
     uncommitted: bool | None
     pid: int | None
     error: str | None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is a copy whose folder is not there any more."""
+        return self.error == GONE
 
 
 @dataclass(frozen=True)
@@ -223,7 +235,9 @@ def mount_summary(entry: MountEntry) -> MountSummary:
     said: MountStatus | None = None
     error, is_dirty = None, None
     try:
-        if entry.is_copy:
+        if entry.is_copy and not is_there(entry):
+            error = GONE
+        elif entry.is_copy:
             is_dirty = mounts.has_uncommitted(entry)
         else:
             said = live_mount.status(entry)
@@ -270,6 +284,7 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         state = copy.state
         holder = copy.holder()
         folder = copy.copy.record.mount_path if copy.copy is not None else None
+        is_gone = copy.copy is not None and copy.copy.is_gone
     except CowfsError as error:
         return WorkingCopySummary(str(copy.path), None, copy.volume, None, None, None, None, error.message)
     return WorkingCopySummary(
@@ -278,7 +293,7 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         volume=state.volume,
         store_url=state.store_url,
         version=state.base_version.hex() if state.base_version is not None else None,
-        uncommitted=copy.may_have_uncommitted,
+        uncommitted=None if is_gone else copy.may_have_uncommitted,
         pid=holder.process.pid if holder is not None else None,
-        error=None,
+        error=GONE if is_gone else None,
     )

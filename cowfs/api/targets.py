@@ -23,6 +23,7 @@ from cowfs.api.mounts import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
+from cowfs.api.unmounted import Dropped
 from cowfs.api.volume import Volume
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
@@ -52,6 +53,11 @@ class Mounted:
     @property
     def is_scratch(self) -> bool:
         return self._entry.is_scratch
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is a copy whose folder is not there any more."""
+        return self._entry.is_copy and not mount_paths.is_there(self._entry)
 
     def commit(
         self,
@@ -107,9 +113,10 @@ class Mounted:
             WorkingCopy(Path(self._entry.working_copy)).delete_if_committed()
 
     def discard(self, *, force: bool = False) -> bool:
-        """Unmounts and drops uncommitted work for good; whether there was any."""
+        """Unmounts and drops uncommitted work for good; whether there was any. Of a copy whose
+        folder is gone that is not known: False."""
         self._require_unshared(force)
-        had_work = mounts.has_uncommitted(self._entry)
+        had_work = not self.is_gone and mounts.has_uncommitted(self._entry)
         mounts.discard(self._entry, force=force)
         mount_paths.leave(self.path)
         return had_work
@@ -160,9 +167,8 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
     return is_dead
 
 
-def discard_kept(target: str) -> str | None:
-    """Drops the work of a volume that is not mounted, in the directory that `status` shows; the
-    volume's name. None: target is no such directory."""
+def discard_kept(target: str) -> Dropped | None:
+    """Drops the work of a volume that is not mounted, in the directory that `status` shows. None: target is no such directory."""
     return unmounted.discard_at(Path(os.path.abspath(target))) if _is_path(target) else None
 
 

@@ -6,12 +6,13 @@ The working copy's lock keeps mounts away meanwhile; LeaseHeldError when one was
 from __future__ import annotations
 
 import shlex
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cowfs import log
-from cowfs.api import file_access, file_session, stores
+from cowfs.api import copies, file_access, file_session, stores
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import places, registry
@@ -23,6 +24,13 @@ from cowfs.version.history import open_version
 from cowfs.version.volumes import Head
 
 _log = log.get("volume")
+
+
+class Dropped(NamedTuple):
+    """had_work: whether there was any; False if the folder of a copy is gone."""
+
+    volume: str
+    had_work: bool
 
 
 def commit(
@@ -65,34 +73,50 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
     if working_copy.is_out_of_reach:
         places.forget(working_copy.path)
         return
+    copies.tell_if_gone(working_copy)
     pin = working_copy.state.pin if working_copy.exists else None
     working_copy.delete()
     if pin is not None:
         _remove(pin, nullcontext(store.objects))
 
 
-def discard_at(place: Path) -> str | None:
-    """Drops the work of the working copy in that directory, whatever store it is of; the volume's
-    name. A store that does not answer is waited for for some seconds only, with the work gone.
-    None: no work lies there. LeaseHeldError: it is in use."""
+def discard_at(place: Path) -> Dropped | None:
+    """Drops the work of the working copy in that directory, or of a copy that is not mounted in
+    that folder, whatever store it is of. A store that does not answer is waited for for some
+    seconds only, with the work gone. None: no work lies there. LeaseHeldError: it is in use."""
     # Known ones only: the path may be a mount, with anything in it, or one that does not answer.
-    working_copy = next((each for each in list_working_copies() if each.path == place), None)
+    known = list_working_copies()
+    working_copy = next((each for each in known if each.path == place), None)
+    if working_copy is None:
+        folder = registry.canonical(place)
+        working_copy = next((each for each in known if _folder_of(each) == folder), None)
     if working_copy is None:
         return None
     if working_copy.is_out_of_reach:
         places.forget(place)
-        return working_copy.volume
+        return Dropped(working_copy.volume, True)
     state = working_copy.state
     entry = registry.find_by_volume(state.store_id.hex(), state.volume)
-    if entry is not None and entry.working_copy == str(place):
+    if entry is not None and entry.working_copy == str(working_copy.path):
+        if place != working_copy.path:
+            return None
         raise ConflictError(
             f"the work in {place} is mounted at {entry.mount_path}",
             hint=f"Unmount it: `cowfs unmount {shlex.quote(entry.mount_path)} --discard`, discard().",
         )
+    is_gone = copies.tell_if_gone(working_copy)
     working_copy.delete()
     if state.pin is not None:
         _remove(state.pin, stores.hurried(state.store_url))
-    return state.volume
+    return Dropped(state.volume, not is_gone)
+
+
+def _folder_of(working_copy: WorkingCopy) -> str | None:
+    """Of a copy."""
+    with suppress(CowfsError):
+        if (copy := working_copy.copy) is not None:
+            return copy.record.mount_path
+    return None
 
 
 def _remove(pin: str, opening: AbstractContextManager[ObjectStore]) -> None:

@@ -131,6 +131,14 @@ def _advice(found: Status) -> list[str]:
                 f"{each.volume}: somebody else has made version {writer.overtaken_by.hex()[:12]} meanwhile; the work here "
                 f"cannot be committed to it any more. Save it under another name ({save}), or drop it ({drop})"
             )
+    gone = [each.volume for each in found.mounts if each.is_gone and not each.read_only]
+    gone += [each.volume for each in found.working_copies if each.is_gone]
+    lines += [
+        f"{output.printable(volume)}: the folder of the copy is gone, and with it what was in no version. If it was moved, "
+        f"move it back; else mount the volume again (cowfs mount {output.printable(volume)} PATH), or only clean up "
+        f"(cowfs unmount {output.printable(volume)} --discard)"
+        for volume in gone
+    ]
     lines += [
         f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is kept. "
         f"Mount it again (cowfs mount {output.printable(each.volume)} PATH), or only clean up "

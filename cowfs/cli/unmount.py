@@ -61,10 +61,11 @@ def command(
         output.say(as_json, record.pop("said"))
         output.emit(as_json, record, "")
         return
-    if is_discard and (volume := targets.discard_kept(target)) is not None:
-        record = {"mount_path": None, "volume": volume, "was_dead": False, "uncommitted": False, "dropped": True}
-        output.say(as_json, f"Dropped uncommitted work of {volume} in {target}")
-        output.emit(as_json, record, "")
+    if is_discard and (dropped := targets.discard_kept(target)) is not None:
+        record = {"mount_path": None, "volume": dropped.volume, "was_dead": False, "uncommitted": False}
+        said = f"Dropped uncommitted work of {dropped.volume} in {target}"
+        output.say(as_json, said if dropped.had_work else f"{dropped.volume} has no uncommitted work here any more")
+        output.emit(as_json, {**record, "dropped": dropped.had_work}, "")
         return
     if targets.detach_dead(target, wants_work=is_commit or is_discard):
         output.say(as_json, f"Took off {target}, whose daemon had died; work of a volume comes back at its next mount")
@@ -106,9 +107,10 @@ def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: boo
 
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
     record = {"mount_path": mount.path, "volume": mount.volume, "was_dead": False}
+    is_gone = mount.is_gone  # then the log says what that means
     if is_discard:
         had_work = mount.discard(force=is_forced)
-        none = "; a scratch leaves nothing" if mount.is_scratch else "; nothing was uncommitted"
+        none = "; a scratch leaves nothing" if mount.is_scratch else "" if is_gone else "; nothing was uncommitted"
         said = f"Unmounted {mount.path}" + (" and dropped uncommitted work" if had_work else none)
         return {**record, "uncommitted": False, "dropped": had_work, "said": said}
     is_kept = mount.unmount(force=is_forced)
@@ -129,9 +131,13 @@ def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bo
 def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
     """A volume that is not mounted here has nothing to unmount, but may have a working copy to
     drop."""
+    from cowfs.api.overview import WorkingCopySummary
+
     if not is_discard:
         raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
-    had_work = volume.has_changes()
+    kept = volume.status()
+    is_gone = isinstance(kept, WorkingCopySummary) and kept.is_gone
+    had_work = not is_gone and volume.has_changes()
     volume.discard()
     said = f"Dropped uncommitted work of {volume.name}" if had_work else f"{volume.name} has no uncommitted work here"
     record = {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": False}

@@ -200,6 +200,12 @@ class Copy:
         # File systems number their roots alike, and devices anew when they are mounted again.
         return found.st_dev == record.root_device or stamps.has_known(self.stamps_path, os.fsencode(record.mount_path))
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder was whole and is not there any more: deleted or moved, or its disk is
+        not attached. What it has is not known then."""
+        return self.record.stage in ("arriving", "whole") and not self.is_there
+
     def differs(self, version: VersionId | None) -> bool:
         """Whether there may be something in the folder that is not in the version. Never wrongly
         False; True, too, for a folder that is not there."""

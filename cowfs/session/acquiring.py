@@ -10,6 +10,7 @@ newest version is never collected.
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -107,8 +108,8 @@ def require_no_copy(working_copy: WorkingCopy) -> None:
         path = copy.record.mount_path
         raise InvalidStateError(
             f"volume {working_copy.volume!r} is mounted as a copy at {path}, or has uncommitted work there",
-            hint=f"Go on with the copy (`cowfs mount {working_copy.volume}`, mount()). For a mount of the other kind commit it "
-            f"and unmount it first (`cowfs unmount {working_copy.volume} --commit`, finalize()), or drop it "
+            hint=f"Go on with the copy (`cowfs mount {working_copy.volume} {shlex.quote(path)}`, mount()). For a mount of the other "
+            f"kind commit it and unmount it first (`cowfs unmount {working_copy.volume} --commit`, finalize()), or drop it "
             f"(`cowfs unmount {working_copy.volume} --discard`, discard()).",
             details={"mount_path": path},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -178,3 +179,70 @@ def test_a_copy_outlives_the_command_that_made_it(run: Run, copied: Path) -> Non
     for command in (["mount", "data", str(copied), "--mode", "copy"], ["unmount", "data"]):
         subprocess.run([*program, *command], env=environ, check=True, timeout=120, capture_output=True)
         assert copied.exists() is (command[0] == "mount")
+
+
+@pytest.mark.parametrize("is_unmounted", [False, True])
+@pytest.mark.parametrize("path", ["data", "elsewhere"])
+@pytest.mark.parametrize("mode", ["copy", "auto"])
+def test_a_volume_is_mounted_again_when_the_folder_of_its_copy_is_gone(
+    run: Run, copied: Path, home: Path, is_unmounted: bool, path: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run("commit", "data").code == 0
+    shutil.rmtree(copied)
+    status = run("status")
+    assert "uncommitted" not in status.out
+    assert ("folder is gone" in status.out, "mount data PATH" in status.err) == (True, True)
+    refused = run("commit", "data")
+    assert (refused.code, "cowfs mount data PATH" in refused.err) == (14, True)
+    if is_unmounted:
+        said = run("unmount", "data", "--json")
+        assert (said.code, said.json["uncommitted"]) == (0, False)
+        assert f"{copied}, is gone, and with it what was written there since the last commit" in caplog.text
+        assert "folder is gone" in run("status").out
+    caplog.clear()
+    again = home / "mnt" / path
+    assert run("mount", "data", str(again), "--mode", mode).code == 0
+    assert "The mount begins with what was committed" in caplog.text
+    assert (again / "file").read_text() == "one"
+    (again / "later").write_text("is committed")
+    assert run("commit", "data").code == 0
+    assert len(run("status", "--json").json["mounts"]) == 1
+    assert run("unmount", str(again)).code == 0
+    assert "Nothing is mounted" in run("status").out
+
+
+@pytest.mark.parametrize("is_unmounted", [False, True])
+@pytest.mark.parametrize("by", ["name", "path"])
+def test_a_copy_whose_folder_is_gone_is_dropped(
+    run: Run, copied: Path, is_unmounted: bool, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(copied)
+    target = "data" if by == "name" else str(copied)
+    if is_unmounted:
+        said = run("unmount", target)
+        assert (said.code, "work is kept" in said.err) == (0, False)
+    caplog.clear()
+    said = run("unmount", target, "--discard", "--json")
+    assert (said.code, said.json["dropped"]) == (0, False), "nobody knows what it had"
+    assert f"{copied}, is gone" in caplog.text
+    assert "Nothing is mounted" in run("status").out
+    assert not run("status", "--json").json["working_copies"]
+
+
+def test_a_folder_that_comes_back_is_gone_on_with(run: Run, copied: Path) -> None:
+    """That of a disk, say, which was not attached for a while."""
+    away = copied.with_name("away")
+    copied.rename(away)
+    assert run("unmount", "data").code == 0
+    away.rename(copied)
+    assert run("status").out.splitlines()[1].split()[:4] == ["data", "not", "mounted", "uncommitted"]
+    assert run("mount", "data", str(copied)).code == 0
+    assert (copied / "file").read_text() == "one"
+
+
+def test_kept_work_is_dropped_by_the_path_that_is_shown(run: Run, copied: Path) -> None:
+    assert "uncommitted work is kept" in run("unmount", "data").err
+    said = run("unmount", str(copied), "--discard")
+    assert (said.code, "Dropped uncommitted work of data" in said.err) == (0, True)
+    assert not copied.exists()
+    assert "Nothing is mounted" in run("status").out

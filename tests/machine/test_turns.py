@@ -1,5 +1,5 @@
-"""Of several blocks that want a turn, one has it; the others are told whom they wait for, if it takes
-long."""
+"""Of several blocks that want a turn, one has it; the others are told whom they wait for, if it
+takes long."""
 
 from __future__ import annotations
 
