@@ -168,7 +168,8 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
 
 
 def discard_kept(target: str) -> Dropped | None:
-    """Drops the work of a volume that is not mounted, in the directory that `status` shows. None: target is no such directory."""
+    """Drops the work of a volume that is not mounted, in the directory that `status` shows. None:
+    target is no such directory."""
     return unmounted.discard_at(Path(os.path.abspath(target))) if _is_path(target) else None
 
 

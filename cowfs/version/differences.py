@@ -385,7 +385,8 @@ class _Comparison:
             partners[0, old].add(new)
             partners[1, new].add(old)
             for row, names in ((each.old, self._lost), (each.new, self._gained)):
-                if row[NLINK] > len(names.get(row[INO], ())):  # both have a name of it in common
+                # Both have a name of it in common. Of other numbers all names have been met.
+                if row[INO] < self._shared and row[NLINK] > len(names.get(row[INO], ())):
                     partners[0, row[INO]].add(row[INO])
                     partners[1, row[INO]].add(row[INO])
         others: dict[bytes, tuple[_Met, frozenset[Aspect]]] = {}

@@ -118,6 +118,25 @@ def test_which_names_are_one_file_is_told(data: st.DataObject) -> None:
         assert not told
 
 
+def test_numbers_that_agree_by_chance_make_no_name_another_files(bench: Bench) -> None:
+    """The entry `d` of directory 3 leads to 5 in both: to a directory here, to a file there."""
+    base, a, b = Tree(), Tree(), Tree()
+    top = b.make(ROOT, b"a", Node("directory"))
+    below = b.make(top, b"n", Node("directory"))
+    b.make(top, b"d", Node("directory"))
+    b.link(below, b"z", b.make(below, b"d", Node("file", chunks=(1,))))
+    for name in (b"a", b"a"):
+        top = a.make(ROOT, name, Node("directory"))
+    a.make(top, b"d", Node("file"))
+    a.make(top, b"d", Node("directory"))
+    below = a.make(top, b"n", Node("directory"))
+    a.link(below, b"z", a.make(below, b"d", Node("file", chunks=(1,))))
+    assert [number for number, node in a.nodes.items() if b"d" in node.names] == [3, 6]
+    for renames in (True, False):
+        assert compared(base, a, b, renames=renames) == []
+        assert compared(base, b, a, renames=renames) == []
+
+
 def _kinds(path: bytes, *trees: Tree) -> list[str]:
     return [str(tree.states()[path][0]) for tree in trees]
 
