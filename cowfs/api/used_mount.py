@@ -142,9 +142,10 @@ class UsedMount:
             )
 
     def leave_lost(self, source: str, live: MountEntry | None) -> None:
-        """InvalidStateError: there is nothing to unmount. Told once; this object has no mount
-        then."""
-        if self.is_lost(live):
+        """InvalidStateError: there is nothing to unmount. Told once; this object has no mount then.
+        A copy whose folder was moved away, or half removed, is unmounted all the same."""
+        is_copy = live is not None and live.is_copy and live.id == self._id
+        if not is_copy and self.is_lost(live):
             lost = self._lost(
                 source,
                 f"What was read from {self._path} or written to it since then is of the directory below the mount. "

@@ -103,7 +103,9 @@ def shown(report: GcReport) -> str:
     if not report.deleted:
         return text + gone
     last = output.time(max(each.until_ns for each in report.deleted))
-    kept = f"\n{output.count(len(report.deleted), 'deleted volume')} can be brought back until {last}, and takes room so long: "
+    kept = (
+        f"\n{output.count(len(report.deleted), 'deleted volume')} can be brought back until {last}, which takes room: "
+    )
     return f"{text}{gone}{kept}cowfs du --stored"
 
 

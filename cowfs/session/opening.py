@@ -369,8 +369,10 @@ def _open_engine(
             next_ino=index.next_ino,
             cache_dir=str(spec.options.cache_path),
             memory_cache_bytes=memory_cache_bytes,
-            # What a profile names is to be in the cache.
-            store_is_near=is_near(StoreUrl.parse(spec.store_url), spec.options.cache_path) and not spec.options.replay,
+            # What a profile names is to be in the cache, and less memory does not hold what is fetched ahead.
+            store_is_near=is_near(StoreUrl.parse(spec.store_url), spec.options.cache_path)
+            and not spec.options.replay
+            and memory_cache_bytes >= MEMORY_CACHE_BYTES,
             staging_dir=str(working_copy.path) if working_copy is not None else None,
             failures_file=str(_failures_file(working_copy)) if working_copy is not None else None,
             after_layer=working_copy.state.committed_layer if working_copy is not None else 0,

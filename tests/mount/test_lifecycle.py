@@ -89,7 +89,8 @@ def test_in_the_foreground_it_stays_with_its_starter(place: Place) -> None:
 
 def test_a_log_that_cannot_be_written_is_an_error_and_nothing_stays_mounted(place: Place) -> None:
     spec = place.spec()
-    log = place.root / "run" / "absent" / "log"
+    log = place.root / "run" / "file" / "log"
+    log.parent.touch()
     process = place.spawn(place.spec(mount_path=spec.mount_path, log=str(log)).to_json().encode())
     assert process.stdout is not None
     assert json.loads(process.stdout.read())["error"]["kind"] == "access_denied"
