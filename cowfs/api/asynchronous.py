@@ -319,7 +319,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts what this object mounted; of a scratch what was not committed is gone. A mount
         that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
-        while files are open; force: unmounts all the same, and programs that use it get errors."""
+        while files are open; InvalidStateError: somebody else has ended the mount. force: unmounts
+        all the same, and programs that use it get errors."""
 
     async def commit_scratch(
         self,
@@ -510,8 +511,9 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         object has mounted, and others, or other processes of this user, have, too, stays with them,
         and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
 
-        ConflictError while files are open, or when only other processes have mounted it; force:
-        unmounts all the same, and programs that use it get errors.
+        ConflictError while files are open, or when only other processes have mounted it;
+        InvalidStateError: somebody else has ended the mount. force: unmounts all the same, and
+        programs that use it get errors.
         """
 
     async def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:

@@ -315,7 +315,8 @@ class ROVolume:
     def unmount(self, *, force: bool = False) -> None:
         """Unmounts what this object mounted; of a scratch what was not committed is gone. A mount
         that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
-        while files are open; force: unmounts all the same, and programs that use it get errors."""
+        while files are open; InvalidStateError: somebody else has ended the mount. force: unmounts
+        all the same, and programs that use it get errors."""
         with self._mutex:
             entry = self._live()
             if not force:

@@ -369,8 +369,9 @@ class RWVolume:
         object has mounted, and others, or other processes of this user, have, too, stays with them,
         and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
 
-        ConflictError while files are open, or when only other processes have mounted it; force:
-        unmounts all the same, and programs that use it get errors.
+        ConflictError while files are open, or when only other processes have mounted it;
+        InvalidStateError: somebody else has ended the mount. force: unmounts all the same, and
+        programs that use it get errors.
         """
         with self._mutex:
             self._require_not_ended()
