@@ -206,8 +206,10 @@ class _Comparison:
     def _names_of_another(self, ino: int) -> int:
         """How many names b has for a number that need not mean a's file, of which one has come or
         gone: whether the others are of one file with it is seen where they are."""
+        if ino < self._shared:
+            return 0
         old, new = self._a.inode(ino), self._b.inode(ino)
-        if ino < self._shared or old is None or new is None or stat.S_ISDIR(old[MODE]) or stat.S_ISDIR(new[MODE]):
+        if old is None or new is None or stat.S_ISDIR(old[MODE]) or stat.S_ISDIR(new[MODE]):
             return 0
         return new[NLINK] if max(old[NLINK], new[NLINK]) > 1 else 0
 

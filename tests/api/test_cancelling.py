@@ -88,6 +88,16 @@ WAYS = (once, again_and_again, with_all_tasks)
 Way = Callable[[asyncio.Task[Any]], Awaitable[None]]
 
 
+async def cancelled_only_after(call: Call, task: asyncio.Task[Any], way: Way) -> None:
+    """The task waits for the call that it has begun, and is cancelled then."""
+    await until(call.begun)
+    await way(task)
+    assert not task.done()
+    call.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 # -- calls
 
 
@@ -100,12 +110,7 @@ def test_asyncio_hears_of_a_cancelled_call_when_it_is_over(
     async def body() -> None:
         call = Call()
         task = asyncio.create_task(run(call))
-        await until(call.begun)
-        await way(task)
-        assert not task.done()
-        call.may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancelled_only_after(call, task, way)
         assert (call.is_over, call.progress) == (True, 1)
 
     asyncio.run(body())
@@ -357,12 +362,7 @@ def test_a_cancelled_loop_over_an_iterator_waits_for_its_thread(way: Way) -> Non
 
     async def body() -> None:
         task = asyncio.create_task(work())
-        await until(call.begun)
-        await way(task)
-        assert not task.done()
-        call.may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancelled_only_after(call, task, way)
         assert call.is_over
 
     asyncio.run(body())

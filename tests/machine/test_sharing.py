@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,16 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MountEntry:
     )
 
 
+@contextmanager
+def another() -> Iterator[subprocess.Popen[str]]:
+    """A process that shares the mount, too."""
+    command = [sys.executable, "-c", OTHER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        yield other
+
+
 def asked(process: subprocess.Popen[str]) -> str:
     assert process.stdin is not None
     assert process.stdout is not None
@@ -58,11 +70,7 @@ def asked(process: subprocess.Popen[str]) -> str:
 
 def test_of_two_that_are_done_at_once_one_is_the_last(entry: MountEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, said, forget = User(), [], sharing.forget
-    with subprocess.Popen(
-        [sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
+    with another() as other:
         assert sharing.join(entry, mine)
 
         def forget_late(found: MountEntry) -> None:
@@ -130,11 +138,7 @@ def test_who_kept_a_mount_that_another_process_ends_has_no_part_of_it(
 ) -> None:
     """Between the lock alone and a shared one there is a moment without any."""
     mine, tried = User(), sharing._try
-    with subprocess.Popen(
-        [sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
+    with another() as other:
         assert sharing.join(entry, mine)
 
         def try_late(fd: int, operation: int) -> bool:
