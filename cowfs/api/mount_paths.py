@@ -25,6 +25,7 @@ from cowfs.errors import (
     InvalidStateError,
     NotFoundError,
 )
+from cowfs.format.store_url import StoreUrl
 from cowfs.ids import StoreId
 from cowfs.machine import copies, dead_mounts, mount_table, mounting, registry, reservation, sharing, working_copy
 from cowfs.machine.copies import Copy
@@ -68,15 +69,38 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
 
 def check(given: str | os.PathLike[str] | None) -> None:
     """Refuses, before anything is claimed in a store, a path that can't be mounted on because its
-    parent is missing, or no directory."""
+    parent is missing, or no directory, or in a mount whose daemon has died."""
     if given is None:
         return
     parent = os.path.dirname(checked(given))
+    require_alive(parent)
     found = next(path for path in (Path(parent), *Path(parent).parents) if os.path.lexists(path))
     if not found.is_dir():
         raise InvalidInputError(f"{found} is not a directory", hint="Choose a path below one.")
     if str(found) != parent:
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
+
+
+def require_alive(path: str) -> None:
+    """InvalidStateError for a canonical path in a mount whose daemon has died."""
+    if (dead := dead_mounts.find_around(path)) is not None:
+        quoted = shlex.quote(dead.path)
+        raise InvalidStateError(
+            f"the daemon of the mount {dead.path} has died; what was written to a volume there is in its working copy",
+            hint=f"`cowfs unmount {quoted}` takes it off; mount() of its volume, there or elsewhere, brings uncommitted work back.",
+        )
+
+
+def require_apart(given: str | os.PathLike[str] | None, store: StoreUrl, cache_dir: Path) -> None:
+    """InvalidInputError for a path in the directory of the store or the cache: who lists that
+    directory would walk into the mount, and wait for itself."""
+    path = default_root() if given is None else Path(checked(given))
+    kept = {"the cache": cache_dir} | ({"the store": Path("/" + store.path)} if store.protocol == "file" else {})
+    for what, directory in kept.items():
+        if Path(registry.canonical(path)).is_relative_to(registry.canonical(directory)):
+            raise InvalidInputError(
+                f"{path} lies in the directory of {what}, {directory}", hint="Give a mount path outside of it."
+            )
 
 
 def turn(what: str, find: Find) -> AbstractContextManager[bool]:

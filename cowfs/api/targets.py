@@ -33,8 +33,6 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.commit import ProgressListener
 
-MAY_HAVE_DIED = "If a volume was mounted there, its daemon may have died: mount it again, uncommitted work is kept (`cowfs status`)."
-
 
 class Mounted:
     """A live mount of this machine, reached through its daemon."""
@@ -55,9 +53,13 @@ class Mounted:
         return self._entry.is_scratch
 
     @property
+    def is_copy(self) -> bool:
+        return self._entry.is_copy
+
+    @property
     def is_gone(self) -> bool:
         """Whether it is a copy whose folder is not there any more."""
-        return self._entry.is_copy and not mount_paths.is_there(self._entry)
+        return self.is_copy and not mount_paths.is_there(self._entry)
 
     def commit(
         self,
@@ -157,10 +159,7 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
             )
         return True
     if wants_work and dead_mounts.find_at(path) is not None:
-        raise InvalidStateError(
-            f"the daemon of {path} has died; its work is in the working copy",
-            hint="Mount the volume again (there or elsewhere), then commit or discard.",
-        )
+        mount_paths.require_alive(path)
     is_dead = mounting.detach_dead(path)
     if is_dead:
         mount_paths.leave(path)
@@ -184,8 +183,9 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
         if here is None:
+            mount_paths.require_alive(registry.canonical(target))
             raise NotFoundError(
-                f"no volume is mounted at {target}", hint=f"`cowfs status` lists mounts. {MAY_HAVE_DIED}"
+                f"no volume is mounted at {target}", hint="`cowfs status` lists mounts, and work that waits for one."
             )
         return Mounted(here)
     if here is not None and store is None and here.volume == target:
@@ -237,9 +237,11 @@ def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
     except (NotFoundError, InvalidInputError) as error:
         if is_guess:
             return None
+        mount_paths.require_alive(registry.canonical(name))
         if os.path.isdir(name):
             raise NotFoundError(
-                f"{error.message}; and nothing is mounted at ./{name}", hint=f"{MAY_HAVE_DIED} {error.hint}"
+                f"{error.message}; and nothing is mounted at ./{name}",
+                hint=f"`cowfs status` lists mounts, and work that waits for one. {error.hint}",
             ) from error
         raise
     return volume

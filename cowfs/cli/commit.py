@@ -48,7 +48,7 @@ def command(
             else:
                 version = found.commit(message, author=author, labels=table, progress=progress)
     except KeyboardInterrupt:
-        if isinstance(found, targets.Mounted):
+        if isinstance(found, targets.Mounted) and not found.is_copy:
             shows = "`cowfs status` names the volume" if found.is_scratch else f"`cowfs log {found.volume}` shows it"
             shows = f"`cowfs log {name}` shows it" if name is not None else shows
             output.say(as_json, f"The mount goes on with the commit; {shows} when it is published")

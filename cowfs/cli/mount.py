@@ -163,6 +163,8 @@ def command(
     output.emit(as_json, record, str(canonical))
     if foreground and started is not None:
         _stay(started)
+        kept = "; uncommitted work, if there is any, comes back at the next mount" if found.head is not None else ""
+        output.say(as_json, f"Unmounted {canonical}{'' if record['read_only'] or scratch else kept}")
 
 
 def _said(started: Started) -> tuple[int, list[str], VersionId | None, bool]:
@@ -185,8 +187,9 @@ def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | No
 
 
 def _pass_signals_on(started: Started) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.kill(started.pid, signal.SIGTERM))
+    known = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
+    for number, passed in known.items():
+        signal.signal(number, lambda *_, passed=passed: os.kill(started.pid, passed))
 
 
 def _stay(started: Started) -> None:

@@ -11,6 +11,8 @@ back at the next mount.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,10 +77,12 @@ def command(
     found = targets.find_mount(target, store, read_only=not (is_commit or is_discard))
     if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard)
-    elif is_commit:
-        record = _commit(found, message, progress_style, is_forced=is_forced)
     else:
-        record = _unmount(found, is_discard=is_discard, is_forced=is_forced)
+        with _told_if_interrupted(found, as_json), targets.out_of_mounts():
+            if is_commit:
+                record = _commit(found, message, progress_style, is_forced=is_forced)
+            else:
+                record = _unmount(found, is_discard=is_discard, is_forced=is_forced)
     output.say(as_json, record.pop("said"))
     output.emit(as_json, record, record.get("locator", ""))
 
@@ -103,6 +107,17 @@ def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: boo
         "trouble": released.trouble,
     }
     return {**versions.record(version), **record, "said": said}
+
+
+@contextmanager
+def _told_if_interrupted(mount: Mounted, as_json: bool) -> Iterator[None]:
+    """The daemon goes on with what it was told."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not mount.is_copy:
+            output.say(as_json, "The mount goes on with what it was told; `cowfs status` shows whether it has ended")
+        raise
 
 
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:

@@ -35,6 +35,12 @@ def find_at(path: str) -> MountInfo | None:
     return mount if _is_disconnected(path) else None
 
 
+def find_around(path: str) -> MountInfo | None:
+    """As `find_at`, of the mount that this canonical path lies in, or is."""
+    inside = [mount.path for mount in mount_table.mounts() if f"{path}/".startswith(f"{mount.path.rstrip('/')}/")]
+    return find_at(max(inside, key=len)) if inside else None
+
+
 def _is_disconnected(path: str) -> bool:
     answer: Future[int] = Future()
     Thread(target=lambda: answer.set_result(_error_of(path)), daemon=True).start()

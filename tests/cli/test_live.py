@@ -15,6 +15,7 @@ import pytest
 
 from cowfs.blocking import Volume
 from cowfs.control import wait_gone
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.machine import registry
 from tests.api.conftest import place
 from tests.api.test_volumes_live import another_machine
@@ -311,13 +312,17 @@ def test_a_live_mount_of_another_registry_is_left_alone(
 def test_foreground_stays_until_told_to_end(run: Command, place: Path, number: signal.Signals) -> None:
     run("create", "front")
     path = place / "mnt" / "front"
-    command = [sys.executable, "-m", "cowfs.cli", "mount", "front", str(path), "--foreground", "--json"]
+    command = [sys.executable, "-m", "cowfs.cli", "mount", "front", str(path), "--foreground"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["mount_path"] == str(path)
+        assert process.stderr is not None
+        assert process.stdout.readline() == f"{path}\n"
         (path / "file").write_text("kept")
         process.send_signal(number)
-        assert process.wait(60) == 0, process.stderr.read() if process.stderr else ""
+        told = process.stderr.read()
+        assert process.wait(60) == 0, told
+    assert f"{signal.Signals(number).name}: unmounting" in told
+    assert f"Unmounted {path}; uncommitted work" in told
     assert not os.path.ismount(path)
     run("mount", "front", path)
     assert (path / "file").read_text() == "kept"
@@ -488,15 +493,65 @@ def test_work_below_a_meta_dir_is_shown_and_committed(run: Command, place: Path,
     assert run("commit", "data", "--json").json["is_new"] is False
 
 
-def test_a_directory_that_may_have_been_a_mount_is_told_of(run: Command, place: Path) -> None:
+def test_a_directory_where_nothing_is_mounted_is_told_of(run: Command, place: Path) -> None:
     run("create", "data")
     (place / "m").mkdir()
     for target in ("m", "./m"):
         for command in ("commit", "unmount"):
             said = run(command, target)
-            assert said.code != 0
+            assert said.code == NotFoundError.exit_code
             assert "mounted at ./m" in said.err
-            assert "its daemon may have died" in said.err
+            assert "`cowfs status` lists mounts" in said.err
+
+
+def test_paths_in_a_dead_mount_are_told_of(run: Command, mounted: Path) -> None:
+    (mounted / "folder").mkdir()
+    (mounted / "file").write_text("kept")
+    entry = registry.find_by_path(mounted)
+    assert entry is not None
+    os.kill(entry.pid, signal.SIGKILL)
+    assert wait_gone(entry.pid, 60)
+    inside = mounted / "folder"
+    asked = [("commit", inside), ("unmount", inside), ("commit", mounted), ("mount", "data", inside / "inner")]
+    for command in (*asked, ("unmount", mounted, "--commit")):
+        said = run(*command)
+        assert said.code == InvalidStateError.exit_code, command
+        assert f"the daemon of the mount {mounted} has died" in said.err
+        assert f"`cowfs unmount {mounted}` takes it off" in said.err
+    bare = mounted.with_name("other")
+    run("create", "more")
+    run("mount", "more", bare)
+    os.kill(run("status", "--json").json["mounts"][0]["pid"], signal.SIGKILL)
+    assert f"the daemon of the mount {bare} has died" in run("commit", "other", cwd=bare.parent).err
+    assert run("unmount", bare).code == 0
+    assert run("unmount", mounted).code == 0
+    said = run("unmount", mounted)
+    assert said.code == NotFoundError.exit_code
+    assert "died" not in said.err
+    run("mount", "data", mounted)
+    assert (mounted / "file").read_text() == "kept"
+
+
+def test_a_mount_in_use_is_not_said_to_be_used_by_the_command_that_asks(run: Command, mounted: Path) -> None:
+    (mounted / "folder").mkdir()
+    with (mounted / "open").open("w"):
+        refused = run("unmount", mounted, "--json", cwd=mounted / "folder").json["error"]
+    assert refused["kind"] == "conflict"
+    assert refused["details"]["pids"] == [os.getpid()]
+    assert run("unmount", mounted, cwd=mounted / "folder").code == 0
+
+
+def test_a_mount_in_the_store_or_the_cache_is_refused(run: Command, place: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run("create", "data", "--store", store)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for path, what in ((store / "inner", "the store"), (cache / "inner", "the cache")):
+        said = run("mount", "data", path, "--store", store, "--cache-dir", cache)
+        assert said.code == InvalidInputError.exit_code
+        assert f"lies in the directory of {what}" in said.err
+    assert run("mount", "data", tmp_path / "m", "--store", store, "--cache-dir", cache).code == 0
+    assert run("unmount", tmp_path / "m").code == 0
 
 
 def test_what_a_killed_scratch_had_is_said_to_be_gone_once(run: Command, mounted: Path) -> None:

@@ -184,6 +184,7 @@ def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, mon
     class Interrupted(targets.Mounted):
         volume = "data"
         is_scratch = False
+        is_copy = False
 
         def __init__(self) -> None:
             pass
@@ -199,3 +200,28 @@ def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, mon
     monkeypatch.setattr(Interrupted, "is_scratch", True)
     assert "cowfs log made" in run("commit", "data", "--name", "made").err
     assert "cowfs log" not in run("commit", "data").err
+
+
+@pytest.mark.parametrize("flags", [(), ("--commit",), ("--discard",)])
+def test_an_interrupted_unmount_says_that_the_mount_goes_on(
+    flags: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **named: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    class Interrupted(targets.Mounted):
+        path = "/where"
+        volume = "data"
+        is_copy = False
+        is_gone = False
+        commit_and_unmount = unmount = discard = interrupted
+
+        def __init__(self) -> None:
+            pass
+
+    monkeypatch.setattr(targets, "find_mount", lambda *arguments, **named: Interrupted())
+    said = run("unmount", "data", *flags)
+    assert said.code == 130
+    assert "goes on with what it was told; `cowfs status`" in said.err
+    monkeypatch.setattr(Interrupted, "is_copy", True)
+    assert "goes on" not in run("unmount", "data", *flags).err  # it is this process that does it
