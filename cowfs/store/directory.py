@@ -14,10 +14,11 @@ before it says so (ConflictError is proof, even if the creator died before its f
 directory is fsynced into its parent before anything in it is acknowledged.
 
 Refuses: file systems without hard links (put_if_absent), a key that is a directory of other keys.
-Empty directories stay. Large objects go past the kernel's page cache (O_DIRECT) where their memory
-and the file system allow it: that costs a tenth of the processor time, and what programs read stays
-in memory. Threads: no lock is held during I/O; the set of known directories only ever
-grows, a stale member costs one retry.
+Empty directories stay. What was opened as one store writes and deletes in no other that is
+at its path by then. Large objects go past the kernel's page cache (O_DIRECT) where their memory and
+the file system allow it: that costs a tenth of the processor time, and what programs read stays in
+memory. Threads: no lock is held during I/O; the set of known directories only ever grows, a stale
+member costs one retry.
 
 Shared by users: where the root directory's group or others may write, whatever is made in it may be
 written and read as the root directory says, whatever the umask.
@@ -36,7 +37,15 @@ from itertools import islice
 from pathlib import Path
 
 from cowfs import clock
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    InvalidStateError,
+    NotFoundError,
+)
+from cowfs.format import keys
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import from_os_error
 from cowfs.store.readonly import ReadOnlyStore
@@ -58,6 +67,11 @@ class DirectoryStore:
         self._url = url
         self._known_directories: set[str] = set()
         self._shared_mode = _shared_mode(root)
+        try:
+            found = os.stat(root)
+            self._place, self._opened = (found.st_dev, found.st_ino), self._record()
+        except OSError as error:
+            raise from_os_error(error, url) from error
         self._sweep()
 
     @property
@@ -123,6 +137,10 @@ class DirectoryStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         parents = set()
+        try:
+            self._require_same()
+        except OSError as error:
+            raise from_os_error(error, self._url) from error
         for key in keys:
             path = self._path(key)
             try:
@@ -143,10 +161,32 @@ class DirectoryStore:
 
     # -- writing
 
+    def _require_same(self) -> None:
+        """InvalidStateError: another store is there than the one that was opened, or none, as after
+        a disk was changed. Nothing of ours may get into it, nor be missing where we think it is."""
+        found = os.stat(self._root)
+        if (place := (found.st_dev, found.st_ino)) == self._place:
+            return
+        record = self._record()
+        if self._opened is not None and record != self._opened:
+            raise InvalidStateError(
+                f"{self._url} has not the store any more that was opened there",
+                hint="Make that one available there again; uncommitted work is kept.",
+            )
+        self._place, self._opened = place, record
+
+    def _record(self) -> bytes | None:
+        """What the store says of itself; None: nothing yet."""
+        try:
+            return (self._root / keys.STORE).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def _create(self, key: str, data: Data, *, replace: bool) -> None:
         path = self._path(key)
         where = f"{self._url}: {key}"
         try:
+            self._require_same()
             if not replace and os.path.lexists(path):  # saves writing the bytes; link() below decides
                 raise FileExistsError(errno.EEXIST, "exists", path)
             temporary = self._write_temporary(data)
@@ -192,8 +232,8 @@ class DirectoryStore:
 
     def _publish(self, temporary: str, path: str, *, replace: bool) -> None:
         parent = os.path.dirname(path)
-        self._make_directory(parent)
         try:
+            self._make_directory(parent)
             self._name(temporary, path, replace=replace)
         except FileNotFoundError:  # somebody removed the directory since we last saw it, or swept our file
             self._known_directories.clear()

@@ -34,7 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CowfsError, LeaseLostError
+from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.catalogue import CataloguePack, encode_catalogue
@@ -71,6 +71,9 @@ if TYPE_CHECKING:
     from cowfs.version.recut import Read
 
 DRAFTS = 5
+PROVEN_S = 60.0
+"""How long a head that was seen, or put, is taken to be there, in a store where asking costs a
+request."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ class Publisher:
             uploads=uploads or UploadLog(None),
         )
         self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
+        self._proven_s = clock.monotonic_s()
 
     @property
     def base(self) -> Base:
@@ -249,7 +253,7 @@ class Publisher:
                 prepared = self._prepare(source, request, progress)
                 with self._protection.publishing() as read_lists:
                     if self._may_be_published(prepared):
-                        beside(read_lists, partial(self._put_manifest, prepared))
+                        beside(partial(self._put_manifest, prepared), partial(beside, read_lists, self._require_base))
                         if self._may_be_published(prepared) and self._put_version(prepared):
                             return self._base
                 prepared.index.close()
@@ -433,6 +437,27 @@ class Publisher:
 
     # -- the head
 
+    def _require_base(self) -> None:
+        """InvalidStateError: the store lacks the head that the next one is put behind. It is
+        another one by now, or an earlier state of it was brought back: what this line stands on is
+        not there, and a version of it could not be read."""
+        is_near = self._store.url.startswith("file:")  # a disk may be changed, and asking costs nothing
+        if self._base.head_number < refs.FIRST or (not is_near and clock.monotonic_s() - self._proven_s < PROVEN_S):
+            return
+        try:
+            found = refs.read(self._store, refs.head(self._volume), self._base.head_number).version
+        except NotFoundError:
+            found = None
+        if found != self._base.version_id:
+            self.chunks.taken_for_dead()  # what was uploaded lately may be in the wrong place
+            raise InvalidStateError(
+                f"{self._store.url} has not the version that this work stands on, as head {self._base.head_number} of volume "
+                f"{self._volume!r}: it is another store now, or was put back to an earlier state; nothing was published",
+                hint="The work is kept. Make the store that was there available again, and commit; or copy what you need out of "
+                "the mount (`cowfs upload PATH NAME`, files.upload()).",
+            )
+        self._proven_s = clock.monotonic_s()
+
     def _put_manifest(self, prepared: _Prepared) -> None:
         self._store.put(keys.version(prepared.version), prepared.data)
         hit("commit-after-manifest")
@@ -478,6 +503,7 @@ class Publisher:
         hit("commit-after-published")
         before, self._index = self._index, prepared.index
         self._base = Base(intent.number, prepared.version, prepared.manifest)
+        self._proven_s = clock.monotonic_s()
         self._numbers.rebase(self._index, prepared.packs)
         self.chunks.published(prepared.catalogues, prepared.manifest.index)
         prepared.catalogues = ()

@@ -9,10 +9,12 @@ import fcntl
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,13 @@ from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
     InvalidInputError,
+    InvalidStateError,
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
     UnavailableError,
 )
+from cowfs.format import keys
 from cowfs.store import ObjectStore, open_store
 from cowfs.store.directory import INCOMING, DirectoryStore
 
@@ -404,3 +408,32 @@ def test_names_with_spaces_and_other_letters(tmp_path: Path) -> None:
     store.put("key", b"x")
     assert open_store(store.url).get("key") == b"x"
     assert [path.name for path in place.iterdir() if path.name != INCOMING] == ["key"]
+
+
+@pytest.mark.parametrize("by", ["another store", "nothing"])
+def test_nothing_gets_into_what_took_the_place_of_the_store(by: str, tmp_path: Path) -> None:
+    """As after a disk was changed, or unmounted."""
+    place, away, other = tmp_path / "store", tmp_path / "away", tmp_path / "other"
+    for directory in (place, other):
+        directory.mkdir()
+    (place / keys.STORE).write_bytes(b"ours")
+    if by == "another store":
+        (other / keys.STORE).write_bytes(b"theirs")
+        (other / "a").write_bytes(b"theirs")
+    store = DirectoryStore(place, url=f"file://{place}")
+    store.put("a", b"one")
+    place.rename(away)
+    other.rename(place)
+    before = sorted(place.rglob("*"))
+    for change in (
+        partial(store.put, "a", b"x"),
+        partial(store.put_if_absent, "b", b"x"),
+        partial(store.delete, ["a"]),
+    ):
+        with pytest.raises(InvalidStateError, match="has not the store any more"):
+            change()
+    assert sorted(place.rglob("*")) == before
+    place.rename(other)
+    shutil.copytree(away, place)  # the same store, on another disk
+    store.put("b", b"two")
+    assert (store.get("a"), store.get("b")) == (b"one", b"two")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import math
 import random
+import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -15,15 +16,17 @@ from threading import Barrier
 
 import pytest
 
-from cowfs.errors import LeaseLostError, UnavailableError
+from cowfs.errors import InvalidStateError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.index import ChangeSet, Index, empty_index, open_index
 from cowfs.native.chunks import ChunkRef, FileRows
 from cowfs.store import ObjectStore, refs
 from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.directory import DirectoryStore
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
+from cowfs.version import publish
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.history import open_version
 from cowfs.version.pack_numbers import PackNumbers
@@ -264,6 +267,50 @@ def test_a_commit_makes_five_requests_in_three_turns(store: ObjectStore, tmp_pat
         pairs.calls.clear()
         pairs.is_armed = True
         base = mine.publisher.publish(Files(mine.publisher, {b"g": NEW}), CommitRequest())
-        assert len(pairs.calls) == 5
+        looks = ("get", refs.head("v").key(base.head_number - 1))  # which costs nothing in a directory
+        assert pairs.calls.count(looks) == store.url.startswith("file:")
+        assert len(pairs.calls) - pairs.calls.count(looks) == 5
         assert pairs.calls[-1][0] == "put_if_absent"
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": NEW}
+
+
+@pytest.mark.parametrize("lost", ["another store", "an earlier state"])
+def test_nothing_is_published_where_the_base_is_not(lost: str, tmp_path: Path) -> None:
+    """A disk was changed under a mount, or a backup put back."""
+    place, other_place, away = tmp_path / "store", tmp_path / "other", tmp_path / "away"
+    place.mkdir()
+    store = DirectoryStore(place, url=f"file://{place}")
+    if lost == "another store":
+        other_place.mkdir()
+        other = DirectoryStore(other_place, url=f"file://{other_place}")
+        with line(other, tmp_path / "theirs") as theirs:
+            theirs.publisher.publish(Files(theirs.publisher, {b"theirs": b"one"}), CommitRequest())
+    with line(store, tmp_path / "v") as mine:
+        if lost == "an earlier state":
+            shutil.copytree(place, other_place)
+        mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())
+        place.rename(away)
+        other_place.rename(place)
+        before = find_head(store, "v")
+        files = Files(mine.publisher, {b"g": NEW})
+        with pytest.raises(InvalidStateError, match=r"has not the (version|store)"):
+            mine.publisher.publish(files, CommitRequest())
+        assert files.outcome == ["abandoned"]
+        assert find_head(store, "v") == before
+        place.rename(other_place)
+        away.rename(place)
+        base = mine.publisher.publish(files, CommitRequest())
+        assert files.outcome == ["abandoned", "published"]
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": NEW}
+
+
+def test_the_base_is_looked_for_again_in_time(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that costs a request, as of a bucket that was put back to an earlier state."""
+    monkeypatch.setattr(publish, "PROVEN_S", 0.0)
+    with line(store, tmp_path / "v") as mine:
+        base = mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())
+        store.delete([refs.head("v").key(base.head_number)])
+        with pytest.raises(InvalidStateError, match="has not the version"):
+            mine.publisher.publish(Files(mine.publisher, {b"g": NEW}), CommitRequest())
