@@ -10,12 +10,17 @@ of the first try; a commit without a mount is refused, since nobody sees what wo
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cowfs import log
 from cowfs.control.messages import Ready
-from cowfs.errors import InvalidStateError, UnavailableError
+from cowfs.errors import CowfsError, InvalidStateError, UnavailableError
 from cowfs.ids import StoreId
 from cowfs.machine.working_copy import WorkingCopy
+
+if TYPE_CHECKING:
+    from cowfs.api.rw_volume import RWVolume
 
 _log = log.get("volume")
 
@@ -45,6 +50,17 @@ def warn(used: WorkingCopy, store_id: StoreId) -> None:
             used.path,
             used.volume,
         )
+
+
+def warn_of_changes(volume: RWVolume, omitted: str) -> None:
+    """A version is taken of the volume, and what is in none is `omitted`."""
+    with suppress(CowfsError):  # a daemon that does not answer keeps nobody from taking it
+        if volume.has_changes():
+            _log.warning(
+                "volume %s has uncommitted work on this machine, which is not %s; commit it first to have it there",
+                volume.name,
+                omitted,
+            )
 
 
 def require_all(used: WorkingCopy, store_id: StoreId) -> None:

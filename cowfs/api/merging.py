@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import config
-from cowfs.api import merge_report
+from cowfs.api import kept_work, merge_report
 from cowfs.api.merge_report import MergedPath, MergeReport, Strategy
 from cowfs.api.on_line import on_line
 from cowfs.api.provenance import commit_request
@@ -30,6 +30,7 @@ from cowfs.api.rw_volume import RWVolume
 from cowfs.api.stores import OpenStore
 from cowfs.errors import (
     ConflictError,
+    CowfsError,
     InvalidInputError,
     InvalidStateError,
     NotFoundError,
@@ -76,6 +77,7 @@ def merge(
     target = volume.to_upload()
     for branch in branches:
         _require_mergeable(branch, target.store)
+        _warn_of_changes(branch, target.store)
     request = commit_request(message or f"Merge {', '.join(branch.name for branch in branches)}")
     if dry_run:
         return _report(volume, _tried(target.store, target.name, branches, resolve))
@@ -100,6 +102,14 @@ def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
             f"{branch.locator} lies in another store",
             hint="Copy it into a fork of the target first (`cowfs download`, `cowfs upload`; download(), upload()).",
         )
+
+
+def _warn_of_changes(branch: ROVolume, store: OpenStore) -> None:
+    """Of a branch's last version; who names another one knows that there is more."""
+    with suppress(CowfsError):
+        head = volumes.find_head(store.objects, branch.name)
+        if head is not None and head.version is not None and head.version.hex() == branch.id:
+            kept_work.warn_of_changes(RWVolume.made(store, head, None), "merged")
 
 
 def _published(

@@ -15,15 +15,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cowfs import clock, config, log
+from cowfs import clock, config
 from cowfs import store as stores_layer
-from cowfs.api import names, sources, stores
+from cowfs.api import kept_work, names, sources, stores
 from cowfs.api.parts import Workers
 from cowfs.api.provenance import author
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.resolving import access
 from cowfs.api.stores import OpenStore
-from cowfs.errors import ConflictError, CowfsError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import VersionId, WriteId
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
@@ -35,8 +35,6 @@ from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.maintain.push_report import PushReport
-
-_log = log.get("push")
 
 
 def push(
@@ -66,7 +64,8 @@ def push(
     stores_layer.require_writable(target.record)
     wanted = names.checked(name) if name is not None else found.volume
     _require_no_work(target, wanted, version)
-    _warn_of_work(found)
+    if found.head is not None:  # a name means the last version
+        kept_work.warn_of_changes(RWVolume.made(found.store, found.head, None), "copied")
     line = line_up_to(found.store.objects, found.volume, version) if all_versions else [version]
     done = Push(
         found.store.objects,
@@ -107,18 +106,6 @@ def _require_no_work(target: OpenStore, name: str, version: VersionId) -> None:
             f"volume {name!r} of {target.url} has uncommitted work on this machine, in {kept[0].path}",
             hint=f"Publish it (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()).",
         )
-
-
-def _warn_of_work(source: sources.Source) -> None:
-    """A name means its last version; what is in none stays here."""
-    if source.head is None:
-        return
-    with suppress(CowfsError):  # a daemon that does not answer keeps no version from being copied
-        if RWVolume.made(source.store, source.head, None).has_changes():
-            _log.warning(
-                "volume %s has uncommitted work on this machine, which is not copied; commit it first to have it there",
-                source.volume,
-            )
 
 
 def _target(named: stores.Named, source: OpenStore) -> OpenStore:

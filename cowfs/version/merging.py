@@ -295,7 +295,8 @@ class Merger:
             kind: ConflictKind = "both_changed" if base is not None else "both_added"
             if stat.S_IFMT(ours.body.row[MODE]) != stat.S_IFMT(theirs.body.row[MODE]):
                 kind = "type_changed"
-            return self._resolved(kind, path, base, ours, theirs, branch)
+            merged = attributes if kind == "both_changed" else None
+            return self._resolved(kind, path, base, ours, theirs, branch, merged)
         if attributes is None:
             if path == b"" and base is None:
                 attributes = ours
@@ -337,8 +338,17 @@ class Merger:
         return left
 
     def _resolved(
-        self, kind: ConflictKind, path: bytes, base: State | None, ours: State, theirs: State, branch: Branch
+        self,
+        kind: ConflictKind,
+        path: bytes,
+        base: State | None,
+        ours: State,
+        theirs: State,
+        branch: Branch,
+        attributes: State | None = None,
     ) -> State:
+        """attributes: those that do not depend on whose content is taken, since one side alone has
+        changed them, or both alike."""
         possible: set[How] = {"ours", "theirs", "newest", "keep-both"}
         is_appended = self._is_appended(base, ours) and self._is_appended(base, theirs)
         if is_appended and not ours.is_directory:
@@ -346,11 +356,13 @@ class Merger:
         how = self._conflict(kind, path, branch, possible)
         if how == "union":
             start = base.body.row[SIZE] if base is not None else 0
-            return State(ours.body, ours.attributes, (*ours.tails, Tail(theirs.body, start)))
+            return State(ours.body, (attributes or ours).attributes, (*ours.tails, Tail(theirs.body, start)))
         if how == "keep-both":
             self._put(self._aside(path, branch), theirs, branch)
-            return ours
-        return _chosen(how, ours, theirs)
+        chosen = ours if how == "keep-both" else _chosen(how, ours, theirs)
+        if attributes is None or self._are_two_files(chosen, attributes, branch):
+            return chosen
+        return State(chosen.body, attributes.attributes, chosen.tails)
 
     def _is_appended(self, base: State | None, state: State) -> bool:
         """Whether a file was only appended to since the base."""

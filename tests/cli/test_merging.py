@@ -91,6 +91,19 @@ def test_conflicts_publish_nothing_until_somebody_says_what_to_do(base: ROVolume
     assert (merged.read("both"), merged.read("both~b"), merged.read("log")) == (b"a", b"b", b"one\na\nb\n")
 
 
+def test_work_that_is_in_no_version_is_told_of(base: ROVolume, run: Command) -> None:
+    first = forked(base, "exp", new=b"1")
+    work = Volume.open("exp")
+    work.files.write("new", b"2")
+    work.commit()
+    work.files.write("later", b"not committed")
+    work.unmount()
+    assert "uncommitted" not in run("merge", first.locator, "--into", "main", "--dry-run").err, "a version was named"
+    said = run("merge", "exp", "--into", "main")
+    assert said.code == 0
+    assert "volume exp has uncommitted work on this machine, which is not merged" in said.err
+
+
 def test_a_function_says_what_to_do(base: ROVolume) -> None:
     forks = [forked(base, name, log=name.encode()) for name in ("a", "b")]
     asked: list[Conflict] = []

@@ -146,12 +146,17 @@ def _graft(tree: Tree, into: Tree, parent: int) -> None:
             into.nodes[numbers[ino]] = node
 
 
+@pytest.mark.parametrize("is_few", [False, True])
 @given(st.data(), st.sampled_from(["ours", "theirs"]))
 @settings(max_examples=120, deadline=None)
-def test_path_by_path_it_is_what_one_side_changed_and_conflicts_are_all_named(data: st.DataObject, how: How) -> None:
-    """Without moves, which are followed. Names do not turn from files into directories here."""
-    base = data.draw(changed(Tree(), steps=WITHOUT_MOVES))
-    ours, theirs = (data.draw(changed(base, 6, steps=WITHOUT_MOVES)) for _ in range(2))
+def test_path_by_path_it_is_what_one_side_changed_and_conflicts_are_all_named(
+    is_few: bool, data: st.DataObject, how: How
+) -> None:
+    """Without moves, which are followed. Names do not turn from files into directories here.
+    is_few: so that both sides change the same files."""
+    base = BASE if is_few else data.draw(changed(Tree(), steps=WITHOUT_MOVES))
+    steps = ["alter"] if is_few else WITHOUT_MOVES
+    ours, theirs = (data.draw(changed(base, 6, steps=steps)) for _ in range(2))
     before, mine, other = base.states(), ours.states(), theirs.states()
     every = before.keys() | mine.keys() | other.keys()
     for path in every:
@@ -228,9 +233,11 @@ def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, str]:
             parts.append(three[2])
         elif places[0] == 0:
             kind = "type_changed" if mine[0] != other[0] else "both_changed" if before else "both_added"
-            return (mine if how == "ours" else other), kind
+            if kind != "both_changed":
+                return (mine if how == "ours" else other), kind
+            parts.append(three[1] if how == "ours" else three[2])
         else:
-            kind = "attributes"
+            kind = kind or "attributes"
             parts.append(three[1] if how == "ours" else three[2])
     (what, target, chunks), (mode, uid, xattrs) = parts
     return (what, mode, uid, target, chunks, xattrs), kind
@@ -525,6 +532,18 @@ def test_attributes_that_both_have_changed(mine: dict[str, Any], other: dict[str
         assert [(each.kind, each.path, each.how) for each in conflicts] == [("attributes", "/a", how)]
     for cannot in ("keep-both", "union", "fail"):
         assert [each.how for each in merged(BASE, ours, theirs, how=cannot)[1]] == ["fail"]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+@pytest.mark.parametrize("how", ["ours", "theirs", "newest", "keep-both", "union"])
+def test_attributes_that_one_has_changed_stay_whoever_wins_the_content(how: How, is_ours: bool) -> None:
+    """A file that was made private stays so."""
+    private: dict[str, Any] = {"mode": 0o600, "xattrs": {b"user.x": b"1"}}
+    ours = alter(BASE, b"a", chunks=(1, 3), **(private if is_ours else {}))
+    theirs = alter(BASE, b"a", chunks=(1, 4), **({} if is_ours else private))
+    states, conflicts = merged(BASE, ours, theirs, how=how)
+    assert [(each.kind, each.how) for each in conflicts] == [("both_changed", how)]
+    assert (states[b"a"][1], states[b"a"][5]) == (0o600, (theirs, ours)[is_ours].states()[b"a"][5])
 
 
 def test_what_one_moved_and_another_changed_is_changed_where_it_is_now() -> None:
