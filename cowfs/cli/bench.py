@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from cowfs.cli import output
-from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import CowfsError
 
 
@@ -27,7 +26,6 @@ def command(directory: Path, as_json: bool, **choice: Any) -> None:
     and a gigabyte."""
     from cowfs import bench
 
-    tidy_up_when_terminated()
     results = bench.run(directory, say=lambda text: output.say(as_json, text), **choice)
     output.emit(as_json, results.to_json(), bench.text(results))
     if results.failures:

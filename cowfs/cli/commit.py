@@ -3,10 +3,16 @@ process than the mount's."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.api.targets import Mounted
+    from cowfs.blocking import RWVolume
 
 
 @click.command("commit")
@@ -41,21 +47,26 @@ def command(
     found = targets.find_mount(target, store, inside=True)
     if not isinstance(found, targets.Mounted):
         scratch.require_none(name)
-    try:
-        with output.progress(progress_style) as progress:
-            if isinstance(found, targets.Mounted):
-                version = found.commit(message, name=name, author=author, labels=table, progress=progress)
-            else:
-                version = found.commit(message, author=author, labels=table, progress=progress)
-    except KeyboardInterrupt:
-        if isinstance(found, targets.Mounted) and not found.is_copy:
-            shows = "`cowfs status` names the volume" if found.is_scratch else f"`cowfs log {found.volume}` shows it"
-            shows = f"`cowfs log {name}` shows it" if name is not None else shows
-            output.say(as_json, f"The mount goes on with the commit; {shows} when it is published")
-        raise
+    with output.if_interrupted(_goes_on(found, name)), output.progress(progress_style) as progress:
+        if isinstance(found, targets.Mounted):
+            version = found.commit(message, name=name, author=author, labels=table, progress=progress)
+        else:
+            version = found.commit(message, author=author, labels=table, progress=progress)
     record = {**versions.record(version), "is_new": version.is_new}
-    output.say(as_json, versions.summary(version))
+    is_elsewhere = not version.is_new and not isinstance(found, targets.Mounted)
+    none = f"This machine has no uncommitted work of {version.name}: version {version.id[:12]} stays the last one"
+    output.say(as_json, none if is_elsewhere else versions.summary(version))
     output.emit(as_json, record, record["locator"])
+
+
+def _goes_on(found: Mounted | RWVolume, name: str | None) -> str:
+    from cowfs.api.targets import Mounted
+
+    if not isinstance(found, Mounted) or found.is_copy:
+        return "Nothing is lost: commit again. If it was published by then, the same version is told."
+    shows = "`cowfs status` names the volume" if found.is_scratch else f"`cowfs log {found.volume}` shows it"
+    shows = f"`cowfs log {name}` shows it" if name is not None else shows
+    return f"The mount goes on with the commit; {shows} when it is published."
 
 
 def _table(labels: tuple[str, ...]) -> dict[str, str]:

@@ -9,7 +9,6 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
-from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("cp")
@@ -36,7 +35,6 @@ def command(
     """
     from cowfs.api import transfer
 
-    tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
         done = transfer.copy(source, target, store=store, message=message, progress=progress)
     copied = done.copied

@@ -7,7 +7,6 @@ import dataclasses
 import click
 
 from cowfs.cli import completing, output
-from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("download")
@@ -35,7 +34,6 @@ def command(
     """
     from cowfs.api import downloading
 
-    tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
         done = downloading.download_from(
             source,

@@ -9,7 +9,6 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
-from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import InvalidInputError
 
 
@@ -55,7 +54,6 @@ def command(
     """
     from cowfs.api import importing, stores
 
-    tidy_up_when_terminated()
     if absorbed is not None:
         if url or link or delete or exclude:
             raise InvalidInputError("--absorb takes the volume's name alone", hint="cowfs import --absorb NAME")
@@ -63,7 +61,7 @@ def command(
         return
     if not name:
         raise InvalidInputError("URL or NAME is missing", hint="cowfs import URL NAME")
-    with output.progress(progress_style) as progress:
+    with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
         done = importing.import_to(
             url,
             name,
@@ -86,7 +84,7 @@ def command(
 def _absorb(name: str, message: str, progress_style: str, store: str | None, as_json: bool) -> None:
     from cowfs.api import importing, stores
 
-    with output.progress(progress_style) as progress:
+    with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
         done = importing.absorb(name, store=stores.name(store), message=message, progress=progress).report
     said = (
         f"Stored {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"

@@ -3,9 +3,8 @@ code.
 
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
-    exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp, upload, download, import, export, merge, push, pull, restore, rollback, apply, up and bench
-              also: 143 after SIGTERM, 129 after SIGHUP)
+    exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C,
+              143 after SIGTERM, 129 after SIGHUP
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -155,7 +154,9 @@ class LazyGroup(click.Group):
         with formatter.section("Exit codes"):
             rows = sorted({(kind.exit_code, kind.kind) for kind in errors.BY_KIND.values()})
             codes = [(str(code), name.replace("_", " ") + ALSO.get(code, "")) for code, name in rows]
-            formatter.write_dl([("0", "success"), *codes, (str(INTERRUPTED), "interrupted")])
+            formatter.write_dl(
+                [("0", "success"), *codes, (str(INTERRUPTED), "interrupted; 143 by SIGTERM, 129 by SIGHUP")]
+            )
 
 
 def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:

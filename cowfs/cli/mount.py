@@ -126,7 +126,8 @@ def command(
                     hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
                 )
             mounted = RWVolume.made(found.store, found.head, None)
-            with output.progress(progress_style) as progress:
+            kept = "Uncommitted work is kept: it is there at the next mount. `cowfs status` shows whether there is one."
+            with output.if_interrupted(kept), output.progress(progress_style) as progress:
                 canonical = mounted.mount(path, progress=progress, options=options)
             if (newest := mounted.locator) is not None:  # what was found may have been overtaken
                 found = sources.at(found, newest)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cowfs import clock, errors, sizes
+from cowfs.cli.start import Terminated
 from cowfs.errors import CowfsError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -160,6 +161,19 @@ def progress_option(function: F) -> F:
         default="auto",
         help="On stderr: a bar on a terminal (auto), a JSON document a line, or nothing.",
     )(function)
+
+
+@contextmanager
+def if_interrupted(hint: str) -> Iterator[None]:
+    """What becomes of the work of a block that a signal ends, for who has sent it."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as error:
+        error.add_note(hint)
+        raise
+
+
+RESUMES = "What was sent is kept: the same command goes on where this one has ended."
 
 
 @contextmanager

@@ -32,13 +32,10 @@ def carry_out(
     as_json: bool,
 ) -> int:
     """The exit code."""
-    from cowfs.cli.start import tidy_up_when_terminated
-
     _show(plan, as_json=as_json)
     done: list[dict[str, Any]] = []
     if plan.has_changes and not dry_run:
         _ask(plan, is_agreed=is_agreed, as_json=as_json)
-        tidy_up_when_terminated()
 
         def hears(step: Step, outcome: Outcome | None) -> None:
             done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})
@@ -77,15 +74,13 @@ def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
     if is_agreed:
         return
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidInputError(
-            "nobody can be asked whether to apply this plan", hint="Add -y to apply it, or --dry-run to only see it."
-        )
+        raise InvalidInputError("nobody can be asked whether to apply this plan", hint="Add -y to apply it.")
     count = sum(step.is_change for step in plan.steps)
     output.confirm(f"Apply {count} step{'s' if count != 1 else ''}?")
 
 
 def _said(step: Step, outcome: Outcome | None) -> str:
-    if outcome is not None:
+    if outcome is not None and outcome.what != "done":
         return output.outcome_line(outcome)
     said = {
         "create": "Created",
@@ -93,7 +88,8 @@ def _said(step: Step, outcome: Outcome | None) -> str:
         "change": "Changed",
         "delete": "Deleted" if step.is_destroyed else "Forgot",
     }[step.action]
-    return f"{said} {step.volume} ({step.path})"
+    kept = "; uncommitted work is kept" if outcome is not None and outcome.uncommitted else ""
+    return f"{said} {step.volume} ({step.path}){kept}"
 
 
 def _place(step: Step) -> dict[str, Any]:

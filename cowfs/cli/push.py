@@ -10,7 +10,6 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
-from cowfs.cli.start import tidy_up_when_terminated
 
 if TYPE_CHECKING:
     from cowfs.blocking import PushReport
@@ -48,8 +47,7 @@ def command(
 
 def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style: str, as_json: bool) -> None:
     """Runs a push or a pull, shows how far it is, and what it has done."""
-    tidy_up_when_terminated()
-    with output.progress(progress_style) as line:
+    with output.if_interrupted(output.RESUMES), output.progress(progress_style) as line:
         done = run(line)
     moved = f"{done.put_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.put_bytes)})"
     new = output.count(len(done.versions), "new version") if done.is_new else "The version was there already"

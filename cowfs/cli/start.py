@@ -21,7 +21,7 @@ _is_told = False
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP, to a command that leaves nothing half done behind."""
+    """SIGTERM or SIGHUP."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -31,6 +31,7 @@ class Terminated(BaseException):
 def main() -> None:
     _fill_closed_streams()
     try:
+        _tidy_up_when_terminated()
         from cowfs.cli.main import main as run
 
         run()
@@ -49,8 +50,8 @@ def _fill_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
 
 
-def tidy_up_when_terminated() -> None:
-    """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception, and all
+def _tidy_up_when_terminated() -> None:
+    """From now on SIGTERM and SIGHUP end this process as Ctrl-C does, by an exception, and all
     three within TIDYING_S: it may wait for a store that is silent, and what it leaves is what one
     that was killed leaves. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is ignored:
     a service manager may send both, and that must not end the tidying."""
@@ -86,16 +87,26 @@ def _leave(error: BaseException) -> None:
 
 
 def interrupted(error: BaseException, *, as_json: bool) -> int:
-    """Says so, and returns the exit code."""
+    """Says so, with what was noted on the error (`output.if_interrupted`) for a hint, and returns
+    the exit code."""
     global _is_told
     _is_told = True
+    hint = " ".join(getattr(error, "__notes__", None) or getattr(error.__cause__, "__notes__", []))  # click wraps it
     if as_json:
         with suppress(OSError):  # whoever read has gone
-            sys.stdout.write(INTERRUPTED_JSON)
+            sys.stdout.write(INTERRUPTED_JSON.replace('"hint": ""', f'"hint": {_quoted(hint)}'))
             sys.stdout.flush()
     else:
-        print("cowfs: interrupted", file=sys.stderr)  # noqa: T201 - click may not be loaded
+        print("cowfs: interrupted", *([f"hint: {hint}"] if hint else []), sep="\n", file=sys.stderr)  # noqa: T201 - click may not be loaded
     return _code_of(error)
+
+
+def _quoted(text: str) -> str:
+    if not text:
+        return '""'
+    import json
+
+    return json.dumps(text)
 
 
 def _code_of(error: BaseException) -> int:

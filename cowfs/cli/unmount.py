@@ -11,8 +11,6 @@ back at the next mount.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,7 +76,7 @@ def command(
     if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard)
     else:
-        with _told_if_interrupted(found, as_json), targets.out_of_mounts():
+        with output.if_interrupted(_goes_on(found)), targets.out_of_mounts():
             if is_commit:
                 record = _commit(found, message, progress_style, is_forced=is_forced)
             else:
@@ -109,15 +107,10 @@ def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: boo
     return {**versions.record(version), **record, "said": said}
 
 
-@contextmanager
-def _told_if_interrupted(mount: Mounted, as_json: bool) -> Iterator[None]:
-    """The daemon goes on with what it was told."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not mount.is_copy:
-            output.say(as_json, "The mount goes on with what it was told; `cowfs status` shows whether it has ended")
-        raise
+def _goes_on(mount: Mounted) -> str:
+    if mount.is_copy:
+        return "`cowfs status` shows whether the copy is there still."
+    return "The mount goes on with what it was told; `cowfs status` shows whether it has ended."
 
 
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:

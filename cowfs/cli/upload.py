@@ -8,7 +8,6 @@ import dataclasses
 import click
 
 from cowfs.cli import completing, output
-from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("upload")
@@ -43,8 +42,7 @@ def command(
     """
     from cowfs.api import uploading
 
-    tidy_up_when_terminated()
-    with output.progress(progress_style) as progress:
+    with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
         done = uploading.upload_to(
             source,
             target,

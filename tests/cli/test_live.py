@@ -196,6 +196,8 @@ def test_an_unchanged_volume_is_said_to_be_unchanged(run: Command, mounted: Path
     labelled = run("commit", mounted, "--label", "best=yes", "--json").json
     assert (labelled["is_new"], labelled["labels"]) == (True, {"best": "yes"})
     assert labelled["stats"]["stored_bytes_added"] == 0
+    run("unmount", mounted)
+    assert "This machine has no uncommitted work of data: version" in run("commit", "data").err
 
 
 def test_a_fork_says_that_it_committed(run: Command, mounted: Path) -> None:
