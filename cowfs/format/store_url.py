@@ -203,12 +203,12 @@ def _options(protocol: str, options: list[str]) -> tuple[str | None, str | None]
 
 def _endpoint(text: str) -> str:
     """Lower-case scheme and host, no default port, no trailing slash."""
-    hint = "For example endpoint=http%3A%2F%2F127.0.0.1%3A8333."
+    hint, place = "For example http://127.0.0.1:8333.", {"option": "endpoint"}
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidInputError(f"the endpoint is not a URL: {error}", hint=hint) from error
+        raise InvalidInputError(f"the endpoint is not a URL: {error}", hint=hint, details=place) from error
     if "@" in parts.netloc:
         raise InvalidInputError("an endpoint carries no user name, key or password", hint=_CREDENTIALS_HINT)
     if (
@@ -218,7 +218,9 @@ def _endpoint(text: str) -> str:
         or parts.fragment
         or not re.fullmatch(r"[A-Za-z0-9_.:%-]+", host)
     ):
-        raise InvalidInputError(f"the endpoint {shown(text)} is not an http or https URL of a host", hint=hint)
+        raise InvalidInputError(
+            f"the endpoint {shown(text)} is not an http or https URL of a host", hint=hint, details=place
+        )
     shown_host = f"[{host}]" if ":" in host else host
     shown_port = "" if port is None or port == _PORTS[parts.scheme] else f":{port}"
     return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"

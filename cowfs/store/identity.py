@@ -43,8 +43,9 @@ RENEWALS = 2
 """Of one request."""
 
 GIVEN_HINT = (
-    "The store refuses the credentials that this program gave (Storage). Give valid ones: mounting again hands them to a "
-    "mount that is there, whose work is kept. Functions and credential_process are asked again by themselves."
+    "The store refuses the credentials that it was given by this program (Storage), or by the file that declares it. "
+    "Give valid ones: mounting again hands them to a mount that is there, whose work is kept. Functions and "
+    "credential_process are asked again by themselves."
 )
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import aws
 
+_WITHOUT_COLON = re.compile(r"(s3a?|gs|gcs|az|abfss?|https?|file)//", re.IGNORECASE)
 _HINT = "For example s3://bucket/prefix, file:///directory, or the path of a directory."
 
 
@@ -37,15 +38,20 @@ def placed(text: object) -> StoreUrl:
         raise InvalidInputError(f"a store is named by a URL or a path, not {text!r}", hint=_HINT)
     if "://" in text:
         return StoreUrl.parse(text)
-    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
+    if scheme := scheme_of(text):
         raise InvalidInputError(
             f"{scheme[0]}… is neither a URL nor surely a path",
-            hint=f"Write {scheme[0]}//… for a URL, ./{scheme[0]}… for a directory of that name.",
+            hint=f"Write {scheme[1]}://… for a URL, ./{scheme[0]}… for a directory of that name.",
         )
     try:
         return StoreUrl.from_path(os.path.abspath(os.path.expanduser(text)))
     except OSError as error:
         raise InvalidInputError(f"{text} is relative to a directory that is gone", hint="Give a whole path.") from error
+
+
+def scheme_of(text: str) -> re.Match[str] | None:
+    """What makes it a URL, or a URL that somebody mistyped, and no path."""
+    return re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text) or _WITHOUT_COLON.match(text)
 
 
 def environment_endpoint() -> str | None:

@@ -112,6 +112,17 @@ def test_down_does_not_keep_in_use_what_it_unmounts(run: Command, place: Path, f
     assert run("down", file, cwd=path).err == f"Unmounted ckpt from {path}\n"
 
 
+@pytest.mark.mount
+def test_pruning_says_that_work_is_kept(run: Command, place: Path, file: Path) -> None:
+    run("create", "ckpt")
+    path = place / "mnt" / "ckpt"
+    file.write_text(f'volumes = [{{name = "ckpt", path = "{path}", read_only = false}}]\n')
+    assert run("apply", "-y").code == 0
+    (path / "file").write_text("one")
+    file.write_text("volumes = []\n")
+    assert run("apply", "--prune", "-y").err == f"Forgot ckpt ({path}); uncommitted work is kept\n"
+
+
 def test_a_file_deletes_what_it_created(run: Command, place: Path, file: Path) -> None:
     run("apply", "--no-mount", "-y")
     said = run("delete", "-f", str(file))

@@ -105,7 +105,7 @@ def test_a_class_that_no_url_can_open_is_an_invalid_input(mistake: Exception) ->
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["s3:bucket/prefix", "file:relative", "http:x", ""])
+@pytest.mark.parametrize("text", ["s3:bucket/prefix", "file:relative", "http:x", "s3//bucket", "GS//bucket/x", ""])
 def test_what_looks_like_a_url_is_no_directory(text: str) -> None:
     """`create` would make one, and the user would look for the bucket."""
     with pytest.raises(InvalidInputError):

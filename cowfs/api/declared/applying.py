@@ -46,7 +46,7 @@ def _done(
     made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None, *, force: bool
 ) -> tuple[Applied, Outcome | None]:
     if step.action == "delete":
-        return _deleted(made.declared, step, recorded, force=force), None
+        return _deleted(made.declared, step, recorded, force=force)
     target = step.target
     assert target is not None
     if step.action == "mount":
@@ -71,18 +71,18 @@ def _set_quota(declared: Declared, step: Step) -> None:
         quotas.set_quota(target.volume, targets.store_of(declared, target.declared), target.declared_quota)
 
 
-def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> Applied:
+def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> tuple[Applied, Outcome]:
     volume = step.recorded
     assert volume is not None
     if step.is_destroyed and not force:
         _require_committed(volume, recorded)
-    recorded = _taken_off(volume, recorded, force=force)
+    recorded, is_kept = _taken_off(volume, recorded, force=force)
     if step.is_destroyed:
         with suppress(NotFoundError):  # somebody has deleted it
             deleting.delete(volume.volume, _store_at(declared, volume.store_url), force=force)
     recorded = recorded.without_volume(volume)
     applied.store(recorded)
-    return recorded
+    return recorded, Outcome("done", volume.volume, volume.path, uncommitted=is_kept)
 
 
 def _require_committed(volume: AppliedVolume, recorded: Applied) -> None:
@@ -112,17 +112,20 @@ def _key(volume: AppliedVolume) -> tuple[str, str]:
 
 def _moved(before: AppliedVolume, path: str, recorded: Applied) -> Applied:
     """Without what is recorded of it at another path, and without its mount there."""
-    return recorded if before.path == path else _taken_off(before, recorded).without_volume(before)
+    return recorded if before.path == path else _taken_off(before, recorded)[0].without_volume(before)
 
 
-def _taken_off(volume: AppliedVolume, recorded: Applied, *, force: bool = False) -> Applied:
-    """Its mount is unmounted, if it is one of ours; refused while it is in use, unless force."""
+def _taken_off(volume: AppliedVolume, recorded: Applied, *, force: bool = False) -> tuple[Applied, bool]:
+    """Its mount is unmounted, if it is one of ours; refused while it is in use, unless force. And
+    whether uncommitted work is kept."""
+    is_kept = False
     for mount in recorded.mounts:
         if (mount.store_url, mount.volume, mount.mount_path) == (volume.store_url, volume.volume, volume.path):
             recorded, outcome = mounting.take_off(recorded, mount, force=force)
             if outcome.error is not None:
                 raise outcome.error
-    return recorded
+            is_kept = outcome.uncommitted
+    return recorded, is_kept
 
 
 def _mounted(made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None) -> tuple[Applied, Outcome]:

@@ -21,6 +21,7 @@ from cowfs.api.declared import toml_lines, yaml_tree
 from cowfs.api.declared.toml_lines import Lines
 from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.store.named import scheme_of
 
 LARGEST = 1 << 20
 
@@ -138,7 +139,7 @@ def _whole(store: Any, directory: Path) -> Any:
 
 
 def _whole_url(url: Any, directory: Path) -> Any:
-    if not isinstance(url, str) or not url or url.startswith("~") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url):
+    if not isinstance(url, str) or not url or url.startswith("~") or scheme_of(url):
         return url
     return os.path.normpath(directory / url)
 

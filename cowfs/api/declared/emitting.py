@@ -59,8 +59,7 @@ def _script(declared: Declared) -> str:
     lines = ["#!/bin/sh", "# Makes and mounts what is declared; `cowfs unmount PATH` takes each mount off.", "set -eu"]
     for volume in declared.volumes:
         mount = " || ".join(_mount_command(declared, volume, source) for source in volume.candidates)
-        steps = [mount] if volume.read_only else [_create_command(declared, volume), mount]
-        steps = [each for each in steps if each]
+        steps = [mount] if volume.read_only else [*_making(declared, volume), mount]
         if volume.optional:
             steps = [
                 f"{{ {' && '.join(f'{{ {each}; }}' for each in steps)}; }} || echo 'optional, and not mounted' >&2"
@@ -69,20 +68,25 @@ def _script(declared: Declared) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
-    """The first volume of the candidates, unless one is there; "": none is a volume."""
+def _making(declared: Declared, volume: DeclaredVolume) -> list[str]:
+    """Commands for the first volume of the candidates, unless one is there, and for its quota."""
     volumes = [each for each in volume.candidates if not host_paths.is_one(each)]
     if not volumes:
-        return ""
+        return []
     there = [f"test -e {shlex.quote(host_paths.expanded(each))}" for each in volume.candidates if each not in volumes]
     known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volumes]
-    return " || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])
+    made = " || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])
+    if volume.size_bytes is None:
+        return [made]
+    limited = [_command(declared, volume, "quota", source, str(volume.size_bytes)) for source in volumes]
+    return [made, " || ".join([*there, *limited])]
 
 
 def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
     if host_paths.is_one(source):
         there, path = shlex.quote(host_paths.expanded(source)), shlex.quote(volume.mount_path)
-        return f'{{ test "$(readlink {path})" = {there} || {{ test -e {there} && ln -s {there} {path}; }}; }}'
+        cleared = f"{{ rmdir {path} 2>/dev/null || :; }}"  # as `up` does with an empty directory
+        return f'{{ test "$(readlink {path})" = {there} || {{ test -e {there} && {cleared} && ln -sT {there} {path}; }}; }}'
     options = _options(volume)
     if not volume.read_only:
         return _command(declared, volume, "mount", *options, source, volume.mount_path)
@@ -271,7 +275,10 @@ def _default_store(declared: Declared) -> list[dict[str, str]]:
 
 def _values(declared: Declared) -> dict[str, Any]:
     """The declaration as a file has it."""
-    volumes = [json.loads(each.model_dump_json(exclude_defaults=True)) for each in declared.volumes]
+    volumes = [  # ~ would be another directory where this is used
+        {**json.loads(each.model_dump_json(exclude_defaults=True)), "path": each.mount_path}
+        for each in declared.volumes
+    ]
     said = {}
     for name, store in declared.stores.items():
         if isinstance(store, Storage):

@@ -195,7 +195,7 @@ class DeclaredVolume(Value):
         for index, each in enumerate(self.candidates):
             if not host_paths.is_one(each):
                 continue
-            if self.store is not None:
+            if self.store is not None and all(map(host_paths.is_one, self.candidates)):
                 yield Problem(("name", index), "a path of this machine is in no store", "Leave store out.")
             if self.read_only:
                 hint = "Say read_only = false, or copy it into a volume (`cowfs upload`)."

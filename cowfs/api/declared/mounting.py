@@ -36,14 +36,14 @@ from cowfs.machine.applied import Applied, AppliedMount
 from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import ProgressListener
 
-What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed"]
+What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "done"]
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of one mount. what: mounted, found (it was there), skipped (it is optional);
-    unmounted, gone (it was not there any more), failed. uncommitted: work is kept for the next
-    mount. error: of a skipped or failed one."""
+    unmounted, gone (it was not there any more), failed; done (with its volume). uncommitted: work
+    is kept for the next mount. error: of a skipped or failed one."""
 
     what: What
     volume: str

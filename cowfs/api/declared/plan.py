@@ -103,7 +103,8 @@ def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Pla
             steps += _steps(declared, target, matches.get(target.path), recorded, mounts=mounts)
         else:
             steps.append(_step("skip", target, details=target.trouble.message if target.trouble else ""))
-    return Plan(declared, before, tuple(steps), tuple(_notes(declared, [] if prune else left)))
+    dropped = [] if prune else [_deleted(each, _is_used(each, wanted, before)) for each in left]
+    return Plan(declared, before, tuple(steps), tuple(_notes(declared, dropped)))
 
 
 def make_deletion(declared: Declared) -> Plan:
@@ -250,8 +251,10 @@ def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> 
     }
 
 
-def _notes(declared: Declared, left: list[AppliedVolume]) -> Iterator[str]:
+def _notes(declared: Declared, dropped: list[Step]) -> Iterator[str]:
+    """dropped: what pruning would do."""
     if any(each.idle_delete is not None for each in declared.volumes):
         yield "idle_delete is recorded, and not enforced yet"
-    for each in left:
-        yield f"{each.volume} at {each.path} was applied before, and is declared no more: --prune (prune=True) forgets it"
+    for each in dropped:
+        does = "deletes it in its store" if each.is_destroyed else "forgets it"
+        yield f"{each.volume} at {each.path} was applied before, and is declared no more: --prune (prune=True) {does}"

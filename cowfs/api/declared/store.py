@@ -160,7 +160,8 @@ class DeclaredStore(Value):
         try:
             self.without_secrets()
         except InvalidInputError as error:
-            at = "url" if self.url is not None else "preset"
+            at = error.details.get("option") or ("url" if self.url is not None else "preset")
+            at = at if getattr(self, at) is not None else "url"
             raise Refused([Problem((at,), error.message, error.hint)]) from error
         return self
 

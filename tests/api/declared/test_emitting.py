@@ -94,6 +94,16 @@ def test_a_manifest_holds_the_same_declaration() -> None:
 
 
 @pytest.mark.quick
+def test_a_pod_mounts_where_its_task_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    config, pod = yaml.safe_load_all(declared(BUCKET.replace("path: /data", "path: ~/data")).emit("k8s"))
+    monkeypatch.setenv("HOME", "/root")  # where it runs
+    paths = [each.mount_path for each in declared(config["data"]["declared.cowfs.yml"]).volumes]
+    assert paths == ["/home/me/data", "/work"]
+    assert [each["mountPath"] for each in pod["spec"]["containers"][0]["volumeMounts"]] == paths
+
+
+@pytest.mark.quick
 def test_a_pod_has_paths_of_its_machine() -> None:
     text = BUCKET.replace("volumes:\n", "volumes:\n  - {name: /mnt/shared, path: /shared, read_only: false}\n", 1)
     config, pod = yaml.safe_load_all(declared(text).emit("k8s"))
@@ -117,7 +127,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
         f"""volumes = [
         {{name = ["none", "data"], path = "{place}/mnt/a b", store = "main"}},
         {{name = "none", path = "{place}/mnt/none", store = "main", optional = true}},
-        {{name = "work", path = "{place}/mnt/work", store = "main", read_only = false}},
+        {{name = "work", path = "{place}/mnt/work", store = "main", read_only = false, size = "1MiB"}},
         {{name = "{place}/a store", path = "{place}/mnt/host", read_only = false}},
         ]
         stores = {{main = "a store"}}"""
@@ -128,6 +138,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
     }
     script = Declared.load(file).emit("sh")
+    (place / "mnt" / "host").mkdir()  # empty, as `up` takes it
     done = subprocess.run(
         ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -136,6 +147,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
     found = {os.path.basename(entry.mount_path): (entry.volume, entry.read_only) for entry in registry.list_mounts()}
     assert found == {"a b": ("data", True), "work": ("work", False)}
     assert os.readlink(place / "mnt" / "host") == str(store)
+    assert Volume.quota("work", store=store) == 1 << 20
 
 
 def test_a_script_names_where_the_passphrase_of_an_encrypted_store_is(tmp_path: Path) -> None:

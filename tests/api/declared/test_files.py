@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,9 @@ BAD: dict[str, tuple[str, list[int]]] = {
     ),
     "an unknown store": ('[[volumes]]\nname = "a"\npath = "/a"\nstore = "mian"\n[stores]\nmain = "s3://b"\n', [4]),
     "a bad store": ('[stores]\n\nmain = "sftp://host/dir"\n', [3]),
+    "an endpoint without a scheme": ("[stores.m]\npreset = 'minio'\nbucket = 'b'\nendpoint = 'localhost:9000'\n", [4]),
+    "such an endpoint in a URL": ("[stores.m]\nurl = 's3://b;endpoint=localhost'\n", [2]),
+    "a URL without its colon": ("[stores]\nmain = 's3//bucket'\n", [2]),
     "a store that is nowhere": ("[stores.main]\nregion = 'eu'\n", [1]),
     "a store that is twice": ("[stores.main]\nurl = 's3://b'\npreset = 's3'\nbucket = 'b'\n", [1]),
     "an unknown preset": ("[stores.main]\nbucket = 'b'\npreset = 'r3'\n", [3]),
@@ -197,6 +201,21 @@ def test_a_name_that_is_no_text_wants_quotes(name: str) -> None:
     assert lines_of(error) == ["a.cowfs.yml:2"]
     assert "is no text" in error.message
     assert "in quotes" in error.hint
+
+
+def test_the_example_of_an_endpoint_can_be_declared() -> None:
+    said = "[stores.m]\npreset = 'minio'\nbucket = 'b'\nendpoint = '{}'\n"
+    hint = refused(said.format("127.0.0.1:8333")).hint
+    example = re.search(r"For example (\S+)\.", hint)
+    assert example is not None, hint
+    store = loading.parsed(said.format(example[1]).encode(), Path("/project/cowfs.toml")).stores["m"]
+    assert isinstance(store, DeclaredStore)
+    assert store.without_secrets().endpoint == example[1]
+
+
+def test_a_path_of_this_machine_and_a_volume_of_a_store_are_candidates() -> None:
+    text = '[[volumes]]\nname = ["/nvme/a", "a"]\npath = "/a"\nstore = "m"\nread_only = false\n[stores]\nm = "s3://b"\n'
+    assert loading.parsed(text.encode(), Path("/project/cowfs.toml")).volumes[0].candidates == ("/nvme/a", "a")
 
 
 def test_a_small_file_cannot_become_a_huge_value() -> None:

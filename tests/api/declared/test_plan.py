@@ -108,7 +108,8 @@ def test_what_is_declared_no_more_is_pruned_what_was_created_deleted(file: Path,
     declare(place)
     plan = planned(file)
     assert not plan.has_changes
-    assert "--prune" in plan.notes[0]
+    notes = {note.split()[0]: note.split("(prune=True) ")[1] for note in plan.notes}
+    assert notes == {"ckpt": "deletes it in its store", "data": "forgets it"}
     before = objects(store)
     plan = planned(file, prune=True)
     assert actions(plan) == [("delete", "ckpt"), ("delete", "data")]
