@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import CowfsError
 
 
@@ -26,6 +27,7 @@ def command(directory: Path, as_json: bool, **choice: Any) -> None:
     and a gigabyte."""
     from cowfs import bench
 
+    tidy_up_when_terminated()
     results = bench.run(directory, say=lambda text: output.say(as_json, text), **choice)
     output.emit(as_json, results.to_json(), bench.text(results))
     if results.failures:

@@ -9,6 +9,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("cp")
@@ -35,6 +36,7 @@ def command(
     """
     from cowfs.api import transfer
 
+    tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
         done = transfer.copy(source, target, store=store, message=message, progress=progress)
     copied = done.copied

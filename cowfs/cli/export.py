@@ -7,6 +7,7 @@ import dataclasses
 import click
 
 from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("export")
@@ -35,6 +36,7 @@ def command(
     """
     from cowfs.api import exporting
 
+    tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
         done = exporting.export_from(source, url, store=store, delete=delete, exclude=exclude, progress=progress)
     said = output.transferred("Exported", done, removed="deleted")

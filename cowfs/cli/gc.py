@@ -10,6 +10,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def command(dry_run: bool, why_object: str | None, is_agreed: bool, store: str |
             "nobody can be asked whether to delete",
             hint="Add -y to delete without a question, or --dry-run to see what would go.",
         )
+    tidy_up_when_terminated()
     prepared = collecting.prepare(store, dry_run=dry_run, say=lambda text: output.say(as_json, text))
     if dry_run:
         output.emit(as_json, record(prepared.report), shown(prepared.report))

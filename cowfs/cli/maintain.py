@@ -11,6 +11,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import gc, output, prune
+from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, 
             "nobody can be asked whether to delete",
             hint="Add -y to delete without a question, or --dry-run to see what would go.",
         )
+    tidy_up_when_terminated()
     plans = Volume.plan_maintain(store=store)
     _tell(plans, as_json=as_json)
     if dry_run:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(
     `--dry-run` exits with 4 then, as the merge itself."""
     from cowfs.blocking import Volume
 
+    tidy_up_when_terminated()
     versions = [Volume.version(source, store=store) for source in branches]
     done = Volume.merge(into, versions, store=store, strategy=_strategy(strategy), message=message, dry_run=dry_run)
     if dry_run:

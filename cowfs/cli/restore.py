@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
 
 if TYPE_CHECKING:
     from cowfs.blocking import RestoreReport
@@ -34,6 +35,7 @@ def command(
     not committed there, and the next commit publishes it."""
     from cowfs.blocking import Volume
 
+    tidy_up_when_terminated()
     version = Volume.version(source, store=store)
     name = into or version.name
     where = store if into is not None else version.to_read().url

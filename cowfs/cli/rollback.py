@@ -7,6 +7,7 @@ import click
 
 from cowfs.cli import completing, output
 from cowfs.cli.restore import tell
+from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("rollback")
@@ -22,5 +23,6 @@ def command(name: str, source: str, message: str, dry_run: bool, store: str | No
     SOURCE is, and the next commit publishes it."""
     from cowfs.blocking import Volume
 
+    tidy_up_when_terminated()
     version = Volume.version(name + source if source.startswith("@") else source, store=store)
     tell(Volume.rollback(name, version, store=store, message=message, dry_run=dry_run), name, dry_run, as_json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
 
 if TYPE_CHECKING:
     from cowfs.api.declared.mounting import Outcome
@@ -25,6 +26,7 @@ def command(file: str | None, progress_style: str, as_json: bool) -> None:
     from cowfs.api.declared import mounting
     from cowfs.blocking import Declared
 
+    tidy_up_when_terminated()
     declared = Declared.load(file)
 
     def hears(outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("warm")
@@ -38,6 +39,7 @@ def command(
     """
     from cowfs.api import warming
 
+    tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
         done = warming.warm_from(
             source,

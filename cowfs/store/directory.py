@@ -164,16 +164,22 @@ class DirectoryStore:
     def _require_same(self) -> None:
         """InvalidStateError: another store is there than the one that was opened, or none, as after
         a disk was changed. Nothing of ours may get into it, nor be missing where we think it is."""
-        found = os.stat(self._root)
+        try:
+            found = os.stat(self._root)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._gone() from error
         if (place := (found.st_dev, found.st_ino)) == self._place:
             return
         record = self._record()
         if self._opened is not None and record != self._opened:
-            raise InvalidStateError(
-                f"{self._url} has not the store any more that was opened there",
-                hint="Make that one available there again; uncommitted work is kept.",
-            )
+            raise self._gone()
         self._place, self._opened = place, record
+
+    def _gone(self) -> InvalidStateError:
+        return InvalidStateError(
+            f"{self._url} has not the store any more that was opened there",
+            hint="Make that one available there again; uncommitted work is kept.",
+        )
 
     def _record(self) -> bytes | None:
         """What the store says of itself; None: nothing yet."""
@@ -194,6 +200,8 @@ class DirectoryStore:
                 self._publish(temporary, path, replace=replace)
             finally:
                 _unlink_quietly(temporary)
+            if key == keys.STORE:
+                self._opened = bytes(data)
         except FileExistsError as error:
             if replace:
                 raise from_os_error(error, where) from error

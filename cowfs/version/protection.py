@@ -21,7 +21,7 @@ without.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -158,9 +158,15 @@ class Protection:
             self._read_generation = 0
             self._read()
             lapses = self._lapses
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="cowfs-verify") as threads:
+        return lapses, self.missing(packs)
+
+    def missing(self, packs: Sequence[PackId]) -> set[PackId]:
+        """Those that the store has not."""
+        if not packs:
+            return set()
+        with ThreadPoolExecutor(min(_THREADS, len(packs)), thread_name_prefix="cowfs-verify") as threads:
             sizes = threads.map(lambda pack: self._store.size(keys.pack(pack)), packs)
-            return lapses, {pack for pack, size in zip(packs, sizes, strict=True) if size is None}
+            return {pack for pack, size in zip(packs, sizes, strict=True) if size is None}
 
     def hold(self, number: int, uploaded: Iterable[PackId]) -> None:
         """The work stays here, and nobody will renew: version and packs stay protected until the

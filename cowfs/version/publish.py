@@ -72,8 +72,7 @@ if TYPE_CHECKING:
 
 DRAFTS = 5
 PROVEN_S = 60.0
-"""How long a head that was seen, or put, is taken to be there, in a store where asking costs a
-request."""
+"""How long what was stored or seen is taken to be there, where asking costs a request."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +252,9 @@ class Publisher:
                 prepared = self._prepare(source, request, progress)
                 with self._protection.publishing() as read_lists:
                     if self._may_be_published(prepared):
-                        beside(partial(self._put_manifest, prepared), partial(beside, read_lists, self._require_base))
-                        if self._may_be_published(prepared) and self._put_version(prepared):
+                        look = partial(beside, read_lists, partial(self._is_all_there, prepared))
+                        _, (_, is_there) = beside(partial(self._put_manifest, prepared), look)
+                        if is_there and self._may_be_published(prepared) and self._put_version(prepared):
                             return self._base
                 prepared.index.close()
                 prepared = None
@@ -437,26 +437,43 @@ class Publisher:
 
     # -- the head
 
-    def _require_base(self) -> None:
-        """InvalidStateError: the store lacks the head that the next one is put behind. It is
-        another one by now, or an earlier state of it was brought back: what this line stands on is
-        not there, and a version of it could not be read."""
+    def _is_all_there(self, prepared: _Prepared) -> bool:
+        """Whether the store has what this writer has stored in it for the version. If not, it has
+        to be prepared again. InvalidStateError: it lacks the head that the next one is put
+        behind."""
         is_near = self._store.url.startswith("file:")  # a disk may be changed, and asking costs nothing
-        if self._base.head_number < refs.FIRST or (not is_near and clock.monotonic_s() - self._proven_s < PROVEN_S):
+        now_s = clock.monotonic_s()
+        if not is_near and now_s - self._proven_s < PROVEN_S:
+            return True
+        self._require_base()
+        packs = [
+            pack
+            for pack in prepared.packs.values()
+            if self.chunks.was_stored_before(pack, now_s - PROVEN_S * (not is_near))
+        ]
+        if self._protection.missing(packs):
+            self.chunks.taken_for_dead()
+            return False
+        self._proven_s = now_s
+        return True
+
+    def _require_base(self) -> None:
+        """The store may be another one by now, or an earlier state of it was brought back: what
+        this line stands on is not there, and a version of it could not be read."""
+        number = self._base.head_number
+        if number < refs.FIRST:
             return
         try:
-            found = refs.read(self._store, refs.head(self._volume), self._base.head_number).version
+            is_there = refs.read(self._store, refs.head(self._volume), number).version == self._base.version_id
         except NotFoundError:
-            found = None
-        if found != self._base.version_id:
-            self.chunks.taken_for_dead()  # what was uploaded lately may be in the wrong place
+            is_there = False
+        if not is_there:
             raise InvalidStateError(
-                f"{self._store.url} has not the version that this work stands on, as head {self._base.head_number} of volume "
+                f"{self._store.url} has not the version that this work stands on, as head {number} of volume "
                 f"{self._volume!r}: it is another store now, or was put back to an earlier state; nothing was published",
                 hint="The work is kept. Make the store that was there available again, and commit; or copy what you need out of "
                 "the mount (`cowfs upload PATH NAME`, files.upload()).",
             )
-        self._proven_s = clock.monotonic_s()
 
     def _put_manifest(self, prepared: _Prepared) -> None:
         self._store.put(keys.version(prepared.version), prepared.data)

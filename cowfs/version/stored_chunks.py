@@ -17,10 +17,12 @@ restart. For one thread at a time, but for `uploaded_packs`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cowfs import clock
 from cowfs.format.manifest import IndexSection
 from cowfs.format.pack import PackKind
 from cowfs.ids import ChunkHash, PackId
@@ -68,6 +70,7 @@ class StoredChunks:
         self._uploader = self._new_uploader()
         resumed = uploads.load()
         self._receipts = {receipt.pack: receipt for receipt in resumed}
+        self._stored_s = {receipt.pack: -math.inf for receipt in resumed}
         self._sent: dict[PackId, PackReceipt] = {}  # those on their way
         self._uploaded_bytes = sum(receipt.size_bytes for receipt in resumed)
         self._known = KnownChunks(store, packs, protection, volume=volume, section=section, uploaded=resumed)
@@ -204,7 +207,7 @@ class StoredChunks:
         """Packs that others have stored for this writer, just now: they count as its own. Their
         directories are read."""
         for receipt in receipts:
-            self._uploads.append(receipt)
+            self._note(receipt)
         self._claim(receipts)
         self._known.take_up(receipts)
 
@@ -277,6 +280,11 @@ class StoredChunks:
         """Size of the data packs that were stored since the last version."""
         return self._uploaded_bytes
 
+    def was_stored_before(self, pack: PackId, time_s: float) -> bool:
+        """Of a pack that is in no version yet: whether this writer has stored it, before that
+        time."""
+        return self._stored_s.get(pack, time_s) < time_s
+
     def receipt(self, pack: PackId) -> PackReceipt:
         """Of a pack that was stored here, or sent, and is in no version."""
         return self._receipts.get(pack) or self._sent[pack]
@@ -294,13 +302,19 @@ class StoredChunks:
         self._uploaded_bytes = 0
         self._known.published(catalogues, section)
         left = self._known.uploaded_packs()
+        for pack in self._receipts.keys() - left:
+            self._stored_s.pop(pack, None)
         self._receipts = {pack: receipt for pack, receipt in self._receipts.items() if pack in left}
         self._uploads.replace(self._receipts.values())
 
     # -- packs
 
     def _new_uploader(self) -> PackUploader:
-        return self._make_uploader(PackKind.DATA, on_durable=self._uploads.append)
+        return self._make_uploader(PackKind.DATA, on_durable=self._note)
+
+    def _note(self, receipt: PackReceipt) -> None:
+        self._stored_s[receipt.pack] = clock.monotonic_s()
+        self._uploads.append(receipt)
 
     def _claim(self, receipts: Iterable[PackReceipt]) -> None:
         for receipt in receipts:

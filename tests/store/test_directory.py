@@ -410,20 +410,25 @@ def test_names_with_spaces_and_other_letters(tmp_path: Path) -> None:
     assert [path.name for path in place.iterdir() if path.name != INCOMING] == ["key"]
 
 
-@pytest.mark.parametrize("by", ["another store", "nothing"])
-def test_nothing_gets_into_what_took_the_place_of_the_store(by: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_made_by_it", [True, False])
+@pytest.mark.parametrize("by", ["another store", "nothing", "no directory"])
+def test_nothing_gets_into_what_took_the_place_of_the_store(by: str, is_made_by_it: bool, tmp_path: Path) -> None:
     """As after a disk was changed, or unmounted."""
     place, away, other = tmp_path / "store", tmp_path / "away", tmp_path / "other"
     for directory in (place, other):
         directory.mkdir()
-    (place / keys.STORE).write_bytes(b"ours")
+    if not is_made_by_it:
+        (place / keys.STORE).write_bytes(b"ours")
     if by == "another store":
         (other / keys.STORE).write_bytes(b"theirs")
         (other / "a").write_bytes(b"theirs")
     store = DirectoryStore(place, url=f"file://{place}")
+    if is_made_by_it:
+        store.put_if_absent(keys.STORE, b"ours")
     store.put("a", b"one")
     place.rename(away)
-    other.rename(place)
+    if by != "no directory":
+        other.rename(place)
     before = sorted(place.rglob("*"))
     for change in (
         partial(store.put, "a", b"x"),
@@ -433,7 +438,8 @@ def test_nothing_gets_into_what_took_the_place_of_the_store(by: str, tmp_path: P
         with pytest.raises(InvalidStateError, match="has not the store any more"):
             change()
     assert sorted(place.rglob("*")) == before
-    place.rename(other)
+    if by != "no directory":
+        place.rename(other)
     shutil.copytree(away, place)  # the same store, on another disk
     store.put("b", b"two")
     assert (store.get("a"), store.get("b")) == (b"one", b"two")
