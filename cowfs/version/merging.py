@@ -295,7 +295,8 @@ class Merger:
             kind: ConflictKind = "both_changed" if base is not None else "both_added"
             if stat.S_IFMT(ours.body.row[MODE]) != stat.S_IFMT(theirs.body.row[MODE]):
                 kind = "type_changed"
-            merged = attributes if kind == "both_changed" else None
+            is_kind = base is not None and stat.S_IFMT(base.body.row[MODE]) == stat.S_IFMT(ours.body.row[MODE])
+            merged = attributes if kind == "both_changed" and is_kind else None
             return self._resolved(kind, path, base, ours, theirs, branch, merged)
         if attributes is None:
             if path == b"" and base is None:
@@ -358,11 +359,14 @@ class Merger:
             start = base.body.row[SIZE] if base is not None else 0
             return State(ours.body, (attributes or ours).attributes, (*ours.tails, Tail(theirs.body, start)))
         if how == "keep-both":
-            self._put(self._aside(path, branch), theirs, branch)
+            self._put(self._aside(path, branch), self._with_attributes(theirs, attributes, branch), branch)
         chosen = ours if how == "keep-both" else _chosen(how, ours, theirs)
-        if attributes is None or self._are_two_files(chosen, attributes, branch):
-            return chosen
-        return State(chosen.body, attributes.attributes, chosen.tails)
+        return self._with_attributes(chosen, attributes, branch)
+
+    def _with_attributes(self, state: State, attributes: State | None, branch: Branch) -> State:
+        if attributes is None or self._are_two_files(state, attributes, branch):
+            return state
+        return State(state.body, attributes.attributes, state.tails)
 
     def _is_appended(self, base: State | None, state: State) -> bool:
         """Whether a file was only appended to since the base."""

@@ -233,7 +233,7 @@ def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, str]:
             parts.append(three[2])
         elif places[0] == 0:
             kind = "type_changed" if mine[0] != other[0] else "both_changed" if before else "both_added"
-            if kind != "both_changed":
+            if kind != "both_changed" or before[0] != mine[0]:
                 return (mine if how == "ours" else other), kind
             parts.append(three[1] if how == "ours" else three[2])
         else:
@@ -543,7 +543,23 @@ def test_attributes_that_one_has_changed_stay_whoever_wins_the_content(how: How,
     theirs = alter(BASE, b"a", chunks=(1, 4), **({} if is_ours else private))
     states, conflicts = merged(BASE, ours, theirs, how=how)
     assert [(each.kind, each.how) for each in conflicts] == [("both_changed", how)]
-    assert (states[b"a"][1], states[b"a"][5]) == (0o600, (theirs, ours)[is_ours].states()[b"a"][5])
+    xattrs = (theirs, ours)[is_ours].states()[b"a"][5]
+    names = (b"a", b"a~b1") if how == "keep-both" else (b"a",)
+    assert [(states[name][1], states[name][5]) for name in names] == [(0o600, xattrs)] * len(names)
+
+
+def test_what_took_the_place_of_a_directory_has_the_permissions_of_its_own() -> None:
+    base = BASE.copy()
+    base.make(ROOT, b"new", Node("directory", 0o755))
+    sides = []
+    for mode, chunk in ((0o644, 3), (0o755, 4)):
+        side = base.copy()
+        side.remove(ROOT, b"new")
+        side.make(ROOT, b"new", Node("file", mode, chunks=(chunk,)))
+        sides.append(side)
+    expected: dict[How, int] = {"ours": 0o644, "theirs": 0o755}
+    for how, mode in expected.items():
+        assert merged(base, *sides, how=how)[0][b"new"][1] == mode
 
 
 def test_what_one_moved_and_another_changed_is_changed_where_it_is_now() -> None:
