@@ -28,7 +28,6 @@ import ctypes
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -178,12 +177,12 @@ class Copy:
         self.sync()
         path = self.record.mount_path
         still_ns = _stand_still(path)
-        return Reading(clock.now_ns() - still_ns, still_ns, used_paths.shared_inodes(path))
+        return Reading(clock.now_ns() - still_ns, still_ns, used_paths.shared_inodes())
 
     def move_base(self, version: VersionId | None, seen: stamps.Stamps, reading: Reading) -> None:
         """The folder's content has become that version; seen: what each file looked like when it
         was read. What was written to meanwhile, or was or is mapped, gets no stamp."""
-        reading = replace(reading, mapped=reading.mapped | used_paths.shared_inodes(self.record.mount_path))
+        reading = replace(reading, mapped=reading.mapped | used_paths.shared_inodes())
         known = {path: each for path, each in seen.items() if reading.is_still(each)}
         stamps.store(self.stamps_path, version, known)
 
@@ -345,14 +344,20 @@ def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only
 
 
 def delete_tree(path: bytes) -> None:
-    """A directory with everything in it, whatever its permissions."""
-    os.chmod(path, 0o700)
-    for above, names, _ in os.walk(path):
-        for name in names:
-            below = os.path.join(above, name)
-            if not os.path.islink(below):
-                os.chmod(below, 0o700)
-    shutil.rmtree(path)
+    """A directory with everything in it, whatever its permissions and however deep: `shutil.rmtree`
+    calls itself for each level."""
+    found, left = [], [path]
+    while left:
+        found.append(directory := left.pop())
+        os.chmod(directory, 0o700)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                else:
+                    os.unlink(entry.path)
+    for directory in reversed(found):
+        os.rmdir(directory)
 
 
 def _stand_still(path: str) -> int:

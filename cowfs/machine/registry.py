@@ -210,7 +210,9 @@ def is_lasting(entry: MountEntry) -> bool:
 
 
 def list_mounts() -> list[MountEntry]:
-    """Live mounts of this user on this host, oldest first; sweeps dead entries."""
+    """Live mounts of this user on this host, oldest first; sweeps dead entries. Without those whose
+    daemon is in another pid namespace; a copy has none, and is there for all that see its
+    folder."""
     live: dict[str, MountEntry] = {}
     for path in (path for directory in _directories() for path in config.listed(directory) if path.suffix == ".json"):
         try:
@@ -221,7 +223,7 @@ def list_mounts() -> list[MountEntry]:
             raise config.inaccessible(path, error) from error
         if entry is None or not entry.is_live:
             _remove(path)
-        elif not entry.process.is_foreign:
+        elif entry.is_copy or not entry.process.is_foreign:
             live.setdefault(entry.id, entry)
     return sorted(live.values(), key=lambda entry: (entry.since_ns, entry.id))
 

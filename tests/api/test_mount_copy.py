@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -24,7 +25,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cowfs
-from cowfs.api import copies
+from cowfs.api import copies, targets
 from cowfs.blocking import MountSummary, RWVolume, Volume, WorkingCopySummary
 from cowfs.errors import (
     ConflictError,
@@ -161,6 +162,38 @@ def test_stores_through_a_mapping_that_outlives_a_commit_are_found(volume: RWVol
     assert volume.finalize().files.read("dir/large", 0, 5) == b"later"
 
 
+def test_stores_through_a_mapping_of_another_name_are_found(place: Path) -> None:
+    """Where times do not change with each store, as on a tmpfs."""
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        volume = Volume.new("data")
+        path = volume.mount(Path(memory) / "copy", mode="copy")
+        (path / "file").write_bytes(b"zeroth")
+        other = Path(memory) / "other"
+        os.link(path / "file", other)
+        with other.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            for data in (b"first-", b"second"):
+                mapped[:6] = data
+                assert volume.commit().files.read("file") == data
+            mapped[:6] = b"third-"
+        assert volume.commit().files.read("file") == b"third-"
+        volume.unmount()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="unshare")
+def test_a_copy_is_no_left_work_in_another_container(volume: RWVolume) -> None:
+    """One that sees the same folder: what commits there must not tidy it away."""
+    targets.keep_mounted(Path(volume.path))
+    with (Path(volume.path) / "log").open("wb", buffering=0) as log:
+        log.write(b"one")
+        command = [sys.executable, "-m", "cowfs.cli", "commit", "data"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        there = ["unshare", "--pid", "--fork", "--mount-proc"]
+        subprocess.run([*there, *command], check=True, env=environment, timeout=120)
+        assert Volume.version("data").files.read("log") == b"one"
+        log.write(b"two")
+    assert volume.commit().files.read("log") == b"onetwo"
+
+
 def test_stores_while_a_commit_reads_are_found(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through a mapping that comes after the commit has begun, and goes before it ends."""
     path = volume / "dir" / "large"
@@ -238,6 +271,24 @@ def test_work_is_dropped_only_when_asked(volume: RWVolume) -> None:
     again = Volume.open("data")
     assert (again.mount(mode="copy") / "file").read_text() == "one"
     again.unmount()
+
+
+def test_a_deep_tree_is_committed_and_removed(volume: RWVolume) -> None:
+    """Deeper than Python's stack."""
+    path = volume.mount(mode="copy")
+    directory = Path(path)
+    for _ in range(1100):
+        directory /= "d"
+        directory.mkdir()
+    (directory / "file").write_text("deep")
+    volume.commit()
+    volume.unmount()
+    assert not Path(path).exists()
+    assert volume.mount(mode="copy") == path
+    assert (directory / "file").read_text() == "deep"
+    (directory / "more").write_text("work")
+    volume.discard()
+    assert not Path(path).exists()
 
 
 def test_a_copy_in_use_outlives_its_volume_object(volume: RWVolume) -> None:
