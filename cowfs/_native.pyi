@@ -24,6 +24,7 @@ ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 INODE_HAS_XATTRS: int
 ROOT_INO: int  # 1
+COUNTED_BYTES: int  # of a file in totals, at most: 8 TiB
 ACL_ACCESS: bytes  # b"system.posix_acl_access"
 ACL_DEFAULT: bytes  # b"system.posix_acl_default"
 MAX_BACKGROUND: int  # requests that the kernel may have in the background at once

@@ -41,12 +41,10 @@ from cowfs.index.links import Link, LinkWriter, read_link
 from cowfs.index.overlay import PAGE_BYTES, Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import checked_inode
 from cowfs.index.validation import WINDOW_ROWS, refuse
-from cowfs.native.constants import ROOT_INO
+from cowfs.native.constants import COUNTED_BYTES, ROOT_INO
 
 VERIFIED_ROWS = 1000
 DENSE = 4  # of so many new inodes one is asked for at least: then all are read
-# A sparse file may claim 8 EiB; two of them would not fit in the 64 bits of a total.
-COUNTED_BYTES = 1 << 43
 
 T = TypeVar("T")
 

@@ -7,10 +7,20 @@ from cowfs._native import (
     ACL_ACCESS,
     ACL_DEFAULT,
     CONGESTION,
+    COUNTED_BYTES,
     DIRECTORY_RUN,
     LOADS_MAX,
     MAX_BACKGROUND,
     ROOT_INO,
 )
 
-__all__ = ["ACL_ACCESS", "ACL_DEFAULT", "CONGESTION", "DIRECTORY_RUN", "LOADS_MAX", "MAX_BACKGROUND", "ROOT_INO"]
+__all__ = [
+    "ACL_ACCESS",
+    "ACL_DEFAULT",
+    "CONGESTION",
+    "COUNTED_BYTES",
+    "DIRECTORY_RUN",
+    "LOADS_MAX",
+    "MAX_BACKGROUND",
+    "ROOT_INO",
+]

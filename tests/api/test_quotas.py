@@ -53,6 +53,34 @@ def test_a_mount_refuses_what_is_too_much(volume: RWVolume, fast_lane: bool) -> 
     assert Volume.quota("v") == 16 * KIB
 
 
+@pytest.mark.mount
+@pytest.mark.parametrize("fast_lane", [True, False])
+def test_of_a_huge_sparse_file_as_much_counts_as_in_a_version(volume: RWVolume, fast_lane: bool) -> None:
+    Volume.set_quota("v", None)
+    path = volume.mount(fast_lane=fast_lane)
+
+    def used() -> int:
+        found = os.statvfs(path)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+    counted = [used()]
+    with (path / "sparse").open("wb") as file:
+        for tib in (4, 16, 9):
+            file.truncate(tib << 40)
+            counted.append(used())
+    volume.commit()
+    volume.unmount()
+    volume.mount(path, fast_lane=fast_lane)
+    counted.append(used())
+    os.truncate(path / "sparse", 12 << 40)
+    counted.append(used())
+    (path / "sparse").unlink()
+    counted.append(used())
+    volume.discard()
+    kept = counted[0]
+    assert counted == [kept, kept + (4 << 40), *[kept + (8 << 40)] * 4, kept]
+
+
 def test_files_without_a_mount_refuse_it_too(volume: RWVolume) -> None:
     with pytest.raises(OSError, match="quota") as error:
         volume.files.write("/more", bytes(7 * KIB))

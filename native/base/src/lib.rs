@@ -25,6 +25,10 @@ pub type Layer = u64;
 /// The inode number of a volume's root directory.
 pub const ROOT_INO: Ino = 1;
 
+/// A sparse file may claim 8 EiB, and two of them would not fit in the 64 bits of a version's
+/// total: of one file so many bytes count at most.
+pub const COUNTED_BYTES: u64 = 1 << 43;
+
 /// The attributes of an inode at one moment. `blocks` counts 512-byte units of mapped data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the fields of stat(2)")]

@@ -52,6 +52,7 @@ mod native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("INODE_HAS_XATTRS", cowfs_engine::INODE_HAS_XATTRS)?;
         module.add("ROOT_INO", cowfs_base::ROOT_INO)?;
+        module.add("COUNTED_BYTES", cowfs_base::COUNTED_BYTES)?;
         module.add("ACL_ACCESS", cowfs_engine::ACL_ACCESS)?;
         module.add("ACL_DEFAULT", cowfs_engine::ACL_DEFAULT)?;
         module.add("MAX_BACKGROUND", cowfs_lane::MAX_BACKGROUND)?;

@@ -4,7 +4,7 @@ use std::mem;
 
 use cowfs_base::{Attr, Ino};
 
-use crate::amount::{Amount, Apart};
+use crate::amount::{Amount, Apart, counted};
 use crate::attributes::AttrChange;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -55,7 +55,7 @@ impl Engine {
         let attr = Engine::change_attributes(&mut state, ino, &Caller::default(), &change);
         state.quota_bytes = quota_bytes;
         if attr.is_ok() {
-            state.apart.made_bytes += i128::from(size) - i128::from(before);
+            state.apart.made_bytes += counted(size) - counted(before);
         }
         attr
     }

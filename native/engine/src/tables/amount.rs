@@ -9,7 +9,7 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-use cowfs_base::{Errno, Ino};
+use cowfs_base::{COUNTED_BYTES, Errno, Ino};
 
 use crate::effect::Effect;
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::state::State;
 /// How much there is, or how much more than before: of what has a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
-    /// Of regular files; three sparse ones are enough to leave 64 bits.
+    /// Of regular files, as `counted`.
     pub bytes: i128,
     pub inodes: i64,
 }
@@ -40,10 +40,15 @@ impl Amount {
             return Amount::default();
         }
         Amount {
-            bytes: if is_file { size.into() } else { 0 },
+            bytes: if is_file { counted(size) } else { 0 },
             inodes: 1,
         }
     }
+}
+
+/// What a file of this size counts as: as in the totals of versions.
+pub(crate) fn counted(size: u64) -> i128 {
+    size.min(COUNTED_BYTES).into()
 }
 
 /// What somebody makes beside what it is going to replace. It does not count while both are there;
@@ -95,7 +100,7 @@ impl State {
     pub fn check_size(&self, ino: Ino, size: u64) -> Result<()> {
         match self.inodes.get(ino) {
             Some(inode) if self.quota_bytes > 0 && inode.nlink > 0 => {
-                self.check_quota(i128::from(size) - i128::from(inode.size))
+                self.check_quota(counted(size) - counted(inode.size))
             }
             _ => Ok(()),
         }
