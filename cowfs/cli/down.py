@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
 
 if TYPE_CHECKING:
     from cowfs.api.declared.mounting import Outcome
@@ -29,6 +30,7 @@ def command(file: str | None, is_forced: bool, as_json: bool) -> None:
     def hears(outcome: Outcome) -> None:
         output.say(as_json, output.outcome_line(outcome))
 
+    tidy_up_when_terminated()
     with targets.out_of_mounts():
         outcomes = mounting.down(place, force=is_forced, hears=hears)
     if not outcomes:

@@ -34,7 +34,7 @@ def command(
     """
     from cowfs.api import downloading
 
-    with output.progress(progress_style) as progress:
+    with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
         done = downloading.download_from(
             source,
             download_dir,

@@ -4,13 +4,14 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C,
-              143 after SIGTERM, 129 after SIGHUP
+              143 after SIGTERM, 129 after SIGHUP; what has nothing to tidy up is ended by the signal itself
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import keyword
 import os
@@ -229,7 +230,7 @@ def _of_this_machine(error: Exception) -> CowfsError | None:
             sys.stdout.flush()
         except OSError as refusal:  # again: what could not be written is kept
             return output.of_stdout(refusal)
-    if isinstance(error, PermissionError):
+    if isinstance(error, OSError) and (isinstance(error, PermissionError) or error.errno == errno.ENOTCONN):
         return errors.from_local_disk(error, "this machine refuses")
     if isinstance(error, FileNotFoundError):
         try:

@@ -110,7 +110,7 @@ def command(
 
     is_usual = not foreground and tuning["fuse_fd"] is None and tuning["mode"] != "copy"
     with prepared.prepare(is_wanted=is_usual):  # before everything else is imported
-        from cowfs.api import sources, targets
+        from cowfs.api import mount_paths, sources, targets
         from cowfs.blocking import MountOptions, ROVolume, RWVolume
 
         if read_only and scratch:
@@ -126,6 +126,7 @@ def command(
                     hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
                 )
             mounted = RWVolume.made(found.store, found.head, None)
+            mount_paths.check(path)  # before signals have handlers: it may lie in a mount that hangs
             kept = "Uncommitted work is kept: it is there at the next mount. `cowfs status` shows whether there is one."
             with output.if_interrupted(kept), output.progress(progress_style) as progress:
                 canonical = mounted.mount(path, progress=progress, options=options)
@@ -190,7 +191,8 @@ def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | No
 def _pass_signals_on(started: Started) -> None:
     known = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
     for number, passed in known.items():
-        signal.signal(number, lambda *_, passed=passed: os.kill(started.pid, passed))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_, passed=passed: os.kill(started.pid, passed))
 
 
 def _stay(started: Started) -> None:

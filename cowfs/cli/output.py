@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cowfs import clock, errors, sizes
-from cowfs.cli.start import Terminated
+from cowfs.cli.start import Terminated, tidy_up_when_terminated
 from cowfs.errors import CowfsError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ def progress_option(function: F) -> F:
 
 @contextmanager
 def if_interrupted(hint: str) -> Iterator[None]:
-    """What becomes of the work of a block that a signal ends, for who has sent it."""
+    """What becomes of the work of a block that a signal ends, for who has sent it. The block must
+    not look into a mount: in one whose daemon hangs, a signal that has a handler ends nothing."""
+    tidy_up_when_terminated()
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
@@ -173,7 +175,7 @@ def if_interrupted(hint: str) -> Iterator[None]:
         raise
 
 
-RESUMES = "What was sent is kept: the same command goes on where this one has ended."
+RESUMES = "What was done is kept: the same command goes on where this one has ended."
 
 
 @contextmanager

@@ -32,10 +32,13 @@ def carry_out(
     as_json: bool,
 ) -> int:
     """The exit code."""
+    from cowfs.cli.start import tidy_up_when_terminated
+
     _show(plan, as_json=as_json)
     done: list[dict[str, Any]] = []
     if plan.has_changes and not dry_run:
         _ask(plan, is_agreed=is_agreed, as_json=as_json)
+        tidy_up_when_terminated()
 
         def hears(step: Step, outcome: Outcome | None) -> None:
             done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})

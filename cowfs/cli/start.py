@@ -21,7 +21,7 @@ _is_told = False
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP."""
+    """SIGTERM or SIGHUP, to a command that has something to say, or to tidy up."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -31,7 +31,6 @@ class Terminated(BaseException):
 def main() -> None:
     _fill_closed_streams()
     try:
-        _tidy_up_when_terminated()
         from cowfs.cli.main import main as run
 
         run()
@@ -50,8 +49,8 @@ def _fill_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
 
 
-def _tidy_up_when_terminated() -> None:
-    """From now on SIGTERM and SIGHUP end this process as Ctrl-C does, by an exception, and all
+def tidy_up_when_terminated() -> None:
+    """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception, and all
     three within TIDYING_S: it may wait for a store that is silent, and what it leaves is what one
     that was killed leaves. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is ignored:
     a service manager may send both, and that must not end the tidying."""
@@ -80,10 +79,14 @@ def _leave_soon(error: BaseException) -> None:
 
 def _leave(error: BaseException) -> None:
     """Without waiting for anybody."""
-    code = _code_of(error) if _is_told else interrupted(error, as_json="--json" in sys.argv)
-    with suppress(OSError):
+    try:
+        if not _is_told:
+            interrupted(error, as_json="--json" in sys.argv)
         sys.stdout.flush()
-    os._exit(code)
+    except OSError:
+        pass
+    finally:
+        os._exit(_code_of(error))
 
 
 def interrupted(error: BaseException, *, as_json: bool) -> int:
@@ -92,12 +95,12 @@ def interrupted(error: BaseException, *, as_json: bool) -> int:
     global _is_told
     _is_told = True
     hint = " ".join(getattr(error, "__notes__", None) or getattr(error.__cause__, "__notes__", []))  # click wraps it
-    if as_json:
-        with suppress(OSError):  # whoever read has gone
+    with suppress(OSError):  # whoever read has gone, or the terminal
+        if as_json:
             sys.stdout.write(INTERRUPTED_JSON.replace('"hint": ""', f'"hint": {_quoted(hint)}'))
             sys.stdout.flush()
-    else:
-        print("cowfs: interrupted", *([f"hint: {hint}"] if hint else []), sep="\n", file=sys.stderr)  # noqa: T201 - click may not be loaded
+        else:
+            print("cowfs: interrupted", *([f"hint: {hint}"] if hint else []), sep="\n", file=sys.stderr)  # noqa: T201 - click may not be loaded
     return _code_of(error)
 
 

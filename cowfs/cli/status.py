@@ -7,6 +7,7 @@ Needs no store: --store only narrows the list.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ def _advice(found: Status) -> list[str]:
             )
         save, drop = f"cowfs fork {each.volume} NAME", f"cowfs unmount {each.volume} --discard"
         if each.is_scratch:
-            path = output.printable(each.mount_path)
+            path = output.printable(shlex.quote(each.mount_path))
             save, drop = f"cowfs commit {path} --name NAME", f"cowfs unmount {path}"
         if writer is not None and writer.lease_lost is not None:
             lines.append(
