@@ -30,6 +30,7 @@ between processes.
 from __future__ import annotations
 
 import errno as _errno
+import os
 from typing import Any, ClassVar
 
 from cowfs.redaction import described, redacted
@@ -149,6 +150,11 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
             f"the local disk is full, {text}{where}",
             hint="Nothing is lost. Remove files, or free space where working copies and caches lie (`cowfs status` shows "
             "the place), and try again.",
+        )
+    if error.errno == _errno.ENOTCONN and error.filename:
+        return InvalidStateError(
+            f"{os.fsdecode(error.filename)} lies in a mount whose daemon has died",
+            hint="`cowfs status` names it, and what takes it off; mount() of its volume brings uncommitted work back.",
         )
     if error.errno in (_errno.EMFILE, _errno.ENFILE):
         return UnavailableError(text, hint="Nothing is lost. Raise the limit of open files (ulimit -n) and try again.")

@@ -22,7 +22,7 @@ from cowfs.api.path_errors import NOT_DOWN, errors_of_ours
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.transfer_report import TransferReport
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.errors import ConflictError, InvalidInputError, NotFoundError
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import working_root
 from cowfs.version.commit import ProgressListener
@@ -87,7 +87,12 @@ def _checked(overwrite: str, progress: ProgressListener | None) -> ProgressListe
 
 
 def _target(dst: str | os.PathLike[str] | None, name: str) -> bytes:
-    return os.fsencode(dst if dst is not None else os.path.join(PARENT, name))
+    target = os.fsencode(dst if dst is not None else os.path.join(PARENT, name))
+    try:
+        os.path.abspath(target)
+    except FileNotFoundError as error:
+        raise NotFoundError("the working directory does not exist any more", hint="Give a whole path.") from error
+    return target
 
 
 def _copied(

@@ -25,7 +25,6 @@ from cowfs.errors import (
     InvalidStateError,
     NotFoundError,
 )
-from cowfs.format.store_url import StoreUrl
 from cowfs.ids import StoreId
 from cowfs.machine import copies, dead_mounts, mount_table, mounting, registry, reservation, sharing, working_copy
 from cowfs.machine.copies import Copy
@@ -89,18 +88,6 @@ def require_alive(path: str) -> None:
             f"the daemon of the mount {dead.path} has died; what was written to a volume there is in its working copy",
             hint=f"`cowfs unmount {quoted}` takes it off; mount() of its volume, there or elsewhere, brings uncommitted work back.",
         )
-
-
-def require_apart(given: str | os.PathLike[str] | None, store: StoreUrl, cache_dir: Path) -> None:
-    """InvalidInputError for a path in the directory of the store or the cache: who lists that
-    directory would walk into the mount, and wait for itself."""
-    path = default_root() if given is None else Path(checked(given))
-    kept = {"the cache": cache_dir} | ({"the store": Path("/" + store.path)} if store.protocol == "file" else {})
-    for what, directory in kept.items():
-        if Path(registry.canonical(path)).is_relative_to(registry.canonical(directory)):
-            raise InvalidInputError(
-                f"{path} lies in the directory of {what}, {directory}", hint="Give a mount path outside of it."
-            )
 
 
 def turn(what: str, find: Find) -> AbstractContextManager[bool]:

@@ -19,7 +19,6 @@ from cowfs.control import MountOptions, MountSpec, SessionSpec
 from cowfs.errors import MountFailedError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest
-from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine import scratch as scratch_places
@@ -54,7 +53,6 @@ def of_volume(
     beside it."""
     store = target.store
     stores.refuse_memory(store)
-    mount_paths.require_apart(given, StoreUrl.parse(store.url), options.cache_path)
     stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
 
     def copy(why: MountFailedError | None) -> NewMount:
@@ -102,7 +100,6 @@ def of_version(
 ) -> NewMount:
     """A read-only one, or a scratch."""
     stores.refuse_memory(store)
-    mount_paths.require_apart(given, StoreUrl.parse(store.url), options.cache_path)
     name = f"{locator.volume}@{locator.version.hex()[:12]}"
 
     def copy(why: MountFailedError | None) -> NewMount:

@@ -196,7 +196,15 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
     may_have_another_url = named is None and any(entry != here for entry in so_named)
     volume = None
     if may_have_another_url or not (here or named or of_versions):
-        volume = _volume(target, store, is_guess=here is not None)
+        try:
+            volume = _volume(target, store, is_guess=here is not None)
+        except (NotFoundError, InvalidInputError) as error:
+            if not so_named:
+                raise
+            there = " and ".join(f"{entry.mount_path} (of {entry.store_url})" for entry in so_named)
+            raise NotFoundError(
+                f"{error.message}; mounted here is {there}", hint="Give the path of the mount."
+            ) from error
         named = volume.live() if volume is not None else None
     if here is not None and named is not None and here.id != named.id:
         raise InvalidInputError(

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cowfs import config
 from cowfs import store as stores_layer
-from cowfs.api import arguments, kept_work, local_paths, mount_transfer, names, sources, stores, tree_publishing
+from cowfs.api import (
+    arguments,
+    kept_work,
+    local_paths,
+    mount_paths,
+    mount_transfer,
+    names,
+    sources,
+    stores,
+    tree_publishing,
+)
 from cowfs.api.files import FilePath
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
@@ -123,7 +133,8 @@ def upload_to(
     named."""
     if not os.path.isdir(src):
         raise _no_directory(src)
-    place = sources.place(target) if target else Place(os.path.basename(os.path.realpath(src)), b"", True)
+    name = os.path.basename(os.path.realpath(src))  # fails where the working directory is gone
+    place = sources.place(target) if target else Place(name, b"", True)
     if "@" in place.source or is_locator(place.source):
         raise ReadOnlyError(
             f"{place.source} is a version, and a version never changes",
@@ -135,6 +146,7 @@ def upload_to(
 
 
 def _no_directory(src: str | os.PathLike[str]) -> CowfsError:
+    mount_paths.require_alive(registry.canonical(os.fsdecode(os.fspath(src))))
     if os.path.lexists(src):
         return InvalidInputError(f"{os.fspath(src)} is no directory", hint="`cowfs cp FILE NAME:PATH` copies a file.")
     return NotFoundError(f"{os.fspath(src)} does not exist", hint="Give a directory of this machine.")

@@ -127,6 +127,6 @@ class Feeding:
             why = self._problem or "the process that gave them has ended, or does not answer"
         return AccessDeniedError(
             f"no new credentials came: {why}",
-            hint="Mount the volume again from a program that has them: it brings them to the mount that is there. What was "
-            "written is kept.",
+            hint="Mount the volume again from a program that has them: it brings them to the mount that is there. Or unmount it, "
+            "and mount it with valid ones. What was written is kept.",
         )

@@ -70,6 +70,6 @@ class Subtree(Index):
         if row is None or not stat.S_ISDIR(row[1]):
             raise InvalidInputError(
                 f"{os.fsdecode(path)!r} is not a directory of the version",
-                hint="Mount the directory it is in; `cowfs cat SOURCE:PATH` prints a file.",
+                hint="Name the directory it is in. `cowfs cat SOURCE:PATH` prints a file, `cowfs diff A B PATH` compares one.",
             )
         return ino

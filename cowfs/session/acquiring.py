@@ -58,6 +58,9 @@ CLOSE_S = 4.0
 _logger = log.get("mount")
 
 
+_OTHER_CACHE = "Set COWFS_CACHE_DIR to a directory that you may write to; mounts take cache_dir (--cache-dir), too."
+
+
 def check_cache_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -65,12 +68,12 @@ def check_cache_dir(path: Path) -> None:
     except OSError as error:
         raise AccessDeniedError(
             f"the cache directory {path} cannot be made: {error.strerror}",
-            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
+            hint=_OTHER_CACHE,
         ) from error
     if not is_writable:
         raise AccessDeniedError(
             f"the cache directory {path} is not writable",
-            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
+            hint=_OTHER_CACHE,
         )
 
 

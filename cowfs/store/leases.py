@@ -259,7 +259,7 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
     return LeaseHeldError(
         f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, "
         f"last heard of {lease.heartbeat_age_s:.0f} s ago",
-        hint="Unmount it there, fork the volume, or take over (take_over=True, --take-over): "
+        hint="Unmount it there, fork the volume, or take over by a mount here (take_over=True, `cowfs mount --take-over`): "
         "the other mount can then publish nothing more, its work stays on its machine."
         if is_mount
         else "A copy, a commit or a program that uses vol.files is at work there. Wait until it ends and try again, or fork the volume.",

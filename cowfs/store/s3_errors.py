@@ -30,6 +30,7 @@ from cowfs.store.patience import RETRY_AFTER
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
 NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+_WRONG_CONFIGURATION = "Correct AWS_PROFILE or ~/.aws, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead."
 _EXPIRED = (
     "The temporary credentials are no longer valid. Get new ones and run this again; a mount keeps those it was started with: "
     "unmount (uncommitted work is kept) and mount again. Credentials that AWS_PROFILE names are renewed by themselves."
@@ -160,7 +161,8 @@ def from_failure(failure: S3Failure, *, url: str, key: str) -> CowfsError:
     if isinstance(failure, Unexpected):
         return CorruptError(f"{url}: {key} gave {failure.reason}", details={"key": key})
     if isinstance(failure, CredentialsFailed):
-        return AccessDeniedError(f"{url}: {failure.reason}", hint=NO_CREDENTIALS)
+        hint = NO_CREDENTIALS if isinstance(failure, NoCredentials) else _WRONG_CONFIGURATION
+        return AccessDeniedError(f"{url}: {failure.reason}", hint=hint)
     if isinstance(failure, Malformed):
         return InvalidInputError(f"{url}: {failure.reason}", hint="Correct the store's URL.")
     return UnavailableError(f"{url} does not answer: {failure.reason}", hint=_LATER, details={"key": key})

@@ -73,6 +73,7 @@ _ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})[^:]*: ?(.*)", re.DOTALL)
 _DELETE_FAILED = re.compile(r"DeleteObjects request failed for key .*?: (.*) \(code: (\w+)\)", re.DOTALL)
 _SYSTEM_SAYS = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _OTHER_RANGE = ("Content-Range header", "non-partial response when range requested", "Requested ")
 _NO_ETAG = "ETag Header missing"
 
@@ -347,8 +348,12 @@ def _unescaped(text: str) -> str:
 def _why_silent(dump: str) -> str:
     if "kind: Timeout" in dump or "TimedOut" in dump:
         return "no complete answer in time"
+    if "InvalidMessage(" in dump or "tls handshake eof" in dump:
+        return "it does not speak TLS: is it an http: endpoint?"
     if found := _SYSTEM_SAYS.search(dump):
         return found[1]
+    if found := _CERTIFICATE.search(dump):
+        return f"its certificate is not accepted: {found[1]}"
     if "Parse(" in dump or "Invalid" in dump:
         return "what it says is not an answer of S3"
     return "the connection broke"

@@ -15,7 +15,7 @@ import pytest
 
 from cowfs.blocking import Volume
 from cowfs.control import wait_gone
-from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import InvalidStateError, NotFoundError
 from cowfs.machine import registry
 from tests.api.conftest import place
 from tests.api.test_volumes_live import another_machine
@@ -183,6 +183,17 @@ def test_unmount_of_a_busy_mount_with_commit_publishes_and_says_who_uses_it(run:
     os.close(descriptor)
     assert wait_gone(entry.pid, 60)
     assert run("log", said.out.strip(), "--json").json["versions"][0]["message"] == "busy"
+
+
+def test_a_mount_of_a_volume_of_another_store_is_named(run: Command, mounted: Path, tmp_path: Path) -> None:
+    path = mounted.with_name("there")
+    run("create", "elsewhere", "--store", tmp_path / "other")
+    run("mount", "elsewhere", path, "--store", tmp_path / "other")
+    for command in ("commit", "unmount"):
+        said = run(command, "elsewhere")
+        assert said.code == NotFoundError.exit_code
+        assert f"mounted here is {path} (of file://{tmp_path}/other)" in said.err
+    assert run("unmount", path).code == 0
 
 
 def test_an_unchanged_volume_is_said_to_be_unchanged(run: Command, mounted: Path) -> None:
@@ -520,6 +531,10 @@ def test_paths_in_a_dead_mount_are_told_of(run: Command, mounted: Path) -> None:
         assert said.code == InvalidStateError.exit_code, command
         assert f"the daemon of the mount {mounted} has died" in said.err
         assert f"`cowfs unmount {mounted}` takes it off" in said.err
+    for command in (("cp", mounted / "file", "data:copied"), ("upload", inside, "other")):
+        said = run(*command)
+        assert said.code == InvalidStateError.exit_code
+        assert "lies in a mount whose daemon has died" in said.err
     bare = mounted.with_name("other")
     run("create", "more")
     run("mount", "more", bare)
@@ -541,19 +556,6 @@ def test_a_mount_in_use_is_not_said_to_be_used_by_the_command_that_asks(run: Com
     assert refused["kind"] == "conflict"
     assert refused["details"]["pids"] == [os.getpid()]
     assert run("unmount", mounted, cwd=mounted / "folder").code == 0
-
-
-def test_a_mount_in_the_store_or_the_cache_is_refused(run: Command, place: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    run("create", "data", "--store", store)
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    for path, what in ((store / "inner", "the store"), (cache / "inner", "the cache")):
-        said = run("mount", "data", path, "--store", store, "--cache-dir", cache)
-        assert said.code == InvalidInputError.exit_code
-        assert f"lies in the directory of {what}" in said.err
-    assert run("mount", "data", tmp_path / "m", "--store", store, "--cache-dir", cache).code == 0
-    assert run("unmount", tmp_path / "m").code == 0
 
 
 def test_what_a_killed_scratch_had_is_said_to_be_gone_once(run: Command, mounted: Path) -> None:

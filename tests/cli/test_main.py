@@ -163,13 +163,14 @@ def test_a_command_that_says_nothing_may_have_its_streams_closed(run: Run) -> No
     assert shell("COWFS get nothing <&- >&- 2>&-").returncode == 3
 
 
-@pytest.mark.parametrize("arguments", ["mount data here", "unmount here", "upload . data", "up"])
+@pytest.mark.parametrize("arguments", ["mount data here", "unmount here", "upload . more", "up", "download data"])
 def test_a_working_directory_that_is_gone_is_named(run: Run, home: Path, arguments: str) -> None:
     run("create", "data")
     done = shell(f'mkdir "$1" && cd "$1" && rmdir "$1" && COWFS {arguments}', home / "gone")
     assert done.returncode == 3
     message, hint = done.stderr.splitlines()
     assert message == "cowfs: the working directory does not exist any more"
+    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["data"], "nothing was made"
     assert hint.startswith("hint: ")
 
 

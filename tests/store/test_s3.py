@@ -4,13 +4,22 @@ no secret is told."""
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from cowfs import clock
 from cowfs.errors import (
@@ -199,6 +208,56 @@ def test_bodies_cut_short_and_garbage() -> None:
         for key in ("less", "more"):
             with pytest.raises(CorruptError, match=f"{key} gave"):
                 store.get_range(key, 0, 8)
+        store.close()
+
+
+@contextmanager
+def listening(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Host and port of a server that is no HTTP server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with suppress(OSError), connection:
+                        talk(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"localhost:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("answer", [response("400 Bad Request", b""), b""])
+def test_a_server_without_tls_is_said_to_have_none(patient_clock: PatientClock, answer: bytes) -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(answer)
+
+    with listening(talk) as place:
+        store = open_store(s3_url(f"https://{place}"))
+        with pytest.raises(UnavailableError, match="does not speak TLS"):
+            store.get("key")
+        store.close()
+
+
+def own_certificate() -> bytes:
+    """For localhost, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), datetime.now(UTC)
+    built = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
+    signed = built.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False).sign(key, SHA256())
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return secret + signed.public_bytes(Encoding.PEM)
+
+
+def test_a_certificate_of_nobody_known_is_named(patient_clock: PatientClock, tmp_path: Path) -> None:
+    (tmp_path / "both").write_bytes(own_certificate())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both")
+    with listening(lambda connection: context.wrap_socket(connection, server_side=True).close()) as place:
+        store = open_store(s3_url(f"https://{place}"))
+        with pytest.raises(UnavailableError, match="its certificate is not accepted: "):
+            store.get("key")
         store.close()
 
 

@@ -111,7 +111,7 @@ def test_keys_of_a_profile_are_found_by_botocore(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
     with ScriptedServer(value) as server:
         store = open_store(url(server))
-        with pytest.raises(AccessDeniedError, match="no-such-profile"):
+        with pytest.raises(AccessDeniedError, match=r"no-such-profile(.|\n)*Correct AWS_PROFILE"):
             store.get("key")
         assert not server.requests
         store.close()

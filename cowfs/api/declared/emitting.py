@@ -22,7 +22,7 @@ from typing import Any, Literal
 import yaml
 
 from cowfs.api import stores
-from cowfs.api.declared import host_paths, plan
+from cowfs.api.declared import host_paths, placeholders, plan
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import SECRETS, DeclaredStore, Secret
 from cowfs.api.storage.storage import Storage
@@ -69,17 +69,13 @@ def _script(declared: Declared) -> str:
 
 
 def _making(declared: Declared, volume: DeclaredVolume) -> list[str]:
-    """Commands for the first volume of the candidates, unless one is there, and for its quota."""
+    """A command for the first volume of the candidates, unless one is there."""
     volumes = [each for each in volume.candidates if not host_paths.is_one(each)]
     if not volumes:
         return []
     there = [f"test -e {shlex.quote(host_paths.expanded(each))}" for each in volume.candidates if each not in volumes]
     known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volumes]
-    made = " || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])
-    if volume.size_bytes is None:
-        return [made]
-    limited = [_command(declared, volume, "quota", source, str(volume.size_bytes)) for source in volumes]
-    return [made, " || ".join([*there, *limited])]
+    return [" || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])]
 
 
 def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
@@ -89,7 +85,10 @@ def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> s
         return f'{{ test "$(readlink {path})" = {there} || {{ test -e {there} && {cleared} && ln -sT {there} {path}; }}; }}'
     options = _options(volume)
     if not volume.read_only:
-        return _command(declared, volume, "mount", *options, source, volume.mount_path)
+        mount = _command(declared, volume, "mount", *options, source, volume.mount_path)
+        if volume.size_bytes is None:
+            return mount
+        return f"{{ {_command(declared, volume, 'quota', source, str(volume.size_bytes))} && {mount}; }}"
     if is_locator(source):
         source = Locator.parse(source).with_path(os.fsencode(volume.folder))
     elif "@" not in source:
@@ -146,6 +145,7 @@ def _service(declared: Declared) -> str:
     file = str(plan.file_of(declared))
     program = shutil.which("cowfs")
     words = [program] if program else [sys.executable, "-m", "cowfs.cli"]
+    named = sorted({*_secret_variables(declared), *placeholders.variables(each.name for each in declared.volumes)})
     kept = [f"Environment={_unit_word(f'{name}={os.environ[name]}')}" for name in _PLACES if os.environ.get(name)]
     return "\n".join(
         [
@@ -158,7 +158,8 @@ def _service(declared: Declared) -> str:
             "Type=oneshot",
             "RemainAfterExit=yes",
             f"User={os.getuid()}",
-            "# Credentials: lines of NAME=value in a file that only this user can read.",
+            "# Credentials: lines of NAME=value in a file that only this user can read."
+            + (f" Named here: {', '.join(named)}." if named else ""),
             "EnvironmentFile=-/etc/cowfs/environment",
             *kept,
             f"ExecStart={' '.join(map(_unit_word, [*words, 'up', file]))}",
@@ -172,7 +173,15 @@ def _service(declared: Declared) -> str:
     )
 
 
-_PLACES = ("COWFS_STORE", "COWFS_STATE_DIR", "COWFS_CACHE_DIR", "XDG_CONFIG_HOME")
+_PLACES = (
+    "COWFS_STORE",
+    "COWFS_STATE_DIR",
+    "COWFS_CACHE_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+)
 """What the service must know as this shell does."""
 
 
@@ -286,6 +295,17 @@ def _values(declared: Declared) -> dict[str, Any]:
         else:
             said[name] = json.loads(store.model_dump_json(exclude_none=True))
     return {"volumes": volumes, "stores": said}
+
+
+def _secret_variables(declared: Declared) -> set[str]:
+    secrets = (
+        secret
+        for store in declared.stores.values()
+        if isinstance(store, DeclaredStore)
+        for key in SECRETS
+        if (secret := getattr(store, key)) is not None
+    )
+    return {secret.env for secret in secrets if secret.env}
 
 
 def _secrets(values: dict[str, Any]) -> list[dict[str, str]]:

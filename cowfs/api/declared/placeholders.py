@@ -20,6 +20,7 @@ import getpass
 import os
 import re
 import socket
+from collections.abc import Iterable
 
 from cowfs.errors import InvalidInputError
 from cowfs.redaction import holds_credential
@@ -43,6 +44,12 @@ def filled(text: str) -> str:
     if "{" in left or "}" in left:
         raise InvalidInputError(f"{text!r} has a brace without its other", hint="Write {node_rank}, for example.")
     return result
+
+
+def variables(names: Iterable[tuple[str, ...]]) -> set[str]:
+    """Those that candidate names take from the environment by {env.NAME}."""
+    found = (each for candidates in names for name in candidates for each in _PLACEHOLDER.findall(name))
+    return {each.removeprefix("env.") for each in found if each.startswith("env.")}
 
 
 def may_become(text: str, name: str) -> bool:

@@ -4,6 +4,7 @@ mounts."""
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from contextlib import suppress
 from importlib import import_module
@@ -173,7 +174,7 @@ def abandoned_mounts() -> Check:
     name = "dead mounts"
     if dead := dead_mounts.find():
         ends = [
-            f"cowfs unmount {mount.path} ({'what was written to a scratch is gone' if mount.is_scratch else 'work is kept'})"
+            f"cowfs unmount {shlex.quote(mount.path)} ({'what was written to a scratch is gone' if mount.is_scratch else 'work is kept'})"
             for mount in dead
         ]
         hint = f"{', '.join(ends)}, or mount there again."

@@ -45,7 +45,10 @@ def test_a_script_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyPatch) 
     keys = 'AWS_ACCESS_KEY_ID="${R2_KEY:?}" AWS_SECRET_ACCESS_KEY="${R2_SECRET:?}"'
     assert lines[4] == f"{keys} cowfs mount 'data-3@:a b' /data --store {url}"
     assert lines[6].startswith("{ { " + keys + " cowfs get one")
-    assert f"cowfs mount two /work --store {url}; }}; }} || echo" in lines[6]
+    assert (
+        f"cowfs quota two {10**9} --store {url} && {keys} cowfs mount two /work --store {url}; }}; }}; }} || echo"
+        in lines[6]
+    )
     chosen = (
         declared(BUCKET.replace("subpath: a b", "subpath: a b, mode: copy, copy_limit: 1G")).emit("sh").splitlines()[4]
     )
@@ -68,8 +71,11 @@ def test_a_service_runs_up_and_down(monkeypatch: pytest.MonkeyPatch) -> None:
     service = unit["Service"]
     assert shlex.split(service["ExecStart"])[-2:] == ["up", "/project/a.cowfs.yml"]
     assert shlex.split(service["ExecStop"])[-2:] == ["down", "/project/a.cowfs.yml"]
-    assert service["Environment"].startswith('"COWFS_') or "COWFS_STATE_DIR" in service["Environment"]
-    assert '5%%"' in service["Environment"]
+    assert 'Environment="COWFS_STATE_DIR=/st \\"a\\" 5%%"' in declared().emit("systemd")
+    assert "Named here: R2_KEY, R2_SECRET." in declared().emit("systemd")
+    monkeypatch.setenv("RUN_NAME", "a")
+    text = declared(BUCKET.replace("{node_rank}", "{env.RUN_NAME}")).emit("systemd")
+    assert "Named here: R2_KEY, R2_SECRET, RUN_NAME." in text
 
 
 @pytest.mark.quick
