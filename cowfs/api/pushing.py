@@ -134,7 +134,12 @@ def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenSto
                 hint=f"The target gets the same keys: open it with the same secret. {unlocking.HINT}",
             )
         if not is_sealed and secret is not None:
-            raise _keys_differ(source, url)
+            raise InvalidInputError(
+                f"{source.url} is not encrypted, and a store that is made at {url} would be: there is a passphrase or key for it",
+                hint="Unset COWFS_ENCRYPTION_PASSPHRASE, COWFS_ENCRYPTION_KEY_FILE and COWFS_ENCRYPTION_KEY_COMMAND (leave out "
+                "encryption_key) for a store like the source. Into an encrypted one the files are copied (`cowfs download` and "
+                "`cowfs upload`, files.download() and files.upload()).",
+            )
         if is_sealed:
             record = unlocking.newest_slots(source.objects)[1]
             write_id = WriteId(clock.random_bytes(WriteId.length))

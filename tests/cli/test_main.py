@@ -166,6 +166,7 @@ def test_a_command_that_says_nothing_may_have_its_streams_closed(run: Run) -> No
 @pytest.mark.parametrize("arguments", ["mount data here", "unmount here", "upload . more", "up", "download data"])
 def test_a_working_directory_that_is_gone_is_named(run: Run, home: Path, arguments: str) -> None:
     run("create", "data")
+    run("commit", "data")
     done = shell(f'mkdir "$1" && cd "$1" && rmdir "$1" && COWFS {arguments}', home / "gone")
     assert done.returncode == 3
     message, hint = done.stderr.splitlines()

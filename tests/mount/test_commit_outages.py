@@ -204,7 +204,7 @@ def test_an_unknown_head_and_a_take_over_elsewhere(monkeypatch: pytest.MonkeyPat
                 here = OpenSession(opening.open_session(place.spec("v"), stack, threading.Event()))
                 here.write(b"g", SECOND)
                 faulty.inject(Fault.LOSE_REPLY if is_put else Fault.FAIL, "put_if_absent", key_part="head/", times=1)
-                faulty.inject(Fault.FAIL, key_part="head/", skip=1, times=math.inf)
+                faulty.inject(Fault.FAIL, key_part="head/", skip=2, times=math.inf)  # the look at the base, and the put
                 with pytest.raises(UnavailableError):
                     here.commit("second")
                 monkeypatch.setattr(acquiring, "open_store", really_open_store)

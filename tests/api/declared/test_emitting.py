@@ -46,7 +46,7 @@ def test_a_script_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyPatch) 
     assert lines[4] == f"{keys} cowfs mount 'data-3@:a b' /data --store {url}"
     assert lines[6].startswith("{ { " + keys + " cowfs get one")
     assert (
-        f"cowfs quota two {10**9} --store {url} && {keys} cowfs mount two /work --store {url}; }}; }}; }} || echo"
+        f"cowfs quota two {1 << 30} --store {url} && {keys} cowfs mount two /work --store {url}; }}; }}; }} || echo"
         in lines[6]
     )
     chosen = (
