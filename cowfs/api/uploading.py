@@ -134,6 +134,8 @@ def upload_to(
     if not os.path.isdir(src):
         raise _no_directory(src)
     name = os.path.basename(os.path.realpath(src))  # fails where the working directory is gone
+    with errors_of_ours(os.fspath(src), NOT_HERE):  # before a volume is made
+        os.scandir(src).close()
     place = sources.place(target) if target else Place(name, b"", True)
     if "@" in place.source or is_locator(place.source):
         raise ReadOnlyError(
