@@ -1,6 +1,6 @@
-"""A store that is exchanged under a writer, in any order with uploads and commits: other states of it
-come to lie at its path and go again, as backups and disks do. What a commit has acknowledged can be
-read where it was acknowledged; what it has not is kept, and comes with a later one."""
+"""A store that is exchanged under a writer, in any order with uploads and commits: other states of
+it come to lie at its path and go again, as backups and disks do. What a commit has acknowledged can
+be read where it was acknowledged; what it has not is kept, and comes with a later one."""
 
 from __future__ import annotations
 
