@@ -168,7 +168,10 @@ class DirectoryStore:
             found = os.stat(self._root)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._gone() from error
-        if (place := (found.st_dev, found.st_ino)) == self._place:
+        place = (found.st_dev, found.st_ino)
+        if place == self._place:
+            if self._opened is None:  # it was no store yet
+                self._opened = self._record()
             return
         record = self._record()
         if self._opened is not None and record != self._opened:
@@ -200,8 +203,6 @@ class DirectoryStore:
                 self._publish(temporary, path, replace=replace)
             finally:
                 _unlink_quietly(temporary)
-            if key == keys.STORE:
-                self._opened = bytes(data)
         except FileExistsError as error:
             if replace:
                 raise from_os_error(error, where) from error

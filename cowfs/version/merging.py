@@ -357,7 +357,8 @@ class Merger:
         how = self._conflict(kind, path, branch, possible)
         if how == "union":
             start = base.body.row[SIZE] if base is not None else 0
-            return State(ours.body, (attributes or ours).attributes, (*ours.tails, Tail(theirs.body, start)))
+            kept = self._with_attributes(ours, attributes, branch)
+            return State(kept.body, kept.attributes, (*kept.tails, Tail(theirs.body, start)))
         if how == "keep-both":
             self._put(self._aside(path, branch), self._with_attributes(theirs, attributes, branch), branch)
         chosen = ours if how == "keep-both" else _chosen(how, ours, theirs)

@@ -443,14 +443,11 @@ class Publisher:
         behind."""
         is_near = self._store.url.startswith("file:")  # a disk may be changed, and asking costs nothing
         now_s = clock.monotonic_s()
-        if not is_near and now_s - self._proven_s < PROVEN_S:
+        doubted_s = now_s if is_near else now_s - PROVEN_S  # what was stored before that is looked for
+        if not is_near and self._proven_s > doubted_s:
             return True
         self._require_base()
-        packs = [
-            pack
-            for pack in prepared.packs.values()
-            if self.chunks.was_stored_before(pack, now_s - PROVEN_S * (not is_near))
-        ]
+        packs = [pack for pack in prepared.packs.values() if self.chunks.was_stored_before(pack, doubted_s)]
         if self._protection.missing(packs):
             self.chunks.taken_for_dead()
             return False

@@ -59,7 +59,8 @@ def _script(declared: Declared) -> str:
     lines = ["#!/bin/sh", "# Makes and mounts what is declared; `cowfs unmount PATH` takes each mount off.", "set -eu"]
     for volume in declared.volumes:
         mount = " || ".join(_mount_command(declared, volume, source) for source in volume.candidates)
-        steps = [mount] if volume.read_only else [*_making(declared, volume), mount]
+        steps = [mount] if volume.read_only else [_create_command(declared, volume), mount]
+        steps = [each for each in steps if each]
         if volume.optional:
             steps = [
                 f"{{ {' && '.join(f'{{ {each}; }}' for each in steps)}; }} || echo 'optional, and not mounted' >&2"
@@ -68,14 +69,14 @@ def _script(declared: Declared) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _making(declared: Declared, volume: DeclaredVolume) -> list[str]:
-    """A command for the first volume of the candidates, unless one is there."""
+def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
+    """The first volume of the candidates, unless one is there; "": none is a volume."""
     volumes = [each for each in volume.candidates if not host_paths.is_one(each)]
     if not volumes:
-        return []
+        return ""
     there = [f"test -e {shlex.quote(host_paths.expanded(each))}" for each in volume.candidates if each not in volumes]
     known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volumes]
-    return [" || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])]
+    return " || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])
 
 
 def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
@@ -145,7 +146,8 @@ def _service(declared: Declared) -> str:
     file = str(plan.file_of(declared))
     program = shutil.which("cowfs")
     words = [program] if program else [sys.executable, "-m", "cowfs.cli"]
-    named = sorted({*_secret_variables(declared), *placeholders.variables(each.name for each in declared.volumes)})
+    of_names = placeholders.variables(each.name for each in declared.volumes)
+    named = sorted({*_variables(_secrets(declared)), *of_names})
     kept = [f"Environment={_unit_word(f'{name}={os.environ[name]}')}" for name in _PLACES if os.environ.get(name)]
     return "\n".join(
         [
@@ -201,7 +203,7 @@ def _manifest(declared: Declared) -> str:
         )
     declared = declared.model_copy(update={"volumes": tuple(each for each in declared.volumes if each not in hosts)})
     said = _values(declared)
-    variables = sorted({secret["env"] for secret in _secrets(said) if secret.get("env")})
+    variables = _of_a_pod(_secrets(declared))
     places = [(f"mount-{index}", each.mount_path) for index, each in enumerate(declared.volumes)]
     sidecar = {
         "name": "cowfs",
@@ -297,22 +299,21 @@ def _values(declared: Declared) -> dict[str, Any]:
     return {"volumes": volumes, "stores": said}
 
 
-def _secret_variables(declared: Declared) -> set[str]:
-    secrets = (
-        secret
-        for store in declared.stores.values()
-        if isinstance(store, DeclaredStore)
-        for key in SECRETS
-        if (secret := getattr(store, key)) is not None
-    )
-    return {secret.env for secret in secrets if secret.env}
+def _secrets(declared: Declared) -> list[Secret]:
+    stores_of_files = [each for each in declared.stores.values() if isinstance(each, DeclaredStore)]
+    found = (getattr(store, key) for store in stores_of_files for key in SECRETS)
+    return [secret for secret in found if secret is not None]
 
 
-def _secrets(values: dict[str, Any]) -> list[dict[str, str]]:
-    found = [store[key] for store in values["stores"].values() for key in SECRETS if key in store]
-    if any("file" in each for each in found):
+def _variables(secrets: list[Secret]) -> list[str]:
+    return sorted({secret.env for secret in secrets if secret.env})
+
+
+def _of_a_pod(secrets: list[Secret]) -> list[str]:
+    """Variables that the Pod's Secret has."""
+    if any(secret.file for secret in secrets):
         raise InvalidInputError(
             "a secret that lies in a file of this machine cannot be used in a Pod",
             hint='Name a variable, {env = "NAME"}: the Pod takes it from the Secret "cowfs".',
         )
-    return found
+    return _variables(secrets)

@@ -160,8 +160,8 @@ class DeclaredStore(Value):
         try:
             self.without_secrets()
         except InvalidInputError as error:
-            at = error.details.get("option") or ("url" if self.url is not None else "preset")
-            at = at if getattr(self, at) is not None else "url"
+            option = error.details.get("option")  # given by itself, or within the URL
+            at = option if option and getattr(self, option) else "url" if self.url is not None else "preset"
             raise Refused([Problem((at,), error.message, error.hint)]) from error
         return self
 
