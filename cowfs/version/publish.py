@@ -270,10 +270,11 @@ class Publisher:
 
     def resume(self) -> None:
         """Puts a head of which the outcome is not known again with the same bytes.
-        UnavailableError: it still is not."""
+        UnavailableError: it still is not. InvalidStateError: the one before it is not there."""
         if self._unsettled is None:
             return
         prepared, intent, record = self._unsettled
+        self._require_base()
         try:
             self._put_head(prepared, intent, record)
         except ConflictError as error:

@@ -319,6 +319,29 @@ def test_nothing_is_published_where_the_base_is_not(is_first: bool, tmp_path: Pa
     assert tree(places.store, base.version_id, tmp_path / "r") == {b"g": NEW, **first}
 
 
+def test_a_head_of_unknown_outcome_is_not_put_behind_what_is_gone(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    faulty = FaultyStore(places.store)
+    with line(faulty, tmp_path / "v") as mine:
+        places.keep("earlier")
+        mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())
+        faulty.inject(Fault.FAIL, "put_if_absent", key_part="head/", times=math.inf)
+        files = Files(mine.publisher, {b"g": NEW})
+        with pytest.raises(UnavailableError):
+            mine.publisher.publish(files, CommitRequest())
+        faulty.heal()
+        places.swap("earlier")
+        before = find_head(places.store, "v")
+        with pytest.raises(InvalidStateError, match="has not the version"):
+            mine.publisher.resume()
+        assert find_head(places.store, "v") == before
+        places.swap("earlier")
+        mine.publisher.resume()
+        assert files.outcome == ["published"]
+        version = mine.publisher.base.version_id
+    assert tree(places.store, version, tmp_path / "r") == {b"f": b"first", b"g": NEW}
+
+
 @pytest.mark.parametrize("is_committed_between", [True, False])
 def test_what_got_into_an_earlier_state_is_stored_again(is_committed_between: bool, tmp_path: Path) -> None:
     """Uploads between commits see nothing of the head; the commit looks for what they stored."""
