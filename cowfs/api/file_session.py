@@ -27,13 +27,16 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary, finalize
 
 from cowfs import log
+from cowfs.api import abandoned
 from cowfs.control import SessionSpec
 from cowfs.errors import ConflictError, CowfsError
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.identity import Access
 
 if TYPE_CHECKING:
@@ -65,9 +68,17 @@ class _Opened:
         with ExitStack() as stack:
             self.session = open_session(spec, stack, self._discard, access=access)
             self.session.wait_patiently()
+            is_dirty = self.session.writer is not None and self.session.engine.is_dirty()
+            self._began_dirty = is_dirty and _left.pop(key, None) is None
             self._keeper = Keeper(self.session, releases_memory=False)
             self._keeper.start()
             self._stack = stack.pop_all()
+
+    @property
+    def leaves_work(self) -> bool:
+        """Once it has ended: whether what was written here, to a volume without uncommitted work, is
+        in no version."""
+        return self.session.is_left_dirty and not self._began_dirty
 
     def enter(self) -> None:
         with self._changed:
@@ -202,6 +213,7 @@ _sessions: dict[Hashable, _Opened] = {}
 _handles: WeakValueDictionary[Hashable, FileSession] = WeakValueDictionary()
 _dropped: SimpleQueue[_Opened] = SimpleQueue()  # its put may be called by a finalizer, in any thread
 _inherited: list[_Opened] = []  # kept, so that nothing of them is finalized here
+_left: dict[Hashable, WorkingCopy] = {}  # with what this process wrote, and nobody has ended or committed
 _has_closer = False
 
 
@@ -238,12 +250,16 @@ def _close_dropped(dropped: SimpleQueue[_Opened]) -> None:
 
 
 def _end_all() -> None:
-    """The interpreter ends. What is open still is ended as by unmount()."""
+    """The interpreter ends. What is open still is ended as by unmount(), and a program that did not
+    come to its commit is told where its work is."""
     with _lock:
-        left = list(_sessions.values())
-    for opened in left:
+        still_open = list(_sessions.values())
+    for opened in still_open:
         _flush(opened)
         _end_quietly(opened)
+    for working_copy in _left.values():
+        if working_copy.is_kept and working_copy.holder() is None:
+            _log.warning("%s", abandoned.resume_hint(working_copy.volume))
 
 
 def _flush(opened: _Opened) -> None:
@@ -261,6 +277,8 @@ def _flush(opened: _Opened) -> None:
 def _end_quietly(opened: _Opened) -> None:
     try:
         opened.end()
+        if opened.leaves_work and (path := opened.session.spec.working_copy) is not None:
+            _left[opened.key] = WorkingCopy(Path(path))
     except (CowfsError, OSError) as error:
         _log.warning("what a program used without a mount could not be closed: %s", error)
 
@@ -273,6 +291,7 @@ def _after_fork() -> None:
     _turns.clear()
     _sessions.clear()
     _handles.clear()
+    _left.clear()
 
 
 def _is_closed(file: object) -> bool:

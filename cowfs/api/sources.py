@@ -1,5 +1,5 @@
-"""What SOURCE means on the command line: NAME, NAME@ (its last version), NAME@TAG, NAME@VERSION (8
-hex digits or more will do), NAME@{3} (three versions before), NAME@{2026-11-20T12:00} or a locator
+"""What SOURCE means on the command line: NAME, NAME@TAG, NAME@VERSION (8 hex digits or more
+will do), NAME@{3} (three versions before), NAME@{2026-11-20T12:00} or a locator
 (`version.source_names`).
 
 A bare name means the volume and can be written to; everything else means one version and can only

@@ -63,12 +63,16 @@ class Patience:
         """Sleeps for pause_s, or until `wake`; False, as early as possible, when that would end
         later than limit_s after since_s."""
         left_s, wakes = pause_s, self._wakes
-        while clock.monotonic_s() + left_s <= since_s + self.limit_s:
+        while self.reaches(left_s, since_s):
             if left_s <= 0 or wakes != self._wakes:
                 return True
             clock.sleep_s(min(left_s, SLICE_S))
             left_s -= SLICE_S
         return False
+
+    def reaches(self, pause_s: float, since_s: float) -> bool:
+        """Whether a pause that begins now would end within limit_s after since_s."""
+        return clock.monotonic_s() + pause_s <= since_s + self.limit_s
 
     def wake(self) -> None:
         """What the store was missing is there: who waits tries again now."""

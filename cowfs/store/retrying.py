@@ -176,7 +176,7 @@ class RetryingStore:
     def _put_large(self, key: str, data: Data) -> None:
         began_s = clock.monotonic_s()
         problem: UnavailableError | None = None
-        while (turn := self._pace.begin(began_s)) is not None:
+        while (turn := self._pace.begin(began_s, is_first=problem is None)) is not None:
             try:
                 if self._pace.is_in_trouble:
                     self._store.size(key)

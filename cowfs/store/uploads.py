@@ -58,9 +58,11 @@ class UploadPace:
         """Whether no upload has ended well since one failed."""
         return self._failures > 0
 
-    def begin(self, since_s: float) -> int | None:
+    def begin(self, since_s: float, *, is_first: bool) -> int | None:
         """Waits for a turn; None when the store's patience, counted from since_s or the last
-        success, has ended first."""
+        success, has ended first. is_first: the caller has not asked the store yet, and does so
+        before it gives up: a pause that others' failures began and that its patience does not reach
+        is not waited for."""
         while True:
             with self._changed:
                 pause_s = self._not_before_s - clock.monotonic_s()
@@ -68,12 +70,12 @@ class UploadPace:
                     self._has_waited = True
                     self._changed.wait(WAIT_S)
                     pause_s = 0.0
-                elif pause_s <= 0:
+                elif pause_s <= 0 or (is_first and not self._patience.reaches(pause_s, self._counted_from(since_s))):
                     if self._running == 0:
                         self._begin_round()
                     self._running += 1
                     return self._troubles
-            if not self._patience.wait(max(pause_s, 0.0), max(since_s, self.last_success_s)):
+            if not self._patience.wait(max(pause_s, 0.0), self._counted_from(since_s)):
                 return None
 
     def wake(self) -> None:
@@ -109,6 +111,9 @@ class UploadPace:
                 self._best = 0.0
                 self._begin_round()
             self._changed.notify_all()
+
+    def _counted_from(self, since_s: float) -> float:
+        return max(since_s, self.last_success_s)
 
     def _begin_round(self) -> None:
         self._round_bytes = self._round_done = 0

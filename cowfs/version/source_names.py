@@ -1,9 +1,9 @@
 """Which version a name means that people write.
 
-    NAME            the volume: its last version          NAME@                 the same, as a version
-    NAME@TAG        what the tag is on                    NAME@VERSION          an id, or its first SHORTEST_PREFIX digits or more
-    NAME@{3}        the last version three before         NAME@{2026-11-20T12:00}   the last version at that time; NAME@{2026-11-20}: at
-                    it; NAME@{0} is the last one                                    its beginning. Local time unless it has an offset
+    NAME            the volume: its last version          NAME@VERSION          an id, or its first SHORTEST_PREFIX digits or more
+    NAME@TAG        what the tag is on                    NAME@{2026-11-20T12:00}   the last version at that time; NAME@{2026-11-20}: at
+    NAME@{3}        the last version three before                                   its beginning. Local time unless it has an offset
+                    it; NAME@{0} is the last one
 
 A tag wins over a shortened id. Times are those that writers' clocks gave the heads. An error names
 what may have been meant.
@@ -38,12 +38,18 @@ _WITH_BRACES = re.compile(r"([^:/@{}]*@\{[^{}]*\})(.*)", re.DOTALL)
 
 
 def parse_source(text: str) -> Locator | tuple[str, str | None]:
-    """A locator, or (volume name, what stands behind the @; "" for NAME@, its last version; None
-    for NAME)."""
+    """A locator, or (volume name, what stands behind the @; None for NAME). InvalidInputError:
+    NAME@, since where a variable was empty another version would pass for the wanted one."""
     if is_locator(text):
         return Locator.parse(text)
     name, at, tail = text.partition("@")
-    return keys.check_volume_name(name), tail if at else None
+    keys.check_volume_name(name)
+    if at and not tail:
+        raise InvalidInputError(
+            f"{text!r}: nothing stands behind the @",
+            hint=f"Give {name} for its last version, {name}@TAG or {name}@VERSION for another one. Was a variable empty?",
+        )
+    return name, tail if at else None
 
 
 def split_place(text: str) -> tuple[str, str, str]:
@@ -58,7 +64,7 @@ def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId |
     """The version that NAME (at None) or NAME@… means; None: the volume's last one, and it has
     none. NotFoundError, InvalidInputError."""
     head = near_names.read_head(store, volume)
-    if not at:
+    if at is None:
         return head.version
     if at.startswith("{") and at.endswith("}"):
         return _earlier(store, head, at[1:-1].strip()).version

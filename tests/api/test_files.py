@@ -322,7 +322,9 @@ def test_the_end_of_the_program_keeps_the_work(place: Path) -> None:
         "left = vol.files.open('left', 'wb'); left.write(b'in the buffer')\n"
         "gone = vol.files.open('gone', 'wb'); gone.write(b'x'); gone.detach()\n"
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "kept on this machine" in done.stderr
     beats = [path.read_bytes() for path in (place / "store" / "volumes" / "data" / "heartbeat").iterdir()]
     assert len(beats) == 1
     assert b'"released":true' in beats[0]
@@ -359,6 +361,23 @@ def test_kill_9_loses_nothing_written() -> None:
         assert vol.files.read(number) == number.encode() * 1000
     assert vol.files.read("log").decode().split() == told
     assert vol.finalize().stats.files == 153
+
+
+@pytest.mark.parametrize(
+    "ends", ["", "raise KeyboardInterrupt", "sys.exit(3)", "del vol; raise ValueError", "del vol; time.sleep(0.3)"]
+)
+def test_a_program_that_ends_without_a_commit_is_told_where_its_work_is(ends: str) -> None:
+    begins = "import sys, time\nfrom cowfs.blocking import Volume\nvol = Volume.open('data', create=True)\n"
+    written = run(f"{begins}vol.files.write('file', b'x')\n{ends}")
+    assert written.stderr.count("Uncommitted work of volume 'data' was not published") == 1, written.stderr
+    assert "Volume.open('data')" in written.stderr
+    left = run(f"{begins}other = Volume.new('other')\nother.files.write('file', b'x')\nother.unmount()\n{ends}")
+    assert "was not published" not in left.stderr
+    only_read = run(f"{begins}assert vol.files.read('file') == b'x'\n{ends}")
+    assert "was not published" not in only_read.stderr
+    published = run(f"{begins}vol.files.write('file', b'y')\nvol.commit()\n{ends}")
+    assert "was not published" not in published.stderr
+    assert Volume.version("data").files.read("file") == b"y"
 
 
 HOLDS = """

@@ -29,13 +29,16 @@ def test_volumes_are_listed_and_versions_opened_by_name() -> None:
     assert sorted(listed) == ["data", "empty"]
     assert (listed["data"].locator, listed["data"].files, listed["data"].bytes) == (second.locator, 1, 4)
     assert listed["empty"].version is None
-    for source in ("data", "data@", f"data@{second.id[:8]}", f"data@{second.id}", second.locator):
+    for source in ("data", "data@{0}", f"data@{second.id[:8]}", f"data@{second.id}", second.locator):
         assert Volume.version(source) == second, source
     assert Volume.version(f"data@{first.id[:8]}").message == "one"
-    for source in ("empty", "empty@", "missing", "data@00000000"):
+    for source in ("empty", "empty@{0}", "missing", "data@00000000"):
         with pytest.raises(NotFoundError) as caught:
             Volume.version(source)
         assert caught.value.hint
+    with pytest.raises(InvalidInputError, match="nothing stands behind the @") as empty:
+        Volume.version("data@")
+    assert "Was a variable empty?" in empty.value.hint
     with pytest.raises(InvalidInputError, match="version") as refused:
         Volume.open(f"data@{first.id[:8]}")
     assert "Volume.version" in refused.value.hint

@@ -125,7 +125,7 @@ def test_a_mount_is_no_place_of_kept_work_whatever_its_files_are_called(run: Run
 
 def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> None:
     locator = run("commit", "data").out.strip()
-    for source in (locator, "data@"):
+    for source in (locator, "data@{0}"):
         path = home / "mnt" / "version"
         mounted = run("mount", source, str(path), "--mode", "copy", "--json")
         assert (mounted.json["read_only"], mounted.json["is_copy"]) == (True, True)

@@ -99,7 +99,7 @@ def test_files_go_in_and_come_out_without_a_mount(run: Command, place: Path, tre
     assert shown[1].endswith("current -> ../model")
     assert shown[2].startswith("-rw-r-----  6 B")
     assert [line.split()[-1] for line in run("ls", "data").out.splitlines()[1:]] == ["in/"]
-    assert run("ls", "data@:in/sub/note").out.count("\n") == 2
+    assert run("ls", "data@{0}:in/sub/note").out.count("\n") == 2
 
     assert run("cat", "data:in/sub/note", f"{version.locator}/in/sub/note").out == "a notea note"
     followed = subprocess.run(

@@ -97,7 +97,7 @@ def test_what_cannot_be_done_with_a_folder(version: ROVolume) -> None:
 def test_folders_from_the_command_line(run: Command, version: ROVolume, place: Path) -> None:
     path = place / "mnt" / "f"
     locator = f"{version.locator}/a%20b/deep"
-    for source in (locator, f"{version.locator}:a b/deep", "data@:a b/deep"):
+    for source in (locator, f"{version.locator}:a b/deep", "data@{0}:a b/deep"):
         record = run("mount", source, path, "--json").json
         assert (record["read_only"], record["locator"]) == (True, locator)
         assert (path / "file").read_text() == "deep"

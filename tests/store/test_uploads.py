@@ -45,7 +45,7 @@ class Link:
         left = count
         while left:
             running = min(pace.limit, left)
-            turns = [pace.begin(self.now_s) for _ in range(running)]
+            turns = [pace.begin(self.now_s, is_first=True) for _ in range(running)]
             pace._has_waited = left > running or pace._has_waited
             together = speed if isinstance(speed, float) else speed[max(n for n in speed if n <= running)]
             self.now_s += running * bytes_each / together
@@ -74,16 +74,16 @@ def test_a_link_that_is_full_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> No
 def test_trouble_halves_once_for_all_that_were_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     link = Link(monkeypatch)
     pace = UploadPace(Patience(900.0))
-    turns = [pace.begin(0.0) for _ in range(START)]
+    turns = [pace.begin(0.0, is_first=True) for _ in range(START)]
     for turn in turns:
         assert turn is not None
         pace.failed(turn, 0.0, is_trouble=True)
     assert pace.limit == START // 2
     before_s = link.now_s
-    assert pace.begin(link.now_s) is not None
+    assert pace.begin(link.now_s, is_first=True) is not None
     assert 0.4 < link.now_s - before_s < 2  # one pause for all four
     for _ in range(10):
-        turn = pace.begin(link.now_s)
+        turn = pace.begin(link.now_s, is_first=True)
         assert turn is not None
         pace.failed(turn, 0.0, is_trouble=True)
         if pace.limit == 1:
@@ -124,6 +124,23 @@ def test_a_pack_that_fails_is_repeated_alone(directory: ObjectStore, warp: WarpC
         list(pool.map(lambda key: store.put(key, LARGE), ["packs/bad", *(f"packs/{n}" for n in range(20))]))
     assert sum(method == "put" and key == "packs/bad" for method, key in faulty.calls) == 4
     assert faulty.count("put") == 24
+
+
+def test_the_first_attempt_is_made_whatever_others_wait_for(
+    directory: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit in an outage made everybody pause, for longer than the next one's patience. The
+    store is there again: the next one finds out, instead of giving up unasked."""
+    Link(monkeypatch)
+    faulty = FaultyStore(directory)
+    store = RetryingStore(faulty, Patience(300.0))
+    faulty.inject(Fault.FAIL, "put", "size", times=100)
+    with pytest.raises(UnavailableError):
+        store.put("packs/one", LARGE)
+    faulty.heal()
+    store.patience.limit_s = 5.0
+    store.put("packs/two", LARGE)
+    assert directory.size("packs/two") == len(LARGE)
 
 
 def test_patience_counts_from_the_last_success(directory: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

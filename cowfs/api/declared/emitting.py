@@ -93,7 +93,7 @@ def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> s
     if is_locator(source):
         source = Locator.parse(source).with_path(os.fsencode(volume.folder))
     elif "@" not in source:
-        source += "@"
+        source += "@{0}"
     if volume.folder and not is_locator(source):
         source += f":{volume.folder}"
     return _command(declared, volume, "mount", *options, source, volume.mount_path)

@@ -43,7 +43,7 @@ def test_a_script_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyPatch) 
     lines = declared().emit("sh").splitlines()
     url = "'s3://data;endpoint=https%3A%2F%2Fa1.r2.cloudflarestorage.com;region=auto'"
     keys = 'AWS_ACCESS_KEY_ID="${R2_KEY:?}" AWS_SECRET_ACCESS_KEY="${R2_SECRET:?}"'
-    assert lines[4] == f"{keys} cowfs mount 'data-3@:a b' /data --store {url}"
+    assert lines[4] == f"{keys} cowfs mount 'data-3@{{0}}:a b' /data --store {url}"
     assert lines[6].startswith("{ { " + keys + " cowfs get one")
     assert (
         f"cowfs quota two {1 << 30} --store {url} && {keys} cowfs mount two /work --store {url}; }}; }}; }} || echo"
@@ -52,7 +52,7 @@ def test_a_script_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyPatch) 
     chosen = (
         declared(BUCKET.replace("subpath: a b", "subpath: a b, mode: copy, copy_limit: 1G")).emit("sh").splitlines()[4]
     )
-    assert chosen == f"{keys} cowfs mount --mode copy --copy-limit 1G 'data-3@:a b' /data --store {url}"
+    assert chosen == f"{keys} cowfs mount --mode copy --copy-limit 1G 'data-3@{{0}}:a b' /data --store {url}"
     secret = declared(BUCKET.replace("{env: R2_SECRET}", '{file: "it\'s"}')).emit("sh")
     assert f'AWS_SECRET_ACCESS_KEY="$(cat {shlex.quote("/project/it" + chr(39) + "s")})"' in secret
     with pytest.raises(InvalidInputError, match="cannot be given"):
