@@ -3,10 +3,11 @@ before anything is done."""
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 from cowfs.control import MountOptions
 from cowfs.control.typed import field_types
@@ -28,8 +29,15 @@ def mount_options(given: MountOptions | None, tuning: Mapping[str, Any]) -> Moun
 
 
 def limit(given: object) -> None:
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
+    if given is not None and not _is_count(given):
         raise InvalidInputError(f"limit is {given!r}", hint="Give a whole number, 0 or more; None for all.")
+
+
+def byte_range(offset: object, length: object) -> None:
+    if not _is_count(offset):
+        raise InvalidInputError(f"offset is {offset!r}", hint="Give a whole number of bytes, 0 or more.")
+    if length is not None and not _is_count(length):
+        raise InvalidInputError(f"length is {length!r}", hint="Give a whole number of bytes; None: to the end.")
 
 
 def listener(given: ProgressListener | None) -> ProgressListener:
@@ -49,3 +57,10 @@ def store(given: object) -> str | None:
             f"store is {given!r}", hint="Give a URL, the path of a directory, or a cowfs.storage.Storage."
         )
     return text
+
+
+def _is_count(given: object) -> bool:
+    """0 or more, of whatever type: numpy has integers of its own."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        return False
+    return operator.index(given) >= 0

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from cowfs.api import file_object
+from cowfs.api import arguments, file_object
 from cowfs.api.file_access import SessionAccess
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class ROFiles:
 
     def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file; length None: to the end. Shorter at the end of the file."""
+        arguments.byte_range(offset, length)
         given = _given(path)
         with self._tree(given) as tree, tree.open(_followed(tree, given), os.O_RDONLY) as file:
             return file.read(offset, max(file.size() - offset, 0) if length is None else length)
@@ -188,6 +189,8 @@ class ROFiles:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
         "w+b"."""
         given, flags = _given(path), file_object.flags(mode)
+        if flags & os.O_CREAT and _is_named_directory(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
 
         def opens(tree: FileTree) -> OpenedFile:
             at = _followed(tree, given, last=not flags & os.O_EXCL, may_be_missing=bool(flags & os.O_CREAT))
@@ -414,6 +417,11 @@ def _given(path: FilePath | Entry) -> bytes:
     if b"\0" in text:
         raise ValueError("embedded null byte")
     return b"/" + b"/".join(_parts(text))
+
+
+def _is_named_directory(path: FilePath | Entry) -> bool:
+    """Whether it can only mean a directory."""
+    return not isinstance(path, Entry) and os.fsencode(path).endswith(b"/")
 
 
 def _parts(path: bytes) -> list[bytes]:

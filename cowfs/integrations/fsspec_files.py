@@ -37,7 +37,7 @@ class WrittenFile(io.BufferedIOBase):
     def __init__(self, path: str, mode: str, finish: Callable[[BinaryIO], None]) -> None:
         self.path, self.mode = path, mode
         self._finish = finish
-        self._file = cast("BinaryIO", tempfile.SpooledTemporaryFile(SPOOLED_BYTES))  # noqa: SIM115 - the change closes it
+        self._file = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115 - the change closes it
         self._is_dropped = False
 
     def writable(self) -> bool:
@@ -58,6 +58,13 @@ class WrittenFile(io.BufferedIOBase):
         self._require_open()
         return self._file.tell()
 
+    def truncate(self, size: int | None = None) -> int:
+        self._require_open()
+        size = self._file.tell() if size is None else size
+        self._file.rollover()  # what is in memory does not grow
+        self._file.truncate(size)
+        return size
+
     def close(self) -> None:
         """Publishes the file, or adds it to the transaction."""
         if self.closed:
@@ -65,7 +72,7 @@ class WrittenFile(io.BufferedIOBase):
         super().close()
         if not self._is_dropped:
             self._is_dropped = True
-            self._finish(self._file)
+            self._finish(cast("BinaryIO", self._file))
 
     def discard(self) -> None:
         """Nothing of it is published."""

@@ -76,6 +76,16 @@ def test_each_closed_file_is_a_version(fs: CowfsFileSystem) -> None:
     assert (versions(), fs.cat("data/a/b")) == (3, b"one, two")
 
 
+def test_a_file_that_is_written_has_any_length(fs: CowfsFileSystem) -> None:
+    with fs.open("data/cut", "wb") as file:
+        file.write(b"abcdef")
+        assert (file.truncate(3), file.tell()) == (3, 6)
+        file.seek(1)
+        assert file.truncate() == 1
+        assert file.truncate(4) == 4
+    assert fs.cat("data/cut") == b"a\0\0\0"
+
+
 def test_a_transaction_is_one_version_or_none(fs: CowfsFileSystem) -> None:
     fs.pipe({"data/old": b"old", "data/moved": b"moved"})
     assert versions() == 1
