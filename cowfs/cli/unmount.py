@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("unmount")
 @click.argument("target", metavar="PATH|NAME", shell_complete=completing.mounts_and_volumes)
-@click.option("--commit", "is_commit", is_flag=True, help="Commit first; prints the locator.")
+@click.option("--commit", "is_commit", is_flag=True, help="Commit first, also while in use; prints the locator.")
 @click.option("-m", "--message", default="", help="With --commit: what this version is.")
 @click.option("--discard", "is_discard", is_flag=True, help="Drop uncommitted work for good.")
 @click.option(
