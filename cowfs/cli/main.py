@@ -184,8 +184,10 @@ def _meant(word: str) -> str:
     import difflib
 
     near = ELSEWHERE.get(word) or next(iter(difflib.get_close_matches(word, [*COMMANDS, *ELSEWHERE], 1)), None)
+    if word == "version":
+        return "`cowfs --version` is cowfs' own; `cowfs log NAME` shows the versions of a volume."
     if near is None:
-        return "`cowfs --help` lists the commands."
+        return "`cowfs --help` lists the commands, `cowfs COMMAND --help` explains one."
     near = ELSEWHERE.get(near, near)
     return f"Did you mean `cowfs {near}`? {COMMANDS[near]} `cowfs --help` lists all commands."
 

@@ -50,6 +50,7 @@ def test_words_of_other_programs_lead_to_commands(run: Run) -> None:
     assert set(main.ELSEWHERE.values()) <= set(main.COMMANDS)
     assert not set(main.ELSEWHERE) & set(main.COMMANDS)
     assert "lists the commands" in run("zzzzzz").err
+    assert "cowfs --version" in run("version").err
     assert run("umount", "--json").json["error"]["kind"] == "invalid_input"
 
 
