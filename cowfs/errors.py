@@ -52,12 +52,20 @@ class CowfsError(Exception):
     def __init__(self, message: str, *, hint: str = "", details: dict[str, Any] | None = None) -> None:
         self.message = redacted(message)
         super().__init__(self.message)
-        self.hint = redacted(hint)
+        self.hint = ""
+        self.set_hint(hint)
         self.details: dict[str, Any] = {
             name: redacted(value) if isinstance(value, str) else value for name, value in (details or {}).items()
         }
+
+    def set_hint(self, hint: str) -> None:
+        """Says something else to do next; a traceback shows it, too."""
+        notes = getattr(self, "__notes__", [])
         if self.hint:
-            self.add_note(f"hint: {self.hint}")  # what a traceback shows
+            notes[:] = [note for note in notes if note != f"hint: {self.hint}"]
+        self.hint = redacted(hint)
+        if self.hint:
+            self.add_note(f"hint: {self.hint}")
 
     @property
     def locator(self) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 from cowfs.redaction import redacted
 
@@ -24,8 +25,12 @@ LEVELS = {
 class _Redacting(logging.Formatter):
     """Tracebacks hold messages of other libraries, with whatever those put into them."""
 
+    def __init__(self, amended: Callable[[str], str]) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._amended = amended
+
     def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
+        return self._amended(redacted(super().format(record)))
 
 
 def get(name: str) -> logging.Logger:
@@ -33,13 +38,14 @@ def get(name: str) -> logging.Logger:
     return logging.getLogger(f"cowfs.{name}")
 
 
-def configure(*, hushes_others: bool = False) -> None:
+def configure(*, hushes_others: bool = False, amended: Callable[[str], str] = str) -> None:
     """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning). hushes_others: what
-    other libraries log, of errors that are told of by us, is shown with COWFS_LOG=debug alone."""
+    other libraries log, of errors that are told of by us, is shown with COWFS_LOG=debug alone.
+    amended: gives each line as it is shown."""
     wanted = os.environ.get("COWFS_LOG", "") or "warning"
     level = LEVELS.get(wanted.lower())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Redacting(amended))
     root = logging.getLogger("cowfs")
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING if level is None else level)

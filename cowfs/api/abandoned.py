@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from cowfs import log
+from cowfs.api import hints
 from cowfs.errors import CowfsError
 
 _log = log.get("volume")
@@ -21,6 +22,8 @@ class Left(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def store_url(self) -> str | None: ...
     @property
     def locator(self) -> str | None: ...
     @property
@@ -42,19 +45,21 @@ def leave(volume: Left, error: BaseException) -> None:
         with contextlib.suppress(CowfsError):
             is_dirty = volume.has_changes()
     if is_dirty:
-        notes.insert(0, resume_hint(volume.name))
+        notes.insert(0, resume_hint(volume.name, volume.store_url))
     if (published := volume.locator) != before:
         notes.insert(0, f"Volume {volume.name!r} was committed all the same: {published}")
     tell(error, notes)
 
 
-def resume_hint(name: str) -> str:
+def resume_hint(name: str, store_url: str | None) -> str:
     """How to go on with work that is in no version."""
-    return (
+    opened = hints.opening(name, store_url)
+    return hints.about(
+        store_url,
         f"Uncommitted work of volume {name!r} was not published; it is kept on this machine: "
-        f"go on with Volume.open({name!r}).mount() or `cowfs mount {name} PATH`, "
-        f"drop it with Volume.open({name!r}).discard() or `cowfs unmount {name} --discard`, "
-        f"or save it under another name with Volume.open({name!r}).fork(NAME) or `cowfs fork {name} NAME`."
+        f"go on with {opened}.mount() or `cowfs mount {name} PATH`, "
+        f"drop it with {opened}.discard() or `cowfs unmount {name} --discard`, "
+        f"or save it under another name with {opened}.fork(NAME) or `cowfs fork {name} NAME`.",
     )
 
 

@@ -213,7 +213,7 @@ _sessions: dict[Hashable, _Opened] = {}
 _handles: WeakValueDictionary[Hashable, FileSession] = WeakValueDictionary()
 _dropped: SimpleQueue[_Opened] = SimpleQueue()  # its put may be called by a finalizer, in any thread
 _inherited: list[_Opened] = []  # kept, so that nothing of them is finalized here
-_left: dict[Hashable, WorkingCopy] = {}  # with what this process wrote, and nobody has ended or committed
+_left: dict[Hashable, tuple[WorkingCopy, str]] = {}  # with what this process wrote, and nobody has ended or committed
 _has_closer = False
 
 
@@ -257,9 +257,9 @@ def _end_all() -> None:
     for opened in still_open:
         _flush(opened)
         _end_quietly(opened)
-    for working_copy in _left.values():
+    for working_copy, store_url in _left.values():
         if working_copy.is_kept and working_copy.holder() is None:
-            _log.warning("%s", abandoned.resume_hint(working_copy.volume))
+            _log.warning("%s", abandoned.resume_hint(working_copy.volume, store_url))
 
 
 def _flush(opened: _Opened) -> None:
@@ -278,7 +278,7 @@ def _end_quietly(opened: _Opened) -> None:
     try:
         opened.end()
         if opened.leaves_work and (path := opened.session.spec.working_copy) is not None:
-            _left[opened.key] = WorkingCopy(Path(path))
+            _left[opened.key] = WorkingCopy(Path(path)), opened.session.spec.store_url
     except (CowfsError, OSError) as error:
         _log.warning("what a program used without a mount could not be closed: %s", error)
 

@@ -43,7 +43,7 @@ def warn(used: WorkingCopy, store_id: StoreId) -> None:
     for other in elsewhere(used, store_id):
         _log.warning(
             "uncommitted work of volume %s also lies in %s%s. It is not in %s; once that is committed, it can only be "
-            "forked (cowfs fork %s NAME)",
+            "forked (`cowfs fork %s NAME`)",
             used.volume,
             other.path,
             ", which is not there now" if other.is_out_of_reach else "",
@@ -96,8 +96,8 @@ def warn_if_overtaken(volume: str, ready: Ready) -> None:
 def overtaken(volume: str, stands_on: str, newer: str) -> str:
     return (
         f"volume {volume} has a newer version {newer[:12]}, which somebody else has made. What is mounted is uncommitted work "
-        f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name (cowfs fork {volume} NAME), "
-        f"or drop it (cowfs unmount {volume} --discard)"
+        f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name (`cowfs fork {volume} NAME`), "
+        f"or drop it (`cowfs unmount {volume} --discard`)"
     )
 
 

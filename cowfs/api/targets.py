@@ -13,12 +13,13 @@ mean the same store.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import mount_paths, mounts, scratch, stores, unmounted
+from cowfs.api import mount_paths, mounts, overview, scratch, stores, unmounted
 from cowfs.api.mounts import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -217,6 +218,20 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
         return Mounted(_only(of_versions))
     assert volume is not None
     return volume
+
+
+def require_one_store(volume: RWVolume) -> None:
+    """InvalidInputError when work of volumes of that name, in other stores, is kept here, too:
+    which one is to be dropped was not said."""
+    kept = overview.status().working_copies
+    urls = {each.store_url for each in kept if each.volume == volume.name and each.uncommitted is not False}
+    others = sorted(url for url in urls if url is not None and url != volume.store_url)
+    if others:
+        raise InvalidInputError(
+            f"uncommitted work of several volumes {volume.name!r} may lie here: of {volume.store_url}, {', '.join(others)}",
+            hint=f"Name the store: `cowfs unmount {volume.name} --discard --store {shlex.quote(others[0])}`. "
+            "`cowfs status` shows what there is.",
+        )
 
 
 def _only(mounts: list[MountEntry]) -> MountEntry:

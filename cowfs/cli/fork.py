@@ -47,11 +47,11 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
         output.say(
             as_json,
             f"The uncommitted work of {found.volume}, which another writer has, is now that of {fork.name}; it is in no "
-            f"version yet: cowfs commit {fork.name}",
+            f"version yet: `cowfs commit {fork.name}`",
         )
     if is_rescue and mounted_at is not None:
         where = output.printable(str(mounted_at))
-        output.say(as_json, f"The mount at {where} has ended; to go on there: cowfs mount {fork.name} {where}")
+        output.say(as_json, f"The mount at {where} has ended; to go on there: `cowfs mount {fork.name} {where}`")
     record = {
         "name": fork.name,
         "locator": fork.locator,

@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 
 import cowfs as cowfs_package
 from cowfs import errors, log
+from cowfs.cli import output
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
@@ -194,12 +195,13 @@ def _meant(word: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
-    log.configure(hushes_others=True)
+    log.configure(hushes_others=True, amended=output.about_store)
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(given, as_json="--json" in given))
 
 
 def _run(arguments: list[str], *, as_json: bool) -> int:
+    output.forget_store()
     try:
         result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
         sys.stdout.flush()
@@ -225,8 +227,6 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
 def _of_this_machine(error: Exception) -> CowfsError | None:
     """What the operating system refuses, where no code of ours has named it: None if it is more
     than that."""
-    from cowfs.cli import output
-
     if isinstance(error, OSError):
         try:
             sys.stdout.flush()
@@ -293,11 +293,10 @@ def _usage(error: click.ClickException) -> CowfsError:
 
 
 def _report(error: CowfsError, *, as_json: bool) -> int:
+    error.set_hint(output.about_store(error.hint))
     if is_of_stdout := error.details.get("stream") == "stdout":
         _leave_stdout()
     if as_json and not is_of_stdout:
-        from cowfs.cli import output
-
         click.echo(output.document({"error": errors.to_record(error)}))
     else:
         click.echo(f"cowfs: {error.message}", err=True)

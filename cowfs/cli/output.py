@@ -36,6 +36,8 @@ JSON_FORMAT = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_named_store: str | None = None  # by --store
+
 
 def common_options(function: F) -> F:
     """--store and --json."""
@@ -55,6 +57,7 @@ def json_option(function: F) -> F:
 def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
     """A store that the user names is the user's own (`store.trust`); one that ends with the command
     is of no use."""
+    global _named_store
     if context.resilient_parsing:  # a shell completes the line
         return url
     chosen = os.environ.get("COWFS_STORE", "") if url is None else url
@@ -67,6 +70,7 @@ def _named(context: click.Context, parameter: click.Parameter, url: str | None) 
         from cowfs.api import stores
 
         stores.name(url)
+        _named_store = url
     return url
 
 
@@ -126,7 +130,22 @@ def _with_text_times(value: Any) -> Any:
 def say(as_json: bool, text: str) -> None:
     """A word to a person, on stderr; programs that asked for JSON need none."""
     if not as_json:
-        click.echo(text, err=True)
+        click.echo(about_store(text), err=True)
+
+
+def about_store(text: str) -> str:
+    """With --store in the commands that it shows, if this one was given it."""
+    if _named_store is None:
+        return text
+    from cowfs.api import hints
+
+    return hints.about(_named_store, text)
+
+
+def forget_store() -> None:
+    """Another command begins."""
+    global _named_store
+    _named_store = None
 
 
 def confirm(question: str) -> None:
@@ -284,7 +303,7 @@ def count(number: int, what: str) -> str:
 
 def into_mount(path: str) -> str:
     """Of a transfer to a volume that is mounted here."""
-    return f"; into the mount {printable(path)}, whose commit publishes it: cowfs commit {printable(path)}"
+    return f"; into the mount {printable(path)}, whose commit publishes it: `cowfs commit {printable(path)}`"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

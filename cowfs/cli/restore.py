@@ -54,7 +54,7 @@ def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
             if done.paths
             else "Nothing else is there"
         )
-        output.say(as_json, f"{said}; publish it: cowfs commit {name}" if done.paths else said)
+        output.say(as_json, f"{said}; publish it: `cowfs commit {name}`" if done.paths else said)
         output.emit(as_json, dataclasses.asdict(done), done.mount_path)
         return
     said = (

@@ -108,6 +108,8 @@ def _writer(each: MountSummary | WorkingCopySummary) -> WriterStatus | None:
 
 def _advice(found: Status) -> list[str]:
     """What to do about mounts that cannot go on as they are."""
+    from cowfs.api import hints
+
     lines = []
     for each in found.mounts:
         writer = _writer(each)
@@ -118,32 +120,34 @@ def _advice(found: Status) -> list[str]:
                 f"{each.volume}: the store is not reached: {output.printable(each.details.credentials_problem)}. {kept}{again} "
                 "from a program that has valid credentials"
             )
-        save, drop = f"cowfs fork {each.volume} NAME", f"cowfs unmount {each.volume} --discard"
+        save, drop = f"`cowfs fork {each.volume} NAME`", f"`cowfs unmount {each.volume} --discard`"
         if each.is_scratch:
             path = output.printable(shlex.quote(each.mount_path))
-            save, drop = f"cowfs commit {path} --name NAME", f"cowfs unmount {path}"
+            save, drop = f"`cowfs commit {path} --name NAME`", f"`cowfs unmount {path}`"
+        saved_or_dropped = hints.about(each.store_url, f"Save it under another name ({save}), or drop it ({drop})")
         if writer is not None and writer.lease_lost is not None:
-            lines.append(
-                f"{each.volume}: {output.printable(writer.lease_lost)}. Save its work under another name "
-                f"({save}), or drop it ({drop})"
-            )
+            lines.append(f"{each.volume}: {output.printable(writer.lease_lost)}. {saved_or_dropped}")
         elif writer is not None and writer.overtaken_by is not None:
             lines.append(
                 f"{each.volume}: somebody else has made version {writer.overtaken_by.hex()[:12]} meanwhile; the work here "
-                f"cannot be committed to it any more. Save it under another name ({save}), or drop it ({drop})"
+                f"cannot be committed to it any more. {saved_or_dropped}"
             )
-    gone = [each.volume for each in found.mounts if each.is_gone and not each.read_only]
-    gone += [each.volume for each in found.working_copies if each.is_gone]
+    gone: list[tuple[str, str | None]]
+    gone = [(each.volume, each.store_url) for each in found.mounts if each.is_gone and not each.read_only]
+    gone += [(each.volume, each.store_url) for each in found.working_copies if each.is_gone]
     lines += [
-        f"{output.printable(volume)}: the folder of the copy is gone, and with it what was in no version. If it was moved, "
-        f"move it back; else mount the volume again (cowfs mount {output.printable(volume)} PATH), or only clean up "
-        f"(cowfs unmount {output.printable(volume)} --discard)"
-        for volume in gone
+        hints.about(
+            store_url,
+            f"{output.printable(volume)}: the folder of the copy is gone, and with it what was in no version. If it was "
+            f"moved, move it back; else mount the volume again (`cowfs mount {output.printable(volume)} PATH`), or only "
+            f"clean up (`cowfs unmount {output.printable(volume)} --discard`)",
+        )
+        for volume, store_url in gone
     ]
     lines += [
         f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is kept. "
-        f"Mount it again (cowfs mount {output.printable(each.volume)} PATH), or only clean up "
-        f"(cowfs unmount {output.printable(each.mount_path)})"
+        f"Mount it again (`cowfs mount {output.printable(each.volume)} PATH`), or only clean up "
+        f"(`cowfs unmount {output.printable(each.mount_path)}`)"
         for each in found.dead
     ]
     return lines

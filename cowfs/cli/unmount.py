@@ -74,7 +74,7 @@ def command(
         return
     found = targets.find_mount(target, store, read_only=not (is_commit or is_discard))
     if not isinstance(found, targets.Mounted):
-        record = _unmounted(found, is_discard=is_discard)
+        record = _unmounted(found, is_discard=is_discard, has_store=store is not None)
     else:
         with output.if_interrupted(_goes_on(found)), targets.out_of_mounts():
             if is_commit:
@@ -136,13 +136,16 @@ def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bo
     return {**record, "dropped": True, "said": f"Dropped uncommitted work of {volume.name} in {meta_dir}"}
 
 
-def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
+def _unmounted(volume: RWVolume, *, is_discard: bool, has_store: bool) -> dict[str, Any]:
     """A volume that is not mounted here has nothing to unmount, but may have a working copy to
     drop."""
+    from cowfs.api import targets
     from cowfs.api.overview import WorkingCopySummary
 
     if not is_discard:
         raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
+    if not has_store:
+        targets.require_one_store(volume)
     kept = volume.status()
     is_gone = isinstance(kept, WorkingCopySummary) and kept.is_gone
     had_work = not is_gone and volume.has_changes()

@@ -68,7 +68,7 @@ def test_what_is_written_is_read_listed_and_published(vol: RWVolume) -> None:
     assert files.read("a//b/./file", 2_999_998) == LARGE[-2:] + b"tail"
     assert (files.read("new", 1, 2), files.read("new", 9), files.read("link/file", 0, 3)) == (b"ad", b"", LARGE[:3])
     for offset, length in ((-1, None), (0, -1), (0.5, None), (0, "1")):
-        with pytest.raises(InvalidInputError, match="offset|length"):
+        with pytest.raises(InvalidInputError, match=r"offset|length"):
             files.read("new", offset, length)  # type: ignore[arg-type]
     with pytest.raises(IsADirectoryError):
         files.write("no/", b"")

@@ -1,0 +1,97 @@
+"""A command that names its store shows commands for that store, and nobody drops the work of
+another volume that has the same name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from cowfs.api import hints
+from cowfs.api.located import names_locator
+from cowfs.blocking import Volume
+from cowfs.cli import main
+from cowfs.errors import InvalidStateError
+from tests.cli.conftest import Run
+
+ELSEWHERE = "s3://bucket/a b"
+
+
+@pytest.mark.quick
+def test_every_command_but_those_of_files_takes_a_store() -> None:
+    group = main.cowfs
+    assert isinstance(group, main.LazyGroup)
+    without = set()
+    for name in main.COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if not any("--store" in each.opts for each in command.params):
+            without.add(name)
+    assert without == hints.ABOUT_NO_STORE - {"status"}  # it only narrows the list
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("`cowfs gc`", "`cowfs gc --store 's3://bucket/a b'`"),
+        ("do `cowfs commit data`, commit()", "do `cowfs commit data --store 's3://bucket/a b'`, commit()"),
+        (
+            "`cowfs log a` or `cowfs ls`",
+            "`cowfs log a --store 's3://bucket/a b'` or `cowfs ls --store 's3://bucket/a b'`",
+        ),
+        ("`cowfs create NAME --store URL`", None),
+        ("`cowfs ls cowfs+file:///s/-/a@0`", None),
+        ("`cowfs log --help`", None),
+        ("`cowfs commit /mnt/data`, `cowfs unmount '/a b'`", None),
+        ("`cowfs up FILE` and `cowfs status`", None),
+        ("cowfs is not `python`", None),
+    ],
+)
+def test_commands_name_the_store(shown: str, expected: str | None) -> None:
+    assert hints.about(ELSEWHERE, shown) == (shown if expected is None else expected)
+    assert hints.about(hints.stores.canonical_url(), shown) == shown
+    assert hints.about(None, shown) == shown
+
+
+def test_work_of_the_store_that_was_named_is_dropped(run: Run, home: Path) -> None:
+    """Found by running what was printed: the work of the default store's volume was dropped."""
+    mirror = str(home / "a mirror")
+    for number, store in enumerate((None, mirror)):
+        volume = Volume.open("data", create=True, store=store)
+        volume.files.write("base", b"x")
+        volume.commit()
+        volume.files.write("work", str(number).encode())
+        volume.unmount()
+    (home / "new").mkdir()
+    (home / "new" / "file").write_text("x")
+    refused = run("upload", str(home / "new"), "data", "--store", mirror)
+    assert refused.code != 0
+    shown = re.findall(r"`(cowfs unmount [^`]*--discard[^`]*)`", refused.err)
+    assert shown, refused.err
+    ambiguous = run("unmount", "data", "--discard")
+    assert (ambiguous.code, "--store" in ambiguous.err) == (2, True)
+    assert run(*shlex.split(shown[0])[1:]).code == 0
+    assert Volume.open("data").files.read("work") == b"0"
+    assert not Volume.open("data", store=mirror).has_changes()
+    Volume.open("data").unmount()
+    assert run("unmount", "data", "--discard").code == 0
+    assert not Volume.open("data").has_changes()
+
+
+@pytest.mark.quick
+def test_errors_of_a_volume_name_its_store() -> None:
+    class Somewhere:
+        store_url, locator = ELSEWHERE, None
+
+        @names_locator
+        def fails(self) -> None:
+            raise InvalidStateError("no", hint="Run `cowfs log data`.")
+
+    with pytest.raises(InvalidStateError) as caught:
+        Somewhere().fails()
+    assert caught.value.hint == "Run `cowfs log data --store 's3://bucket/a b'`."
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
