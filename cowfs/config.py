@@ -65,7 +65,12 @@ def default_store() -> str:
         if not isinstance(url, str):
             raise InvalidInputError(f"store in {config_file()} is {url!r}", hint="Give a URL or a directory, as text.")
         return url
-    return (platformdirs.user_data_path("cowfs") / "store").absolute().as_uri()
+    return (data_dir() / "store").absolute().as_uri()
+
+
+def data_dir() -> Path:
+    """Where the default store lies. Nobody else's business: it has what private files hold."""
+    return platformdirs.user_data_path("cowfs")
 
 
 def store_timeout_s() -> float:
@@ -158,7 +163,11 @@ def runtime_dir() -> Path:
     """The directory of control sockets: created with mode 0700; one that somebody else owns is
     refused."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(base) / "cowfs" if base else Path(tempfile.gettempdir()) / f"cowfs-{os.getuid()}"
+    path = (
+        Path(base) / "cowfs"
+        if base
+        else temporary_dir("control sockets", "Set XDG_RUNTIME_DIR to a directory of yours.") / f"cowfs-{os.getuid()}"
+    )
     if base:
         _require_own(Path(base))
     try:
@@ -177,6 +186,15 @@ def runtime_dir() -> Path:
     if found.st_mode & 0o077:
         path.chmod(0o700)
     return path
+
+
+def temporary_dir(what: str = "temporary files", hint: str = "Set TMPDIR to a directory of yours.") -> Path:
+    """As `tempfile` has it. AccessDeniedError: on this machine nothing of the kind can be written
+    to."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise AccessDeniedError(f"there is no place for {what}: {error.strerror}", hint=hint) from error
 
 
 def _require_own(runtime: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,20 @@ def test_an_unknown_log_level_is_told_of(
 
 
 @NOT_ROOT
+def test_a_machine_without_a_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with pytest.raises(AccessDeniedError) as caught:
+        config.runtime_dir()
+    assert "XDG_RUNTIME_DIR" in caught.value.hint
+    with pytest.raises(AccessDeniedError) as caught:
+        config.temporary_dir()
+    assert "TMPDIR" in caught.value.hint
+
+
 def test_the_runtime_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `sudo -E` leaves it: root could write there, and the user could not any more."""
     theirs = tmp_path / "run"

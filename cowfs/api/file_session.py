@@ -76,8 +76,8 @@ class _Opened:
 
     @property
     def leaves_work(self) -> bool:
-        """Once it has ended: whether what was written here, to a volume without uncommitted work, is
-        in no version."""
+        """Once it has ended: whether what was written here, to a volume without uncommitted work,
+        is in no version."""
         return self.session.is_left_dirty and not self._began_dirty
 
     def enter(self) -> None:

@@ -229,8 +229,8 @@ def require_one_store(volume: RWVolume) -> None:
     if others:
         raise InvalidInputError(
             f"uncommitted work of several volumes {volume.name!r} may lie here: of {volume.store_url}, {', '.join(others)}",
-            hint=f"Name the store: `cowfs unmount {volume.name} --discard --store {shlex.quote(others[0])}`. "
-            "`cowfs status` shows what there is.",
+            hint=f"Name the store: `cowfs unmount {volume.name} --discard --store {shlex.quote(others[0])}`, discard() of that "
+            "volume. `cowfs status` shows what there is.",
         )
 
 

@@ -45,7 +45,11 @@ class WrittenFile(io.BufferedIOBase):
 
     def write(self, data: Any) -> int:
         self._require_open()
-        return self._file.write(bytes(data))
+        try:
+            return self._file.write(bytes(data))
+        except OSError as error:
+            error.add_note("hint: What is written waits in a temporary file until it is closed: TMPDIR says where.")
+            raise
 
     def seekable(self) -> bool:
         return True

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.manifest import LINKS
@@ -218,7 +218,7 @@ class Verifier:
 
     def broken(self, scope: Scope, damage: Damage, links: LinkCheck | None = None) -> list[BrokenPath]:
         found: dict[tuple[str | None, str], tuple[dict[str, None], list[str]]] = {}
-        with TemporaryDirectory(prefix="cowfs-verify-") as cold:
+        with TemporaryDirectory(prefix="cowfs-verify-", dir=config.temporary_dir()) as cold:
             for done, version in enumerate(scope.versions):
                 self._progress(Progress("paths", done, len(scope.versions)))
                 for path, problem in self._broken_of(version, damage, links, Path(cold), scope.share):

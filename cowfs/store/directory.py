@@ -36,7 +36,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -341,11 +341,13 @@ class DirectoryStore:
 
 
 def create_root(root: Path, *, url: str) -> None:
-    """Makes the directory of a store and its missing parents, durably."""
+    """Makes the directory of a store and its missing parents, durably. Below the user's data
+    directory they are the user's alone, as XDG has it."""
+    mode = 0o700 if root.is_relative_to(config.data_dir()) else 0o777
     try:
         missing = [path for path in (root, *root.parents) if not path.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            path.mkdir(mode, exist_ok=True)
             _sync_directory(str(path.parent))
         if not root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(root))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs import config
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -31,7 +32,7 @@ from cowfs.errors import (
 )
 from cowfs.format import keys
 from cowfs.store import ObjectStore, open_store
-from cowfs.store.directory import INCOMING, DirectoryStore
+from cowfs.store.directory import INCOMING, DirectoryStore, create_root
 
 pytestmark = pytest.mark.quick
 
@@ -333,6 +334,19 @@ def test_new_objects_obey_the_umask(store: DirectoryStore, root: Path) -> None:
     finally:
         os.umask(before)
     assert (root / "key").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_default_store_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has what private files of a mount hold."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    before = os.umask(0o022)
+    try:
+        own, named = config.data_dir() / "store", tmp_path / "shared" / "store"
+        for root in (own, named):
+            create_root(root, url=root.as_uri())
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (own, own.parent, named)] == [0o700, 0o700, 0o755]
 
 
 def test_a_store_whose_root_others_may_write_to_is_shared() -> None:
