@@ -162,14 +162,12 @@ def inaccessible(path: Path, error: OSError) -> AccessDeniedError:
 def runtime_dir() -> Path:
     """The directory of control sockets: created with mode 0700; one that somebody else owns is
     refused."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    path = (
-        Path(base) / "cowfs"
-        if base
-        else temporary_dir("control sockets", "Set XDG_RUNTIME_DIR to a directory of yours.") / f"cowfs-{os.getuid()}"
-    )
-    if base:
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        path = Path(base) / "cowfs"
         _require_own(Path(base))
+    else:
+        above = temporary_dir("control sockets", "Set XDG_RUNTIME_DIR to a directory of yours.")
+        path = above / f"cowfs-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()

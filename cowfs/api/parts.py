@@ -26,7 +26,7 @@ from cowfs.store import trust
 
 if TYPE_CHECKING:
     from cowfs.maintain.marking import Marked
-    from cowfs.maintain.pack_check import PackState
+    from cowfs.maintain.pack_check import Expected, PackState
     from cowfs.maintain.pack_copies import CopiedPart
     from cowfs.session.object_parts import StoredPart
     from cowfs.store.origin import OriginObject
@@ -41,7 +41,6 @@ LOOK_S = 0.5
 
 T = TypeVar("T")
 P = TypeVar("P")
-Id = TypeVar("Id", PackId, VersionId)
 
 
 class Workers:
@@ -51,7 +50,7 @@ class Workers:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def check(self, store: stores.OpenStore, packs: Sequence[PackId]) -> Iterator[list[PackState]]:
+    def check(self, store: stores.OpenStore, packs: Sequence[Expected]) -> Iterator[list[PackState]]:
         """In any order."""
         yield from self._results(partial(_check, _url(store)), _cut(packs, PACKS))
 
@@ -97,8 +96,8 @@ class Workers:
                 future.cancel()
 
 
-def _cut(ids: Sequence[Id], length: int) -> list[tuple[Id, ...]]:
-    return [tuple(ids[at : at + length]) for at in range(0, len(ids), length)]
+def _cut(parts: Sequence[P], length: int) -> list[tuple[P, ...]]:
+    return [tuple(parts[at : at + length]) for at in range(0, len(parts), length)]
 
 
 def _url(store: stores.OpenStore) -> str:
@@ -118,7 +117,7 @@ def _opened(url: str) -> stores.OpenStore:
     return stores.open_located(url)
 
 
-def _check(url: str, packs: tuple[PackId, ...]) -> list[PackState]:
+def _check(url: str, packs: tuple[Expected, ...]) -> list[PackState]:
     from cowfs.maintain.pack_check import check_packs
 
     return check_packs(_opened(url).objects, packs)

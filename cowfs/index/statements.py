@@ -48,6 +48,10 @@ READ_EXTENTS_IN = (
     "SELECT ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
     "WHERE pack IN (SELECT value FROM json_each(?)) ORDER BY ino, offset"
 )
+READ_LAST_EXTENTS_IN = (
+    "SELECT ino, offset, length, hash, pack, max(pack_offset), stored_length, raw_length, skip, codec FROM extents "
+    "WHERE pack IN (SELECT value FROM json_each(?)) GROUP BY pack"
+)
 READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
 READ_SHORT_XATTRS_BETWEEN = (
     "SELECT ino, name, CASE WHEN length(value) <= ? THEN value END "

@@ -31,6 +31,17 @@ def extents_in(index: Index, packs: Collection[int]) -> Iterator[tuple[int, Exte
             yield ino, extent
 
 
+def last_extents_in(index: Index, packs: Collection[int]) -> Iterator[ExtentRow]:
+    """Of each of these packs that files name the extent whose chunk lies last in it."""
+    with index.connections.connection() as connection:
+        for row in connection.rows(statements.READ_LAST_EXTENTS_IN, (json.dumps(sorted(packs)),)):
+            extent = row[1:]
+            problem = extent_problem(extent, 0)
+            if problem is not None:
+                raise damaged(connection.title, problem)
+            yield extent
+
+
 def used_packs(index: Index) -> set[int]:
     """Numbers of the packs that extents name; the table of packs may have others, too."""
     with index.connections.connection() as connection:

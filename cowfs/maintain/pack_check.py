@@ -1,4 +1,5 @@
 """One pack read whole, and every byte of it checked: header, directory, footer, each blob's hash.
+Nothing in a plain pack says which one it is; one blob that a version names there does.
 
 Memory: the pack, some 16 MiB for those that cowfs writes. Any thread.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
@@ -39,26 +40,32 @@ class PackState:
 
 
 Heard = Callable[[PackState], None]
+Expected = tuple[PackId, PackEntry | None]
+"""A pack, and a blob that a version names there, if any does."""
 
 
-def check_pack(store: ObjectStore, pack: PackId) -> PackState:
-    """Errors of the store itself are raised: a pack that could not be fetched is not a damaged
-    one."""
+def check_pack(store: ObjectStore, pack: PackId, named: PackEntry | None = None) -> PackState:
+    """named: a blob that a version names there, of a pack that must be this one and no other. Errors
+    of the store itself are raised: a pack that could not be fetched is not a damaged one."""
     try:
         data = store.get(keys.pack(pack))
     except NotFoundError:
         return PackState(pack, 0, "it is gone", is_gone=True)
     except CorruptError as error:
         return PackState(pack, 0, error.message)
-    return check_bytes(data, pack, sealing_of(store))
+    state = check_bytes(data, pack, sealing_of(store))
+    if named is None or state.problem or state.has_whole(named):
+        return state
+    return replace(state, problem="it is another pack: what versions name there is not in it")
 
 
-def check_packs(store: ObjectStore, packs: Sequence[PackId], heard: Heard = lambda state: None) -> list[PackState]:
+def check_packs(store: ObjectStore, packs: Sequence[Expected], heard: Heard = lambda state: None) -> list[PackState]:
     """THREADS at a time, each in memory whole. Of packs that are right only that is told, so that
     the answer is small. heard: of each, by several threads."""
 
-    def check(pack: PackId) -> PackState:
-        state = check_pack(store, pack)
+    def check(expected: Expected) -> PackState:
+        pack, named = expected
+        state = check_pack(store, pack, named)
         heard(state)
         return state if state.problem else PackState(pack, state.size)
 

@@ -19,7 +19,7 @@ from cowfs.errors import CorruptError
 from cowfs.format.manifest import CatalogueRef, IndexSection, Manifest, SegmentRef
 from cowfs.format.pack import BlobKind, PackEntry
 from cowfs.ids import ChunkHash, PackId
-from cowfs.index import Index, extents_in, open_index
+from cowfs.index import Index, extents_in, last_extents_in, open_index
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.changes import ExtentRow
@@ -53,6 +53,36 @@ def in_packs(
         for pack, entries in references.items():
             found[pack] |= entries
     return found
+
+
+def one_of_each(
+    store: ObjectStore, reader: PackReader, section: IndexSection, cache_dir: Path, known: Collection[PackId]
+) -> dict[PackId, PackEntry | None]:
+    """The packs that a version names, and of each that is not `known` one blob that it names there,
+    the last if there are many; None: its table of packs has more than its files do. What cannot be
+    read of the index is left out."""
+    found: dict[PackId, PackEntry | None] = dict.fromkeys(index_packs(section))
+    for pack, entry in (*map(_segment, section.segments), *map(_catalogue, section.catalogues)):
+        _keep_last(found, pack, entry)
+    blocks = StoreBlocks(reader, section, BlockCache(cache_dir, name=reader.sealing.name))
+    for position in range(len(section.segments)):
+        if all(entry is not None or pack in known for pack, entry in found.items()):
+            break
+        with _damage(strict=False):
+            for pack, entry in _blocks(blocks, position):
+                _keep_last(found, pack, entry)
+    with _damage(strict=False), open_index(store, reader, section, cache_dir=cache_dir) as index:
+        numbers = index.pack_ids()
+        found |= dict.fromkeys(numbers.values())
+        for extent in last_extents_in(index, [number for number, pack in numbers.items() if pack not in known]):
+            found[numbers[extent[3]]] = entry_of(extent)
+    return found
+
+
+def _keep_last(found: dict[PackId, PackEntry | None], pack: PackId, entry: PackEntry) -> None:
+    before = found.get(pack)
+    if before is None or before.offset < entry.offset:
+        found[pack] = entry
 
 
 def _in_index_packs(

@@ -31,12 +31,11 @@ from cowfs.format.manifest import LINKS
 from cowfs.format.pack import PackEntry
 from cowfs.format.records import StoreRecord
 from cowfs.ids import PackId
-from cowfs.index import open_index
 from cowfs.maintain.broken_paths import broken_files, walked
 from cowfs.maintain.kept_versions import KeptVersion, kept_versions
 from cowfs.maintain.linked_objects import LinkCheck
-from cowfs.maintain.pack_check import PackState, check_packs
-from cowfs.maintain.references import References, in_packs, index_packs, is_needed
+from cowfs.maintain.pack_check import Expected, PackState, check_packs
+from cowfs.maintain.references import References, in_packs, index_packs, is_needed, one_of_each
 from cowfs.maintain.verify_log import VerifyLog
 from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
 from cowfs.store import Access, ObjectStore, refs
@@ -44,7 +43,7 @@ from cowfs.store.packs import PackReader
 from cowfs.version.commit import Progress, ProgressListener
 
 NotRight = dict[PackId, PackState]
-InParts = Callable[[Sequence[PackId]], Iterator[list[PackState]]]
+InParts = Callable[[Sequence[Expected]], Iterator[list[PackState]]]
 
 
 @dataclass(frozen=True)
@@ -127,10 +126,11 @@ class Verifier:
         """Reads packs, and tries what versions name in those that are not right."""
         named = self._named(scope.versions)
         sizes = {pack: info.size for info in self._store.list(keys.PACKS) if (pack := keys.parse_pack(info.key))}
-        every = named | (sizes.keys() if scope.is_store else set())
+        every = named.keys() | (sizes.keys() if scope.is_store else set())
         read = every if scope.packs is None else every & scope.packs
         earlier = every & log.done if log is not None else set()
-        checked = self._check(self._chosen(read - earlier, sizes, scope.share, len(read)), sizes, log)
+        chosen = self._chosen(read - earlier, sizes, scope.share, len(read))
+        checked = self._check([(pack, named.get(pack)) for pack in chosen], sizes, log)
         gone = {pack: PackState(pack, 0, "it is gone", is_gone=True) for pack in every - sizes.keys()}
         damage = self.damage(scope.versions, gone | {pack: state for pack, state in checked.items() if state.problem})
         seen = checked.keys() | gone.keys() | earlier
@@ -152,18 +152,16 @@ class Verifier:
 
     # -- packs
 
-    def _named(self, versions: Iterable[KeptVersion]) -> set[PackId]:
-        found: set[PackId] = set()
+    def _named(self, versions: Iterable[KeptVersion]) -> dict[PackId, PackEntry | None]:
+        """With one blob that is named there, if there is any."""
+        found: dict[PackId, PackEntry | None] = {}
         for done, version in enumerate(versions):
             self._progress(Progress("versions", done))
             if version.manifest is None:
                 continue
-            found |= index_packs(version.manifest.index)
-            try:
-                with open_index(self._store, self._reader, version.manifest.index, cache_dir=self._cache_dir) as index:
-                    found |= set(index.pack_ids().values())
-            except CorruptError:
-                continue  # an index pack is not right, which is found out below
+            known = {pack for pack, entry in found.items() if entry is not None}
+            more = one_of_each(self._store, self._reader, version.manifest.index, self._cache_dir, known)
+            found |= {pack: entry for pack, entry in more.items() if pack not in known}
         return found
 
     def _chosen(self, left: set[PackId], sizes: dict[PackId, int], share: float, count: int) -> list[PackId]:
@@ -173,8 +171,8 @@ class Verifier:
         drawn = sorted(present, key=lambda _: clock.random_bytes(8))
         return sorted(drawn[: max(1, round(count * share))])
 
-    def _check(self, packs: Sequence[PackId], sizes: dict[PackId, int], log: VerifyLog | None) -> NotRight:
-        whole_bytes = sum(sizes[pack] for pack in packs)
+    def _check(self, packs: Sequence[Expected], sizes: dict[PackId, int], log: VerifyLog | None) -> NotRight:
+        whole_bytes = sum(sizes[pack] for pack, _ in packs)
         lock = threading.Lock()
         done = done_bytes = 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cowfs.api import hints
+from cowfs.api import hints, stores
 from cowfs.api.located import names_locator
 from cowfs.blocking import Volume
 from cowfs.cli import main
@@ -53,7 +53,7 @@ def test_every_command_but_those_of_files_takes_a_store() -> None:
 )
 def test_commands_name_the_store(shown: str, expected: str | None) -> None:
     assert hints.about(ELSEWHERE, shown) == (shown if expected is None else expected)
-    assert hints.about(hints.stores.canonical_url(), shown) == shown
+    assert hints.about(stores.canonical_url(), shown) == shown
     assert hints.about(None, shown) == shown
 
 

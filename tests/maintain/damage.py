@@ -43,6 +43,13 @@ def delete(path: Path) -> None:
     path.unlink()
 
 
+def exchange(path: Path, other: Path) -> None:
+    """Whole objects, each right in itself, under each other's keys."""
+    data = path.read_bytes()
+    _replace(path, other.read_bytes())
+    _replace(other, data)
+
+
 def _replace(path: Path, data: bytes) -> None:
     path.unlink()
     path.write_bytes(data)

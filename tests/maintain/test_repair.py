@@ -23,7 +23,7 @@ from cowfs.store import open_store, refs
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 from tests.maintain.conftest import BIG, FIRST, OTHER, contents, forget
-from tests.maintain.damage import cut, delete, flip, id_of, packs
+from tests.maintain.damage import cut, delete, exchange, flip, id_of, packs
 from tests.version.repacking import move
 from tests.version.test_faults import condemn
 
@@ -86,6 +86,17 @@ def test_one_flipped_one_cut_and_one_deleted_pack_come_back_from_another_store(
     idle = run("repair", "-y")
     assert (idle.code, "read from elsewhere already" in idle.out) == (0, True)
     assert Volume.open("data").files.read("third") == OTHER[::-1]
+
+
+@pytest.mark.parametrize("kind", [PackKind.DATA, PackKind.INDEX])
+def test_exchanged_packs_come_back_from_another_store(place: Path, second: ROVolume, run: Run, kind: PackKind) -> None:
+    mirror = mirrored(place)
+    exchange(*packs(place / "store", kind))
+    forget(place)
+    assert not Volume.verify().is_sound
+    assert run("repair", "--from", str(mirror), "-y").code == 0
+    assert Volume.verify().is_sound
+    reads_whole(place, second, WHOLE)
 
 
 def test_this_machines_cache_gives_chunks_and_index_blocks_back(place: Path, first: ROVolume) -> None:

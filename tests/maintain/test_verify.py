@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import shutil
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from cowfs.storage import KeyFile, Storage
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 from tests.maintain.conftest import FIRST, forget
-from tests.maintain.damage import Damage, cut, delete, flip, key_of, packs
+from tests.maintain.damage import Damage, cut, delete, exchange, flip, key_of, packs
 
 
 def test_a_whole_store_is_sound(place: Path, second: ROVolume, run: Run) -> None:
@@ -117,6 +120,28 @@ def test_damage_of_an_index_is_found_though_this_machine_has_it_cached(
         assert [(each.path, each.versions) for each in done.broken] == [("/", [first.id])]
 
 
+@pytest.mark.parametrize("kind", [PackKind.DATA, PackKind.INDEX])
+@pytest.mark.parametrize("is_swap", [False, True])
+def test_a_pack_under_another_ones_key_is_found(
+    place: Path, second: ROVolume, run: Run, kind: PackKind, is_swap: bool
+) -> None:
+    """Each is right in itself, and says nowhere which one it is."""
+    one, other = packs(place / "store", kind)
+    if is_swap:
+        exchange(one, other)
+    else:
+        shutil.copyfile(other, one)
+    expected = {key_of(one), key_of(other)} if is_swap else {key_of(one)}
+    done = Volume.verify()
+    assert {each.key for each in done.damaged} == expected
+    assert all(each.lost_blobs for each in done.damaged)
+    assert not done.is_sound
+    assert {each.key for each in Volume.verify("data").damaged} == expected
+    assert run("verify").code == 1
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        assert {each.key for each in Volume.verify(executor=executor).damaged} == expected
+
+
 def test_every_bit_counts_even_one_that_breaks_nothing(place: Path, first: ROVolume) -> None:
     """A footer is not needed to read what an index names."""
     (pack,) = packs(place / "store", PackKind.DATA)
@@ -135,11 +160,11 @@ def test_a_missing_manifest_breaks_the_version(place: Path, second: ROVolume) ->
 def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[object] = []
 
-    def check(store: object, pack: object) -> object:
+    def check(store: object, pack: object, named: object) -> object:
         if len(checked) == 2:
             raise KeyboardInterrupt
         checked.append(pack)
-        return check_pack(store, pack)  # type: ignore[arg-type]
+        return check_pack(store, pack, named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pack_check, "THREADS", 1)
     monkeypatch.setattr(pack_check, "check_pack", check)
@@ -148,9 +173,9 @@ def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatc
     before = set(checked)
     later: list[object] = []
 
-    def check_all(store: object, pack: object) -> object:
+    def check_all(store: object, pack: object, named: object) -> object:
         later.append(pack)
-        return check_pack(store, pack)  # type: ignore[arg-type]
+        return check_pack(store, pack, named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pack_check, "check_pack", check_all)
     done = Volume.verify(resume=True)
