@@ -412,10 +412,11 @@ class RWVolume:
                 pass
             elif entry is None and self._claim != "new":
                 self.resolve()
-                used, store = self._working_copy(), self._opened()
-                if self._options.meta_path is None:
-                    used = kept_work.to_discard(used, store.record.store_id)
-                unmounted.discard(store, used)
+                if not self._end_files(force=force, discard=True):  # another object's, known by the store
+                    used, store = self._working_copy(), self._opened()
+                    if self._options.meta_path is None:
+                        used = kept_work.to_discard(used, store.record.store_id)
+                    unmounted.discard(store, used)
             if entry is not None and not force:
                 self._mount_used.require_no_sharer(entry)
             self._mount_used.end(entry, partial(mounts.discard, store=self._store), force=force)

@@ -35,6 +35,7 @@ from urllib.parse import quote, unquote
 from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction
 
+from cowfs import log
 from cowfs.api import head_changes, overview, sources, stores
 from cowfs.api.files import Entry, RWFiles
 from cowfs.api.head_changes import Change
@@ -53,6 +54,8 @@ VERSIONS_KEPT = 8
 """With their sessions, which have threads; others are opened anew. Open files keep theirs."""
 _LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
 _PINNED = re.compile(r"@([0-9a-f]{8,64})$")
+
+_log = log.get("fsspec")
 
 
 class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -359,6 +362,8 @@ class _Batch:
         self._changes: dict[str, list[Change]] = {}
         self._contents: list[BinaryIO] = []
         self._directories: set[tuple[str, str]] = set()
+        self._thread = threading.get_ident()
+        self._of_others = 0
         self._is_over = False
         self.holds = False
 
@@ -383,6 +388,7 @@ class _Batch:
             if self._is_over:
                 raise ValueError("the transaction of this file is over: it was not published")
             self._changes.setdefault(volume, []).append(change)
+            self._of_others += threading.get_ident() != self._thread
         if not self.holds:
             self.publish()
 
@@ -406,6 +412,16 @@ class _Batch:
         finally:
             self.drop()
 
+    def tell_others(self) -> None:
+        """Nothing is published, and only who began the transaction is told of it by an
+        exception."""
+        if self._of_others:
+            _log.warning(
+                "what other threads wrote in a transaction is not published (%d changes): it has failed. A file system "
+                "object of their own, fsspec.filesystem(…, skip_instance_cache=True), is in no transaction",
+                self._of_others,
+            )
+
     def drop(self) -> None:
         """What is not published yet is not going to be."""
         with self._lock:
@@ -425,6 +441,8 @@ class CowfsTransaction(Transaction):  # type: ignore[misc]
     def complete(self, commit: bool = True) -> None:
         fs, batch = self.fs, self.fs._transacted
         fs._transacted = None
+        if not commit and batch is not None:
+            batch.tell_others()
         try:
             super().complete(commit)
             if commit and batch is not None:

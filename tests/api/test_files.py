@@ -243,6 +243,9 @@ def test_objects_of_one_process_share_a_session() -> None:
     wait_for_sessions(1)
     other.unmount()
     assert sessions() == 0
+    vol.files.write("file", b"dropped")
+    Volume.open("data").discard()
+    assert (sessions(), vol.files.read("file")) == (0, b"one")
     vol.files.write("file", b"two")
     del other, vol
     wait_for_sessions(0)

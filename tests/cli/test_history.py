@@ -240,7 +240,11 @@ def test_a_rollback_is_a_version_of_its_own(data: RWVolume, run: Run) -> None:
     data.files.write("more", b"more")
     assert contents(data.finalize())["/more"] == b"more", "the volume goes on"
     assert run("rollback", "data", "data@v1:dir").code == 2
-    assert run("rollback", "data", "v1").code == 3
+    Volume.new("v1").finalize()
+    bare = run("rollback", "data", "v1")
+    assert (bare.code, "@TAG" in bare.err) == (2, True), "the tag was meant, not the other volume"
+    assert run("rollback", "data", "v1@{0}", "--dry-run").code == 0
+    assert run("rollback", "data", "data").code == 0
 
 
 def test_uncommitted_work_is_never_left_behind(data: RWVolume, run: Run) -> None:

@@ -106,6 +106,27 @@ def test_a_transaction_is_one_version_or_none(fs: CowfsFileSystem) -> None:
     assert versions() == 3
 
 
+def test_what_other_threads_lose_with_a_transaction_is_told(
+    fs: CowfsFileSystem, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write() -> None:
+        with fs.open("data/theirs", "wb") as file:
+            file.write(b"x")
+
+    with suppress(KeyError), fs.transaction:
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+        raise KeyError
+    assert not fs.exists("data/theirs")
+    assert "not published (1 changes)" in caplog.text
+    caplog.clear()
+    with suppress(KeyError), fs.transaction:
+        write()
+        raise KeyError
+    assert caplog.text == ""
+
+
 def test_a_transaction_sees_the_directories_that_it_makes(fs: CowfsFileSystem) -> None:
     """As duckdb does, which looks for the directory of a partition after it has made it."""
     with fs.transaction:
