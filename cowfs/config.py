@@ -113,13 +113,13 @@ def trusted_endpoints_file() -> Path:
 
 def cache_dir() -> Path:
     base = os.environ.get("COWFS_CACHE_DIR")
-    return Path(base).absolute() / "cache" if base else platformdirs.user_cache_path("cowfs").absolute()
+    return Path(base).expanduser().absolute() / "cache" if base else platformdirs.user_cache_path("cowfs").absolute()
 
 
 def state_dir() -> Path:
     """Not below the cache directory: somebody deletes a cache some day."""
     base = os.environ.get("COWFS_STATE_DIR")
-    return Path(base).absolute() if base else platformdirs.user_state_path("cowfs").absolute()
+    return Path(base).expanduser().absolute() if base else platformdirs.user_state_path("cowfs").absolute()
 
 
 def earlier_state_dir() -> Path | None:

@@ -87,7 +87,7 @@ def _checked(overwrite: str, progress: ProgressListener | None) -> ProgressListe
 
 
 def _target(dst: str | os.PathLike[str] | None, name: str) -> bytes:
-    target = os.fsencode(dst if dst is not None else os.path.join(PARENT, name))
+    target = os.fsencode(os.path.expanduser(dst) if dst is not None else os.path.join(PARENT, name))
     try:
         os.path.abspath(target)
     except FileNotFoundError as error:

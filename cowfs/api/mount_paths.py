@@ -215,4 +215,4 @@ def checked(given: object) -> str:
     text: object = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidInputError(f"{given!r} is not a mount path", hint="Give the path of a directory.")
-    return registry.canonical(text)
+    return registry.canonical(os.path.expanduser(text))

@@ -122,7 +122,7 @@ class _Round:
 
         objects = self._store.objects
         if not isinstance(source, Storage) and not _is_store(source):
-            directory = Path(os.path.abspath(source))
+            directory = Path(os.path.abspath(os.path.expanduser(source)))
             if not directory.is_dir():
                 raise NotFoundError(f"there is no directory {directory}", hint="Give a store, or a directory of files.")
             return [FileSource(directory, places, sealing_of(objects))]

@@ -401,7 +401,7 @@ class RWVolume:
             self._require_not_ended()
             entry = self.live()
             if meta_dir is not None:
-                named = self._kept_below(Path(os.path.abspath(meta_dir)))
+                named = self._kept_below(Path(os.path.abspath(os.path.expanduser(meta_dir))))
                 if self._found_files() is not None and self._files_used.works_in(named):
                     self._end_files(force=force, discard=True)
                     return

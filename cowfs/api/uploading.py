@@ -80,6 +80,7 @@ def upload(
     the volume, as one version; nothing changed: no version. Of a volume that is mounted here it
     goes into the mount.
     """
+    src = os.path.expanduser(src)
     if (entry := volume.mounted_here()) is not None:
         require_no_message(volume.name, entry, message)
         is_directory = os.fsencode(dst).endswith(b"/")
@@ -131,6 +132,7 @@ def upload_to(
 ) -> TransferReport:
     """`upload` to NAME, or NAME:PATH, which is made if it is missing; "": as the directory is
     named."""
+    src = os.path.expanduser(src)
     if not os.path.isdir(src):
         raise _no_directory(src)
     name = os.path.basename(os.path.realpath(src))  # fails where the working directory is gone

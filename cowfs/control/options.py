@@ -231,18 +231,23 @@ class MountOptions:
 
     @property
     def cache_path(self) -> Path:
-        return Path(os.path.abspath(self.cache_dir)) if self.cache_dir is not None else config.cache_dir()
+        return Path(_absolute(self.cache_dir)) if self.cache_dir is not None else config.cache_dir()
 
     @property
     def meta_path(self) -> Path | None:
-        return Path(os.path.abspath(self.meta_dir)) if self.meta_dir is not None else None
+        return Path(_absolute(self.meta_dir)) if self.meta_dir is not None else None
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """ "~" is the user's home, as in the URL of a store."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _whole(path: str | os.PathLike[str] | None) -> str | None:
     """A file's path, its directory without links."""
     if path is None:
         return None
-    above, name = os.path.split(os.path.abspath(path))
+    above, name = os.path.split(_absolute(path))
     return os.path.join(os.path.realpath(above), name)
 
 
