@@ -13,8 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import ParamSpec, TypeVar
 
 from cowfs.native import Attr, Caller, Engine, Owners
@@ -24,6 +24,7 @@ from cowfs.session.loading import answered
 from cowfs.session.opened_file import EngineFile, is_for_writing
 from cowfs.session.residency import Residency
 from cowfs.session.source_files import VersionFile
+from cowfs.session.turns import Turns
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Files:
         self._load = residency.load
         self._relieve = relieve
         self._caller = caller or this_process()
-        self._appending = threading.Lock()
+        self._turns = Turns()
 
     # -- reading
 
@@ -124,13 +125,14 @@ class Files:
         with self.open(source, os.O_RDONLY) as from_file, self.open(target, os.O_WRONLY | os.O_CREAT) as to_file:
             if found.ino == to_file.ino:
                 return
-            to_file.truncate(0)
-            offset = 0
-            while offset < found.size:
-                done = self._share_range(from_file, to_file, offset, found.size - offset)
-                if done == 0:
-                    break
-                offset += done
+            with self._turns.of(to_file.ino):
+                to_file.truncate(0)
+                offset = 0
+                while offset < found.size:
+                    done = self._share_range(from_file, to_file, offset, found.size - offset)
+                    if done == 0:
+                        break
+                    offset += done
         if is_new:
             self.chmod(target, found.mode & 0o777)
 
@@ -172,24 +174,26 @@ class Files:
         if not stat.S_ISREG(found.mode):
             raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
         truncates = flags & os.O_TRUNC if is_for_writing(flags) else 0
-        return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
+        with self._turns.of(found.ino) if truncates else nullcontext():
+            return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
 
     def read_handle(self, fh: int, offset: int, length: int) -> bytes:
         return self.ask(self._engine.read, fh, offset, length)
 
-    def write_handle(self, fh: int, offset: int, data: bytes) -> None:
-        for first in range(0, len(data), PIECE_BYTES):
-            self._write(fh, offset + first, data[first : first + PIECE_BYTES])
+    def write_handle(self, fh: int, ino: int, offset: int, data: bytes) -> None:
+        with self._turns.of(ino):
+            for first in range(0, len(data), PIECE_BYTES):
+                self._write(fh, offset + first, data[first : first + PIECE_BYTES])
 
     def append_handle(self, fh: int, ino: int, data: bytes) -> int:
-        """The kernel gives appends of a mount their offset; here this lock does."""
-        with self._appending:
+        with self._turns.of(ino):
             end = self.size_of(ino)
-            self.write_handle(fh, end, data)
+            self.write_handle(fh, ino, end, data)
         return end + len(data)
 
     def resize(self, ino: int, size: int) -> None:
-        self._set(ino, size=size)
+        with self._turns.of(ino):
+            self._set(ino, size=size)
 
     def size_of(self, ino: int) -> int:
         return self.ask(self._engine.getattr, ino).size

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,6 +22,7 @@ from cowfs.api import file_session
 from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine.working_copy import list_working_copies
+from cowfs.session.files import Files
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -130,6 +132,37 @@ def test_a_file_object_is_one_of_python(vol: RWVolume) -> None:
         with pytest.raises(InvalidInputError) as caught:
             files.open("file", mode)  # type: ignore[arg-type]
         assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        (lambda file, end: file.write(end, b"B" * 10), (b"B" * 10, b"B" * 10 + b"A" * 10)),
+        (lambda file, end: file.truncate(20), (b"\0" * 20, b"\0" * 20 + b"A" * 10, b"A" * 10 + b"\0" * 10)),
+        (lambda file, end: file.append(b"B" * 10), (b"A" * 10 + b"B" * 10, b"B" * 10 + b"A" * 10)),
+    ],
+)
+def test_an_append_is_one_step(
+    vol: RWVolume, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, int], object], allowed: tuple[bytes, ...]
+) -> None:
+    """Another thread comes between the look for the end and the bytes that go there."""
+    vol.files.write("log", b"")
+    looked_up, others = Files.size_of, list[threading.Thread]()
+
+    def size_of(self: Files, ino: int) -> int:
+        end = looked_up(self, ino)
+        if not others and sys._getframe(1).f_code.co_name == "append_handle":
+            others.append(threading.Thread(target=lambda: change(opened, end)))
+            others[0].start()
+            others[0].join(0.5)
+        return end
+
+    with vol.files.open("log", "r+b") as file:
+        opened = file.raw._opened  # type: ignore[attr-defined]
+        monkeypatch.setattr(Files, "size_of", size_of)
+        vol.files.append("log", b"A" * 10)
+        others[0].join()
+    assert vol.files.read("log") in allowed
 
 
 def test_changes(vol: RWVolume) -> None:
