@@ -90,6 +90,9 @@ def publish(
                 return _published(store, volume, seen, changes, request)
         except LeaseHeldError as error:
             if not ends_soon(error, key) or clock.monotonic_s() > end_s:
+                entry = registry.find_by_volume(store.record.store_id.hex(), volume)
+                if entry is not None:
+                    error.set_hint(f"It is mounted here: write to {entry.mount_path}, or commit and unmount it first.")
                 raise
         except _HeadMovedError as error:
             if clock.monotonic_s() > end_s:

@@ -43,7 +43,7 @@ def _error(error: OSError, name: str, missing: str) -> CowfsError:
     if error.errno == errno.ENAMETOOLONG:
         return InvalidInputError(text, hint=TOO_LONG)
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        return AccessDeniedError(text, hint="Choose a path that you may read, or write to.")
+        return AccessDeniedError(text, hint="Change its permissions, or choose a path that you may read, or write to.")
     return from_local_disk(error, about)
 
 

@@ -56,7 +56,7 @@ def push(
         raise InvalidInputError(f"{source} is one folder", hint="Give the whole version.")
     found = sources.find(source, of)
     version = found.locator().version
-    target = _target(to, found.store)
+    target, made_store = _target(to, found.store)
     if target.record.store_id == found.store.record.store_id:
         raise InvalidInputError(
             f"{target.url} is where the version is already", hint="Fork it there (`cowfs fork`, fork())."
@@ -87,6 +87,7 @@ def push(
         put_packs=done.put_packs,
         put_bytes=done.put_bytes,
         tags=done.tags,
+        made_store=made_store,
     )
 
 
@@ -108,19 +109,20 @@ def _require_no_work(target: OpenStore, name: str, version: VersionId) -> None:
         )
 
 
-def _target(named: stores.Named, source: OpenStore) -> OpenStore:
-    is_sealed = source.record.cipher is not None
+def _target(named: stores.Named, source: OpenStore) -> tuple[OpenStore, bool]:
+    """And whether it was made."""
+    is_sealed, is_made = source.record.cipher is not None, False
     try:
         target = stores.open_store(named)
     except NotFoundError as error:
         if error.details.get("code") == "NoSuchBucket":
             raise
-        target = _made(named, source, is_sealed=is_sealed)
+        target, is_made = _made(named, source, is_sealed=is_sealed), True
     key, other = unlocking.store_key_of(source.objects), unlocking.store_key_of(target.objects)
     if (key and key.value) != (other and other.value):
         raise _keys_differ(source, target.url)
     assert sealing_of(target.objects).name_key == sealing_of(source.objects).name_key
-    return target
+    return target, is_made
 
 
 def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenStore:

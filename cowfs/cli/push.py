@@ -10,6 +10,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
+from cowfs.format.locator import Locator
 
 if TYPE_CHECKING:
     from cowfs.blocking import PushReport
@@ -52,5 +53,6 @@ def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style
     moved = f"{done.put_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.put_bytes)})"
     new = output.count(len(done.versions), "new version") if done.is_new else "The version was there already"
     tagged = f", {output.count(len(done.tags), 'tag')}" if done.tags else ""
-    output.say(as_json, f"{new}{tagged}; {moved} copied")
+    made = f", into a new store at {Locator.parse(done.locator).store_url}" if done.made_store else ""
+    output.say(as_json, f"{new}{tagged}; {moved} copied{made}")
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -45,8 +45,14 @@ class Record:
     extra: Mapping[str, object] = field(default_factory=dict, hash=False, kw_only=True)
 
     def encode(self) -> bytes:
+        """InvalidInputError: nobody could read it, and it would stay in the store for good."""
         body = {name: value for name, value in self._body().items() if value is not None}
-        return fields.seal(self.record, FORMAT, {**self.extra, **body})
+        data = fields.seal(self.record, FORMAT, {**self.extra, **body})
+        try:
+            self.decode(data, what="a record of this process")
+        except CorruptError as error:
+            raise InvalidInputError(error.message, hint="Is the clock of this machine right?") from error
+        return data
 
     @classmethod
     def decode(cls, data: bytes, *, what: str) -> Self:

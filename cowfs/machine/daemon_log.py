@@ -28,6 +28,6 @@ def opened(path: Path) -> int:
                 continue
             raise AccessDeniedError(
                 f"{path} cannot be written: {error.strerror}",
-                hint="Make it writable, or choose another place with meta_dir (--meta-dir) or COWFS_STATE_DIR.",
+                hint="Make it writable, or choose another place with COWFS_STATE_DIR.",
             ) from error
     raise AssertionError("the last attempt returns or raises")

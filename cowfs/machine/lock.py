@@ -256,9 +256,10 @@ def _is_same_file(fd: int, path: Path) -> bool:
 
 
 def _unusable(path: Path, error: OSError) -> AccessDeniedError:
+    is_usual = path.is_relative_to(config.state_dir())
     return AccessDeniedError(
         f"{path} cannot be used for a working copy: {error.strerror}",
-        hint="Make it writable, or choose another place with meta_dir (--meta-dir) or COWFS_STATE_DIR.",
+        hint=f"Make it writable, or choose another place with {'COWFS_STATE_DIR' if is_usual else 'meta_dir (--meta-dir)'}.",
     )
 
 

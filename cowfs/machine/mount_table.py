@@ -71,6 +71,11 @@ def mount_of(fd: int) -> MountInfo | None:
     return next((mount for mount in mounts() if mount.mount_id == number), None)
 
 
+def inside(mount: MountInfo) -> list[str]:
+    """The paths of other mounts that lie in it."""
+    return [each.path for each in mounts() if each.path.startswith(f"{mount.path.rstrip('/')}/")]
+
+
 def users(mount: MountInfo) -> list[int]:
     """Pids of processes that have a file of the mount open, mapped, or as their current directory;
     ours left out.

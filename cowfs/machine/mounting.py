@@ -355,6 +355,12 @@ def _not_a_directory(path: str) -> InvalidInputError:
 
 
 def _busy(mount: MountInfo) -> ConflictError:
+    if inner := mount_table.inside(mount):
+        return ConflictError(
+            f"{mount.path} is in use: {', '.join(inner)} is mounted in it",
+            hint="Unmount that first. `cowfs status` shows the mounts of cowfs, `findmnt` all.",
+            details={"mounts": inner},
+        )
     pids = mount_table.users(mount)
     shown = ", ".join(f"{pid} ({mount_table.command(pid)})" for pid in pids[:10]) or "not visible to this user"
     return ConflictError(

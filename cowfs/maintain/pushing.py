@@ -143,8 +143,8 @@ class Push:
         raise ConflictError(
             f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which "
             f"{self._versions[-1].hex()[:12]} did not come from",
-            hint="Push under another name (`cowfs push SOURCE STORE --as NAME`, push(name=NAME)), and merge there. "
-            "Nothing at the target is replaced.",
+            hint=f"Repeat this with another name for the copy (--as NAME, name=NAME), then merge that into {self._name} "
+            "(`cowfs merge NAME --into VOLUME`, Volume.merge()), in the store that was copied to. Nothing there is replaced.",
             details={"version": last.hex()},
         )
 

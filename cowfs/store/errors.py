@@ -44,13 +44,15 @@ CREDENTIALS_HINT = (
     "AZURE_STORAGE_ACCOUNT_KEY for az:, GOOGLE_APPLICATION_CREDENTIALS for gs:."
 )
 
+CHOOSE_ANOTHER = "choose another store: --store, store=, COWFS_STORE."
+
 _BY_ERRNO: dict[int, tuple[type[CowfsError], str]] = {
     errno.ENOENT: (NotFoundError, ""),
     errno.ENOTDIR: (NotFoundError, ""),
     errno.EISDIR: (NotFoundError, ""),
-    errno.EACCES: (AccessDeniedError, "Check who owns the store and its permissions."),
-    errno.EPERM: (AccessDeniedError, "Check who owns the store and its permissions."),
-    errno.EROFS: (ReadOnlyError, "The store's file system is mounted read-only."),
+    errno.EACCES: (AccessDeniedError, f"Check who owns the store and its permissions, or {CHOOSE_ANOTHER}"),
+    errno.EPERM: (AccessDeniedError, f"Check who owns the store and its permissions, or {CHOOSE_ANOTHER}"),
+    errno.EROFS: (ReadOnlyError, f"It is on a file system that is mounted read-only. To write, {CHOOSE_ANOTHER}"),
     errno.ENOSPC: (NoSpaceError, "Free space where the store lies; nothing acknowledged is lost."),
     errno.EDQUOT: (NoSpaceError, "The quota is used up; nothing acknowledged is lost."),
     errno.ENAMETOOLONG: (InvalidInputError, "Use a shorter name or path."),

@@ -69,6 +69,17 @@ def overtake(run: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert run("unmount", path, "--commit", "-m", "theirs").code == 0
 
 
+def test_a_mount_in_a_mount_is_what_keeps_it_in_use(run: Command, mounted: Path) -> None:
+    inner = mounted / "inner"
+    run("create", "other")
+    assert run("mount", "other", inner).code == 0
+    refused = run("unmount", "data")
+    assert refused.code == 4
+    assert f"{inner} is mounted in it" in refused.err
+    assert run("unmount", "other").code == 0
+    assert run("unmount", "data").code == 0
+
+
 def test_mounting_again_finds_the_mount(run: Command, mounted: Path) -> None:
     again = run("mount", "data", mounted, "--json")
     assert again.code == 0, again.err

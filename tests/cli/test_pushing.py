@@ -140,7 +140,7 @@ def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolum
     check("push", done.json)
     there = Volume.from_locator(done.json["locator"])
     assert (there.id, there.message) == (second.id, "second")
-    assert done.json["versions"] == [second.id]
+    assert (done.json["versions"], done.json["made_store"]) == ([second.id], True)
     source, target = objects(place / "store", "packs"), objects(place / "mirror", "packs")
     assert target.items() <= source.items()
     assert objects(place / "mirror", "versions") == {
@@ -152,7 +152,7 @@ def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolum
     assert Volume.verify(store=at(place)).is_sound
     (place / "gone").rename(place / "store")
     again = run("push", "data", at(place), "--json").json
-    assert (again["is_new"], again["put_packs"], again["versions"]) == (False, 0, [])
+    assert (again["is_new"], again["put_packs"], again["versions"], again["made_store"]) == (False, 0, [], False)
     grown = Volume.open("data", store=at(place))
     grown.files.write("more", b"of the mirror")
     assert grown.finalize().parents == [second.id]
@@ -161,6 +161,19 @@ def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolum
     assert back.json["put_packs"] == 2
     assert Volume.version("data").files.read("more") == b"of the mirror"
     assert run("push", "data@" + second.id, at(place), "--json").json["is_new"] is False, "it is behind"
+
+
+def test_a_store_that_is_made_is_told_of(
+    place: Path, first: ROVolume, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`push data other` instead of `push data STORE --as other` made ./other a store, without a
+    word."""
+    monkeypatch.chdir(place)
+    assert f"into a new store at {(place / 'other').as_uri()}" in run("push", "data", "other").err
+    assert "new store" not in run("push", "data", "other").err
+    (place / "deep").mkdir()
+    assert run("push", "data", "deep/other").code == 0
+    assert run("verify", "deep/other").code == 0, "a path as well as ./deep/other"
 
 
 def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Path, second: ROVolume) -> None:

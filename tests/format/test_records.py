@@ -39,6 +39,14 @@ pytestmark = pytest.mark.quick
 each_record = pytest.mark.parametrize("name", RECORDS)
 
 
+def test_what_nobody_could_read_is_not_written() -> None:
+    """A clock before 1970: a head of such a time made every command about the volume fail."""
+    head = next(record for record in RECORDS.values() if isinstance(record, HeadRecord))
+    with pytest.raises(InvalidInputError, match="created_ns") as caught:
+        dataclasses.replace(head, created_ns=-1).encode()
+    assert "clock" in caught.value.hint
+
+
 def ids(kind: Any) -> st.SearchStrategy[Any]:
     return st.binary(min_size=kind.length, max_size=kind.length).map(kind)
 

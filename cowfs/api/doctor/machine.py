@@ -92,7 +92,7 @@ def earlier_state() -> Check:
 
 
 def state_directory() -> Check:
-    return _directory("state directory (working copies)", config.state_dir(), "COWFS_STATE_DIR or --meta-dir")
+    return _directory("state directory (working copies)", config.state_dir(), "COWFS_STATE_DIR")
 
 
 def runtime_directory() -> Check:

@@ -54,7 +54,10 @@ class StoreChecks:
             return failed(name, error)
         blocked = _in_the_way(self._given)
         if blocked is not None:
-            refused = AccessDeniedError(f"{error.message}, and {blocked} is in the way", hint="Choose another place.")
+            refused = AccessDeniedError(
+                f"{error.message}, and {blocked} is in the way",
+                hint="Choose another: --store, store=, COWFS_STORE.",
+            )
             return failed(name, refused)
         return Check(name, WARN, error.message, "`cowfs create NAME` makes it.")
 
