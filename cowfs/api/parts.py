@@ -62,7 +62,7 @@ class Workers:
         self,
         source: stores.OpenStore,
         target: stores.OpenStore,
-        packs: Sequence[PackId],
+        packs: Sequence[Expected],
         condemned: Set[PackId],
         collected: Set[PackId],
     ) -> Iterator[CopiedPart]:
@@ -132,12 +132,13 @@ def _mark(url: str, versions: tuple[VersionId, ...]) -> Marked:
 
 
 def _copy(
-    source: str, target: str, condemned: frozenset[PackId], collected: frozenset[PackId], packs: tuple[PackId, ...]
+    source: str, target: str, condemned: frozenset[PackId], collected: frozenset[PackId], packs: tuple[Expected, ...]
 ) -> CopiedPart:
     from cowfs.maintain.pack_copies import CopiedPart, PackCopies
 
     copies = PackCopies(_opened(source).objects, _opened(target).objects, config.cache_dir(), lambda *_: None)
-    copies.copy(packs, condemned, collected)
+    copies.expect(packs)
+    copies.copy([pack for pack, _ in packs], condemned, collected)
     return CopiedPart(len(packs), copies.copied, copies.relied())
 
 

@@ -62,7 +62,9 @@ def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[Open
     from cowfs.maintain.kept_versions import kept_versions, one_version
     from cowfs.maintain.verify import Scope
 
-    is_place = source is not None and ("/" in source_names.split_place(source)[0] or source.startswith("~"))
+    is_place = source is not None and (
+        "://" in source or "/" in source_names.split_place(source)[0] or source.startswith("~")
+    )
     if source is not None and is_place and not is_locator(source):
         if named is not None:
             raise InvalidInputError(f"{source} is a store, and another one is named", hint="Name one store.")

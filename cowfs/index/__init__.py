@@ -8,8 +8,7 @@ SQLite database.
     ChunkUses     which chunks a version needs, page by page, for who goes through many versions
     differing     which rows two versions have not in common
     find_places   the names of inodes
-    extents_in    what files name in some packs; used_packs: in which they name anything;
-                  last_extents_in: the last of each pack
+    extents_in    what files name in some packs; last_extents: the last of each pack
     stored_places which chunks files name
     publish       the delta's blocks go to the store; returns the section a manifest names
 
@@ -27,7 +26,7 @@ from cowfs.index.index import Index, IndexDelta, empty_index, open_index
 from cowfs.index.links import Link, content_with_links
 from cowfs.index.places import find_places
 from cowfs.index.publish import Published, publish
-from cowfs.index.stored import extents_in, last_extents_in, stored_places, used_packs
+from cowfs.index.stored import extents_in, last_extents, stored_places
 from cowfs.index.subtree import Subtree
 
 __all__ = [
@@ -51,9 +50,8 @@ __all__ = [
     "empty_index",
     "extents_in",
     "find_places",
-    "last_extents_in",
+    "last_extents",
     "open_index",
     "publish",
     "stored_places",
-    "used_packs",
 ]

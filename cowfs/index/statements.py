@@ -42,15 +42,14 @@ READ_EXTENTS_OF = (
     "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
     "WHERE ino IN (SELECT value FROM json_each(?))"
 )
-READ_USED_PACKS = "SELECT DISTINCT pack FROM extents"
 READ_STORED_PLACES = "SELECT DISTINCT pack, pack_offset, stored_length FROM extents"
 READ_EXTENTS_IN = (
     "SELECT ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
     "WHERE pack IN (SELECT value FROM json_each(?)) ORDER BY ino, offset"
 )
-READ_LAST_EXTENTS_IN = (
+READ_LAST_EXTENTS = (
     "SELECT ino, offset, length, hash, pack, max(pack_offset), stored_length, raw_length, skip, codec FROM extents "
-    "WHERE pack IN (SELECT value FROM json_each(?)) GROUP BY pack"
+    "GROUP BY pack"
 )
 READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
 READ_SHORT_XATTRS_BETWEEN = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cowfs.index import statements
 from cowfs.index.damage import damaged
-from cowfs.index.rows import LAST_PACK, extent_problem
+from cowfs.index.rows import extent_problem
 
 if TYPE_CHECKING:
     from cowfs.index.changes import ExtentRow
@@ -31,24 +31,15 @@ def extents_in(index: Index, packs: Collection[int]) -> Iterator[tuple[int, Exte
             yield ino, extent
 
 
-def last_extents_in(index: Index, packs: Collection[int]) -> Iterator[ExtentRow]:
-    """Of each of these packs that files name the extent whose chunk lies last in it."""
+def last_extents(index: Index) -> Iterator[ExtentRow]:
+    """Of each pack that files name the extent whose chunk lies last in it."""
     with index.connections.connection() as connection:
-        for row in connection.rows(statements.READ_LAST_EXTENTS_IN, (json.dumps(sorted(packs)),)):
+        for row in connection.rows(statements.READ_LAST_EXTENTS):
             extent = row[1:]
             problem = extent_problem(extent, 0)
             if problem is not None:
                 raise damaged(connection.title, problem)
             yield extent
-
-
-def used_packs(index: Index) -> set[int]:
-    """Numbers of the packs that extents name; the table of packs may have others, too."""
-    with index.connections.connection() as connection:
-        found = {number for (number,) in connection.rows(statements.READ_USED_PACKS)}
-        if any(type(number) is not int or not 1 <= number <= LAST_PACK for number in found):
-            raise damaged(connection.title, "an extent names no pack")
-        return found
 
 
 def stored_places(index: Index) -> Iterator[tuple[int, int, int]]:

@@ -45,18 +45,15 @@ Expected = tuple[PackId, PackEntry | None]
 
 
 def check_pack(store: ObjectStore, pack: PackId, named: PackEntry | None = None) -> PackState:
-    """named: a blob that a version names there, of a pack that must be this one and no other. Errors
-    of the store itself are raised: a pack that could not be fetched is not a damaged one."""
+    """named: as of `check_bytes`. Errors of the store itself are raised: a pack that could not be
+    fetched is not a damaged one."""
     try:
         data = store.get(keys.pack(pack))
     except NotFoundError:
         return PackState(pack, 0, "it is gone", is_gone=True)
     except CorruptError as error:
         return PackState(pack, 0, error.message)
-    state = check_bytes(data, pack, sealing_of(store))
-    if named is None or state.problem or state.has_whole(named):
-        return state
-    return replace(state, problem="it is another pack: what versions name there is not in it")
+    return check_bytes(data, pack, sealing_of(store), named)
 
 
 def check_packs(store: ObjectStore, packs: Sequence[Expected], heard: Heard = lambda state: None) -> list[PackState]:
@@ -73,7 +70,8 @@ def check_packs(store: ObjectStore, packs: Sequence[Expected], heard: Heard = la
         return list(threads.map(check, packs))
 
 
-def check_bytes(data: bytes, pack: PackId, sealing: Sealing) -> PackState:
+def check_bytes(data: bytes, pack: PackId, sealing: Sealing, named: PackEntry | None = None) -> PackState:
+    """named: a blob that a version names in this pack, by which it is known to be no other one."""
     blobs = sealing.pack(pack)
     try:
         kind, directory = parse_pack(data, what=f"pack {pack}", blobs=blobs)
@@ -81,7 +79,10 @@ def check_bytes(data: bytes, pack: PackId, sealing: Sealing) -> PackState:
         return PackState(pack, len(data), error.message)
     broken = frozenset(entry.offset for entry in directory if not is_right(data, entry, pack, sealing))
     problem = f"{len(broken)} of its {len(directory)} blobs do not have the hash they are named by" if broken else ""
-    return PackState(pack, len(data), problem, kind=kind, directory=directory, broken=broken)
+    state = PackState(pack, len(data), problem, kind=kind, directory=directory, broken=broken)
+    if named is None or problem or state.has_whole(named):
+        return state
+    return replace(state, problem="it is another pack: what versions name there is not in it")
 
 
 def is_right(data: bytes, entry: PackEntry, pack: PackId, sealing: Sealing) -> bool:

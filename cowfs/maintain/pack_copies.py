@@ -33,11 +33,11 @@ from cowfs.format.manifest import Manifest
 from cowfs.format.pack import PackEntry
 from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId
-from cowfs.index import open_index, used_packs
+from cowfs.index import open_index
 from cowfs.maintain.blob_sources import OwnPack
 from cowfs.maintain.moving import append_record, kind_of, put_blobs, require_kept
-from cowfs.maintain.pack_check import PackState, check_bytes
-from cowfs.maintain.references import in_packs, index_packs, is_needed
+from cowfs.maintain.pack_check import Expected, PackState, check_bytes
+from cowfs.maintain.references import in_packs, index_packs, is_needed, one_of_data_packs, one_of_index_packs
 from cowfs.store import ObjectStore, refs
 from cowfs.store.packs import PackReader, moved_records, places_now
 from cowfs.store.sealed import sealing_of
@@ -64,7 +64,7 @@ class CopiedPart:
     relied: frozenset[PackId]
 
 
-InParts = Callable[[Sequence[PackId], Set[PackId], Set[PackId]], Iterator[CopiedPart]]
+InParts = Callable[[Sequence[Expected], Set[PackId], Set[PackId]], Iterator[CopiedPart]]
 
 
 class PackCopies:
@@ -93,6 +93,7 @@ class PackCopies:
         self._collected: Set[PackId] = frozenset()  # packs whose moved records are or were collected
         self._sizes: dict[PackId, int] = {}  # of the target
         self._manifests: Sequence[Manifest] = ()
+        self._named: dict[PackId, PackEntry] = {}  # one blob of each pack that versions name
         self._moved: set[PackId] = set()  # packs of the target that have records
         self._relied: set[PackId] = set()
 
@@ -107,10 +108,18 @@ class PackCopies:
         found: set[PackId] = set()
         for manifest in manifests:
             found |= index_packs(manifest.index)
+            of_index = one_of_index_packs(self._reader, manifest.index, self._cache_dir, self._named.keys())
+            self.expect(of_index.items())
             with open_index(self._source, self._reader, manifest.index, cache_dir=self._cache_dir) as index:
-                ids = index.pack_ids()
-                found |= {ids[number] for number in used_packs(index)}
+                of_data = one_of_data_packs(index)
+            found |= of_data.keys()
+            self.expect(of_data.items())
         return found
+
+    def expect(self, packs: Iterable[Expected]) -> None:
+        """By one blob that is named in it a pack is known: another one under its key is none that
+        is copied."""
+        self._named |= {pack: named for pack, named in packs if named is not None}
 
     def copy(self, packs: Iterable[PackId], condemned: frozenset[PackId], collected: Set[PackId]) -> None:
         """Returns when all of them can be read at the target. CorruptError: one is damaged, or
@@ -141,7 +150,7 @@ class PackCopies:
 
     def _copy_in_parts(self, in_parts: InParts, wanted: Sequence[PackId]) -> None:
         done = 0
-        for part in in_parts(wanted, self._condemned, self._collected):
+        for part in in_parts([(pack, self._named.get(pack)) for pack in wanted], self._condemned, self._collected):
             done += part.packs
             self.copied.packs += part.copied.packs
             self.copied.bytes += part.copied.bytes
@@ -219,7 +228,7 @@ class PackCopies:
             data = self._source.get(keys.pack(pack))
         except NotFoundError:
             return None, b""
-        state = check_bytes(data, pack, sealing_of(self._source))
+        state = check_bytes(data, pack, sealing_of(self._source), self._named.get(pack))
         return (None, b"") if state.problem else (state, data)
 
     def _put(self, pack: PackId, data: bytes) -> None:

@@ -143,8 +143,8 @@ class Push:
         raise ConflictError(
             f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which "
             f"{self._versions[-1].hex()[:12]} did not come from",
-            hint=f"Repeat this with another name for the copy (--as NAME, name=NAME), then merge that into {self._name} "
-            "(`cowfs merge NAME --into VOLUME`, Volume.merge()), in the store that was copied to. Nothing there is replaced.",
+            hint="Repeat this with another name for the copy (`cowfs push … --as NAME`, push(name=NAME)), and merge that "
+            f"into {self._name} where it was copied to (`cowfs merge`, Volume.merge()). Nothing there is replaced.",
             details={"version": last.hex()},
         )
 

@@ -11,7 +11,7 @@ all (`strict`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from cowfs.errors import CorruptError
 from cowfs.format.manifest import CatalogueRef, IndexSection, Manifest, SegmentRef
 from cowfs.format.pack import BlobKind, PackEntry
 from cowfs.ids import ChunkHash, PackId
-from cowfs.index import Index, extents_in, last_extents_in, open_index
+from cowfs.index import Index, extents_in, last_extents, open_index
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.changes import ExtentRow
@@ -56,11 +56,22 @@ def in_packs(
 
 
 def one_of_each(
-    store: ObjectStore, reader: PackReader, section: IndexSection, cache_dir: Path, known: Collection[PackId]
+    store: ObjectStore, reader: PackReader, section: IndexSection, cache_dir: Path, known: Set[PackId]
 ) -> dict[PackId, PackEntry | None]:
     """The packs that a version names, and of each that is not `known` one blob that it names there,
     the last if there are many; None: its table of packs has more than its files do. What cannot be
     read of the index is left out."""
+    found = one_of_index_packs(reader, section, cache_dir, known)
+    with _damage(strict=False), open_index(store, reader, section, cache_dir=cache_dir) as index:
+        found |= dict.fromkeys(index.pack_ids().values())
+        if not found.keys() <= known:
+            found |= one_of_data_packs(index)
+    return found
+
+
+def one_of_index_packs(
+    reader: PackReader, section: IndexSection, cache_dir: Path, known: Set[PackId]
+) -> dict[PackId, PackEntry | None]:
     found: dict[PackId, PackEntry | None] = dict.fromkeys(index_packs(section))
     for pack, entry in (*map(_segment, section.segments), *map(_catalogue, section.catalogues)):
         _keep_last(found, pack, entry)
@@ -71,12 +82,16 @@ def one_of_each(
         with _damage(strict=False):
             for pack, entry in _blocks(blocks, position):
                 _keep_last(found, pack, entry)
-    with _damage(strict=False), open_index(store, reader, section, cache_dir=cache_dir) as index:
-        numbers = index.pack_ids()
-        found |= dict.fromkeys(numbers.values())
-        for extent in last_extents_in(index, [number for number, pack in numbers.items() if pack not in known]):
-            found[numbers[extent[3]]] = entry_of(extent)
     return found
+
+
+def one_of_data_packs(index: Index) -> dict[PackId, PackEntry]:
+    """Of all packs that files name a chunk in."""
+    ids = index.pack_ids()
+    try:
+        return {ids[extent[3]]: entry_of(extent) for extent in last_extents(index)}
+    except KeyError as error:
+        raise CorruptError(f"the index names pack {error}, which is not in its table") from error
 
 
 def _keep_last(found: dict[PackId, PackEntry | None], pack: PackId, entry: PackEntry) -> None:

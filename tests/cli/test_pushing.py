@@ -4,6 +4,7 @@ collections do meanwhile."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -336,6 +337,18 @@ def test_a_push_that_is_killed_is_repeated_and_moves_the_rest(place: Path, secon
     assert done.put_packs == done.packs - len(there)
     assert Volume.verify(store=at(place)).is_sound
     assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+@pytest.mark.parametrize("executor", [None, ThreadPoolExecutor(2)])
+@pytest.mark.parametrize("kind", [PackKind.DATA, PackKind.INDEX])
+def test_a_pack_under_another_ones_key_does_not_travel(
+    place: Path, second: ROVolume, kind: PackKind, executor: ThreadPoolExecutor | None
+) -> None:
+    one, other = packs(place / "store", kind)
+    shutil.copyfile(other, one)
+    with pytest.raises(CorruptError):
+        Volume.push("data", at(place), executor=executor)
+    assert not objects(place / "mirror", "volumes")
 
 
 def test_damage_does_not_travel(place: Path, second: ROVolume) -> None:

@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
 NAMES = ("a", "b", "c", "d", os.fsdecode(b"\xff\x80"), "é", "l" * 255)
 TOO_LONG = "x" * 256
+LONG_AGO_NS = 10**18
 HAS_FAST_LANE = os.environ.get("COWFS_FAST_LANE") != "0"  # pyfuse3 alone has no fallocate and no O_TMPFILE
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
@@ -93,6 +94,20 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
     def with_handle(self, data: st.DataObject, operation: Callable[[int], Any]) -> Any:
         plain, mounted = data.draw(st.sampled_from(self.handles))
         return self.same(lambda: operation(plain), lambda: operation(mounted))
+
+    def changing(self, data: st.DataObject, operation: Callable[[int], Any]) -> None:
+        """Also compares whether the time of modification is another one afterwards."""
+
+        def timed(fd: int) -> tuple[Any, str | None, bool]:
+            os.utime(fd, ns=(LONG_AGO_NS, LONG_AGO_NS))
+            gave, problem = None, None
+            try:
+                gave = operation(fd)
+            except OSError as error:
+                problem = os.strerror(error.errno or 0)
+            return gave, problem, os.fstat(fd).st_mtime_ns != LONG_AGO_NS
+
+        self.with_handle(data, timed)
 
     @staticmethod
     def same(on_plain: Callable[[], Any], on_mounted: Callable[[], Any]) -> Any:
@@ -264,7 +279,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), offset=OFFSETS, fill=FILLS, length=LENGTHS)
     def write_handle(self, data: st.DataObject, offset: int, fill: int, length: int) -> None:
-        self.with_handle(data, lambda fd: os.pwrite(fd, pattern(fill, length)[:length], offset))
+        self.changing(data, lambda fd: os.pwrite(fd, pattern(fill, length)[:length], offset))
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), offset=OFFSETS, length=LENGTHS)
@@ -274,7 +289,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), size=OFFSETS)
     def truncate_handle(self, data: st.DataObject, size: int) -> None:
-        self.with_handle(data, lambda fd: os.ftruncate(fd, size))
+        self.changing(data, lambda fd: os.ftruncate(fd, size))
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), offset=st.integers(0, 5000), fill=FILLS)
@@ -295,7 +310,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
     def copy_range(self, data: st.DataObject) -> None:
         start, length, to = data.draw(st.tuples(OFFSETS, LENGTHS, OFFSETS))
         if abs(start - to) >= length:  # overlapping ranges are refused
-            self.with_handle(data, lambda fd: os.copy_file_range(fd, fd, length, start, to))
+            self.changing(data, lambda fd: os.copy_file_range(fd, fd, length, start, to))
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data())
@@ -311,7 +326,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
     @rule(data=st.data(), mode=st.sampled_from([0, 1, 3, 3, 16, 17]), offset=OFFSETS, length=LENGTHS)
     def allocate(self, data: st.DataObject, mode: int, offset: int, length: int) -> None:
         """Mode: KEEP_SIZE 1, PUNCH_HOLE 2, ZERO_RANGE 16."""
-        self.with_handle(data, partial(fallocate, mode=mode, offset=offset, length=length))
+        self.changing(data, partial(fallocate, mode=mode, offset=offset, length=length))
 
     @precondition(lambda self: HAS_FAST_LANE)
     @rule(data=st.data(), fill=FILLS, length=LENGTHS)

@@ -14,8 +14,9 @@ const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 impl Engine {
     /// `mode` as of fallocate(2): 0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE with or without
-    /// KEEP_SIZE; EOPNOTSUPP for others. Staging only grows at its end, so nothing is set aside:
-    /// ENOSPC tells that what is missing of the range does not fit now, no more.
+    /// KEEP_SIZE; EOPNOTSUPP for others. All set the time of modification, as on ext4. Staging only
+    /// grows at its end, so nothing is set aside: ENOSPC tells that what is missing of the range
+    /// does not fit now, no more.
     pub fn allocate(
         &self,
         fh: u64,
@@ -52,6 +53,7 @@ impl Engine {
         }
         let mut row = clears.into().apply(inode.row());
         row.ctime_ns = now_ns();
+        row.mtime_ns = row.ctime_ns;
         if mode & KEEP_SIZE == 0 {
             row.size = row.size.max(end);
         }
@@ -63,7 +65,6 @@ impl Engine {
                 from: offset,
                 to: end,
             });
-            row.mtime_ns = row.ctime_ns;
         }
         effects.push(Effect::PutInode(row));
         Engine::record(&mut state, &effects)?;
