@@ -38,7 +38,7 @@ from cowfs.ids import WriteId
 from cowfs.store import refs
 from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
-from cowfs.store.holder import is_dead, is_in_another_container
+from cowfs.store.holder import is_dead, is_in_another_container, is_of_earlier_boot
 from cowfs.store.scratch import store_now_ns
 
 EXPIRY_S = 120.0
@@ -256,13 +256,26 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
     holder = lease.holder
     since = datetime.fromtimestamp(lease.since_ns / 1e9, UTC)
     is_mount = holder.mount_path.startswith("/")
+    if is_of_earlier_boot(holder):
+        left_s = max(EXPIRY_S - lease.heartbeat_age_s, 1)
+        hint = (
+            f"If that was this machine before it was restarted, try again in {left_s:.0f} s, when nobody can have it any "
+            "more, or take over now (take_over=True, `cowfs mount --take-over`): the work that is kept here goes on."
+        )
+    elif is_mount:
+        hint = (
+            "Unmount it there, fork the volume, or take over by a mount here (take_over=True, `cowfs mount --take-over`): "
+            "the other mount can then publish nothing more, its work stays on its machine."
+        )
+    else:
+        hint = (
+            "A copy, a commit or a program that uses vol.files is at work there. Wait until it ends and try again, or fork "
+            "the volume."
+        )
     return LeaseHeldError(
         f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, "
         f"last heard of {lease.heartbeat_age_s:.0f} s ago",
-        hint="Unmount it there, fork the volume, or take over by a mount here (take_over=True, `cowfs mount --take-over`): "
-        "the other mount can then publish nothing more, its work stays on its machine."
-        if is_mount
-        else "A copy, a commit or a program that uses vol.files is at work there. Wait until it ends and try again, or fork the volume.",
+        hint=hint,
         details={
             "who": f"{holder.user}@{holder.host}",
             "where": holder.mount_path,

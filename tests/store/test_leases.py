@@ -74,6 +74,15 @@ def test_a_second_writer_is_told_who_where_and_what_to_do(store: ObjectStore, ho
     first.release()
 
 
+def test_after_a_restart_it_is_said_how_long_to_wait(store: ObjectStore, holder: Holder) -> None:
+    """The machine itself, or another one made from the same image: nobody is taken for dead."""
+    leases.acquire(store, "data", replace(ELSEWHERE, machine_id=processes.machine_id()))
+    with pytest.raises(LeaseHeldError) as caught:
+        leases.acquire(store, "data", holder)
+    assert "before it was restarted, try again in 1" in caught.value.hint
+    assert "take over" in caught.value.hint
+
+
 def test_take_over_ends_the_first_lease(store: ObjectStore, holder: Holder) -> None:
     first = leases.acquire(store, "data", ELSEWHERE)
     second = leases.acquire(store, "data", holder, take_over=True)
