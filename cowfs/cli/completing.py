@@ -24,8 +24,8 @@ def volumes(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def mounts_and_volumes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """A path begins with a slash or a dot."""
-    if incomplete.startswith("."):
+    """What has a slash in it, or begins with a dot, is a path."""
+    if incomplete.startswith(".") or "/" in incomplete[1:]:
         return directories(context, parameter, incomplete)
     paths = [CompletionItem(path) for path in _mounts() if path.startswith(incomplete)]
     if incomplete.startswith("/"):

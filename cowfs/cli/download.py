@@ -11,7 +11,12 @@ from cowfs.cli import completing, output
 
 @click.command("download")
 @click.argument("source", shell_complete=completing.volumes, metavar="SOURCE[:PATH]")
-@click.option("--download-dir", metavar="DIR", help="Where to; made if it is missing. Default: volumes/NAME.")
+@click.option(
+    "--download-dir",
+    metavar="DIR",
+    shell_complete=completing.directories,
+    help="Where to; made if it is missing. Default: volumes/NAME.",
+)
 @click.option(
     "--overwrite",
     type=click.Choice(["error", "newer", "always"]),

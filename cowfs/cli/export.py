@@ -12,7 +12,7 @@ from cowfs.cli.start import tidy_up_when_terminated
 
 @click.command("export")
 @click.argument("source", shell_complete=completing.volumes, metavar="SOURCE[:PATH]")
-@click.argument("url", metavar="URL")
+@click.argument("url", metavar="URL", shell_complete=completing.directories)
 @click.option("--delete", is_flag=True, help="Delete objects below URL that the version has not, whoever made them.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: not exported. Repeatable.")
 @output.progress_option

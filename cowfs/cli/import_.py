@@ -13,7 +13,7 @@ from cowfs.errors import InvalidInputError
 
 
 @click.command("import")
-@click.argument("url", metavar="URL", default="")
+@click.argument("url", metavar="URL", default="", shell_complete=completing.directories)
 @click.argument("name", metavar="NAME", shell_complete=completing.volumes, default="")
 @click.option(
     "--link", is_flag=True, help="Copy nothing: files are the objects at URL, as long as these do not change."

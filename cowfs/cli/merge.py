@@ -20,7 +20,13 @@ FAILED = 4
 
 @click.command("merge")
 @click.argument("branches", metavar="SOURCE...", nargs=-1, required=True, shell_complete=completing.volumes)
-@click.option("--into", required=True, metavar="NAME", help="The volume that gets the version.")
+@click.option(
+    "--into",
+    required=True,
+    metavar="NAME",
+    shell_complete=completing.volumes,
+    help="The volume that gets the version.",
+)
 @click.option(
     "--strategy",
     multiple=True,

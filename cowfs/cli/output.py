@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cowfs import clock, errors, sizes
+from cowfs.cli import completing
 from cowfs.cli.start import Terminated, tidy_up_when_terminated
 from cowfs.errors import CowfsError, InvalidInputError
 
@@ -46,7 +47,11 @@ def common_options(function: F) -> F:
 
 def store_option(function: F) -> F:
     return click.option(
-        "--store", metavar="URL", callback=_named, help="The store; default: COWFS_STORE, or a directory of yours."
+        "--store",
+        metavar="URL",
+        callback=_named,
+        shell_complete=completing.directories,
+        help="The store; default: COWFS_STORE, or a directory of yours.",
     )(function)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from cowfs.cli import output, push
+from cowfs.cli import completing, output, push
 
 
 @click.command("pull")
 @click.argument("source", metavar="SOURCE")
-@click.argument("origin", metavar="STORE")
+@click.argument("origin", metavar="STORE", shell_complete=completing.directories)
 @click.option("--as", "name", metavar="NAME", help="The volume here; default: the same name.")
 @click.option("--all-versions", is_flag=True, help="Also the volume's earlier versions, and its tags.")
 @output.progress_option

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("push")
 @click.argument("source", metavar="SOURCE", shell_complete=completing.volumes)
-@click.argument("target", metavar="STORE")
+@click.argument("target", metavar="STORE", shell_complete=completing.directories)
 @click.option("--as", "name", metavar="NAME", help="The volume at the target; default: the same name.")
 @click.option("--all-versions", is_flag=True, help="Also the volume's earlier versions, and its tags.")
 @output.progress_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.cli.verify import broken_line
 from cowfs.errors import InvalidInputError
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command("repair")
-@click.argument("place", metavar="[STORE]", required=False)
+@click.argument("place", metavar="[STORE]", required=False, shell_complete=completing.directories)
 @click.option(
     "--from",
     "sources",
     multiple=True,
     metavar="STORE|DIRECTORY",
+    shell_complete=completing.directories,
     help="Also look there: another store that has the versions, or a directory that has their files. Repeatable.",
 )
 @click.option(

@@ -11,7 +11,7 @@ from cowfs.cli import completing, output
 
 
 @click.command("upload")
-@click.argument("source", metavar="DIR")
+@click.argument("source", metavar="DIR", shell_complete=completing.directories)
 @click.argument("target", metavar="[NAME[:PATH]]", shell_complete=completing.volumes, default="")
 @click.option("--delete", is_flag=True, help="Remove what is in the volume, below PATH, and not in DIR.")
 @click.option(

@@ -23,8 +23,8 @@ def volumes(home: Path) -> None:
         Volume.new(name).resolve()
 
 
-def asked(shell: str, line: str) -> list[str]:
-    """The values that `cowfs` offers where the line ends."""
+def asked(shell: str, line: str, wanted: str = "plain") -> list[str]:
+    """The values of one kind that `cowfs` offers where the line ends."""
     words = shlex.split(line) + ([""] if line.endswith(" ") else [])
     position = words[-1] if shell == "fish" else str(len(words) - 1)
     environment = {
@@ -40,8 +40,8 @@ def asked(shell: str, line: str) -> list[str]:
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     if shell == "zsh":
-        return [value for kind, value in zip(lines[::3], lines[1::3], strict=False) if kind == "plain"]
-    return [value.partition("\t")[0] for kind, _, value in (each.partition(",") for each in lines) if kind == "plain"]
+        return [value for kind, value in zip(lines[::3], lines[1::3], strict=False) if kind == wanted]
+    return [value.partition("\t")[0] for kind, _, value in (each.partition(",") for each in lines) if kind == wanted]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -57,6 +57,7 @@ def test_each_shell_is_offered_commands_and_volumes(shell: str) -> None:
         ("cowfs cp oth", ["other:"]),
         ("cowfs cat oth", ["other:"]),
         ("cowfs commit d", ["data", "data-eu"]),
+        ("cowfs merge data-eu --into oth", ["other"]),
         ("cowfs mount --transport ", ["auto", "device", "uring"]),
         ("cowfs log --store ELSE ", ["there"]),
         ("cowfs log --store memory://x ", []),
@@ -67,6 +68,24 @@ def test_each_shell_is_offered_commands_and_volumes(shell: str) -> None:
 def test_what_is_offered(home: Path, line: str, offered: list[str]) -> None:
     Volume.new("there", store=home / "else").resolve()
     assert asked("bash", line.replace("ELSE", str(home / "else"))) == offered
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cowfs upload d",
+        "cowfs import d",
+        "cowfs export data d",
+        "cowfs push data d",
+        "cowfs pull data d",
+        "cowfs repair --from d",
+        "cowfs download data --download-dir d",
+        "cowfs ls --store d",
+        "cowfs commit some/d",
+    ],
+)
+def test_directories_are_left_to_the_shell(line: str) -> None:
+    assert asked("bash", line, "dir") == ["some/d" if "some" in line else "d"]
 
 
 def test_the_script_works_in_bash(run: Run, home: Path) -> None:
