@@ -45,8 +45,8 @@ def is_in_another_container(holder: Holder) -> bool:
 
 
 def is_of_earlier_boot(holder: Holder) -> bool:
-    """Whether it names this machine, before it was started again. It may as well be another one that
-    was copied from the same image, so nobody is dead for that."""
+    """Whether it names this machine, before it was started again. It may as well be another one
+    that was copied from the same image, so nobody is dead for that."""
     return holder.machine_id == processes.machine_id() and holder.boot_id != processes.boot_id()
 
 
