@@ -25,7 +25,14 @@ from cowfs.api import kept_work, mount_paths, stores, tree_publishing
 from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import InvalidInputError, InvalidStateError, LeaseHeldError, MountFailedError, NeedsFuseError
+from cowfs.errors import (
+    AccessDeniedError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    MountFailedError,
+    NeedsFuseError,
+)
 from cowfs.ids import StoreId, VersionId
 from cowfs.machine import copies, mounting, registry, reservation, sharing, stamps
 from cowfs.machine.copies import Copy
@@ -344,11 +351,22 @@ def _fill(
             clones = ClonedFiles(options.cache_path, options.cache_size_bytes)
             written = fill(tree, aside, read_only=is_read_only, report=progress, clones=clones)
             clones.trim()
-            copy.end_filling(aside, version, written)
+            try:
+                copy.end_filling(aside, version, written)
+            except PermissionError as error:
+                raise _closed(volume, os.fsencode(error.filename or aside).removeprefix(aside)) from error
     except BaseException:
         with suppress(OSError):  # then the next mount does
             copy.remove_filling()
         raise
+
+
+def _closed(volume: str, path: bytes) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"{os.fsdecode(path)!r} of {volume} is a directory that its owner may not read: in a copy nobody could see whether "
+        "something has changed there",
+        hint='Mount by FUSE (mode="fuse", --mode fuse), or as root; or read it without a mount: `cowfs cp`, files.',
+    )
 
 
 def _registered(

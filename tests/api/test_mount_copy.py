@@ -180,6 +180,30 @@ def test_stores_through_a_mapping_of_another_name_are_found(place: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="unshare")
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user is root without its capabilities here")
+def test_a_directory_that_its_owner_may_not_read_is_told_of(place: Path) -> None:
+    vol = Volume.new("closed")
+    vol.files.mkdir("z")
+    vol.files.chmod("z", 0o300)
+    locator = vol.finalize().locator
+    program = f"""
+from cowfs.blocking import Volume
+from cowfs.errors import AccessDeniedError
+try:
+    Volume.from_locator({locator!r}).mount({str(place / "closed")!r}, mode="copy")
+except AccessDeniedError as error:
+    print(error.message, error.hint)
+"""
+    ordinary = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run(
+        [*ordinary, sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert "'/z' of closed is a directory that its owner may not read" in said
+    assert "--mode fuse" in said
+    assert not (place / "closed").exists()
+
+
 def test_a_copy_is_no_left_work_in_another_container(volume: RWVolume) -> None:
     """One that sees the same folder: what commits there must not tidy it away."""
     targets.keep_mounted(Path(volume.path))
