@@ -91,12 +91,13 @@ class _Opened:
             self._calls -= 1
             self._changed.notify_all()
 
-    def end(self, *, discard: bool = False) -> None:
-        """Returns when it has ended. Errors are raised to the first caller."""
+    def end(self, *, discard: bool = False) -> bool:
+        """Returns when it has ended; whether this call did it. Errors are raised to the first
+        caller."""
         with self._ending:
             with self._changed:
                 if self.is_ended:
-                    return
+                    return False
                 self.is_ended = True
                 self._changed.wait_for(lambda: self._calls == 0)
             if discard:
@@ -110,6 +111,7 @@ class _Opened:
                     self._stack.close()
                 finally:
                     _forget(self)
+            return True
 
 
 class FileSession:
@@ -276,8 +278,8 @@ def _flush(opened: _Opened) -> None:
 
 def _end_quietly(opened: _Opened) -> None:
     try:
-        opened.end()
-        if opened.leaves_work and (path := opened.session.spec.working_copy) is not None:
+        is_mine = opened.end()  # else the user has said so, by unmount or the like
+        if is_mine and opened.leaves_work and (path := opened.session.spec.working_copy) is not None:
             _left[opened.key] = WorkingCopy(Path(path)), opened.session.spec.store_url
     except (CowfsError, OSError) as error:
         _log.warning("what a program used without a mount could not be closed: %s", error)

@@ -1,39 +1,27 @@
-"""What a user is told to run next is about the store that the call was about.
-
-Messages and hints name commands by what they do: `cowfs commit data`. In the default store that is
-another volume than in the one that a user named, and what ran there would be done to the wrong one.
-So every command between backticks gets that store, where it is not the default one.
+"""Hints of errors, and notes, about a store that a user has named (`cowfs.hints`): where it is the
+default one, commands need not name it.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
 
+from cowfs import hints
 from cowfs.api import stores
 from cowfs.errors import CowfsError
 
-ABOUT_NO_STORE = frozenset({"apply", "bench", "completion", "down", "status", "up"})
-"""Commands of files and of this machine."""
+T = TypeVar("T")
 
-_COMMAND = re.compile(r"`cowfs ([a-z]+)((?: [^`]*)?)`")
+OF_TWO_STORES = frozenset({"pull", "push"})
 
 
 def about(store_url: str | None, text: str) -> str:
     """The text, with the store in each command that does not name one. None: the default one."""
-    if store_url is None or _is_default(store_url):
-        return text
-    option = f" --store {shlex.quote(store_url)}"
-
-    def completed(found: re.Match[str]) -> str:
-        command, arguments = found[1], found[2]
-        names_it = "--store" in arguments or "cowfs+" in arguments or "--help" in arguments
-        is_path = arguments.lstrip(" '").startswith("/")  # of a mount, which knows its store
-        if command in ABOUT_NO_STORE or names_it or is_path:
-            return found[0]
-        return f"`cowfs {command}{arguments}{option}`"
-
-    return _COMMAND.sub(completed, text)
+    return text if store_url is None or _is_default(store_url) else hints.complete(text, store_url)
 
 
 def opening(name: str, store_url: str | None) -> str:
@@ -41,6 +29,39 @@ def opening(name: str, store_url: str | None) -> str:
     if store_url is None or _is_default(store_url):
         return f"Volume.open({name!r})"
     return f"Volume.open({name!r}, store={store_url!r})"
+
+
+@contextmanager
+def of_one_of_two(store_url: str) -> Iterator[None]:
+    """For calls that are about two stores: errors of the block are about this one, and name it even
+    where it is the default one, since the user has named the other."""
+    try:
+        yield
+    except CowfsError as error:
+        error.set_hint(hints.complete(error.hint, store_url, apart=OF_TWO_STORES))
+        raise
+
+
+def of_their_stores(kind: type[T]) -> type[T]:
+    """For a class whose static methods take a store: hints of their errors name it."""
+    for name, member in list(vars(kind).items()):
+        if isinstance(member, staticmethod) and "store" in inspect.signature(member.__func__).parameters:
+            setattr(kind, name, staticmethod(_of_its_store(member.__func__)))
+    return kind
+
+
+def _of_its_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except CowfsError as error:
+            store = named.get("store")
+            url = getattr(store, "url", store)
+            error.set_hint(about(str(url) if url is not None else None, error.hint))
+            raise
+
+    return call
 
 
 def _is_default(url: str) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import clock, config
 from cowfs import store as stores_layer
-from cowfs.api import kept_work, names, sources, stores
+from cowfs.api import hints, kept_work, names, sources, stores
 from cowfs.api.parts import Workers
 from cowfs.api.provenance import author
 from cowfs.api.rw_volume import RWVolume
@@ -54,31 +54,33 @@ def push(
 
     if sources.place(source).path:
         raise InvalidInputError(f"{source} is one folder", hint="Give the whole version.")
-    found = sources.find(source, of)
-    version = found.locator().version
+    with hints.of_one_of_two(stores.canonical_url(of)):
+        found = sources.find(source, of)
+        version = found.locator().version
     target, made_store = _target(to, found.store)
     if target.record.store_id == found.store.record.store_id:
         raise InvalidInputError(
             f"{target.url} is where the version is already", hint="Fork it there (`cowfs fork`, fork())."
         )
-    stores_layer.require_writable(target.record)
     wanted = names.checked(name) if name is not None else found.volume
-    _require_no_work(target, wanted, version)
     if found.head is not None:  # a name means the last version
         kept_work.warn_of_changes(RWVolume.made(found.store, found.head, None), "copied")
     line = line_up_to(found.store.objects, found.volume, version) if all_versions else [version]
-    done = Push(
-        found.store.objects,
-        target.objects,
-        found.volume,
-        wanted,
-        line,
-        holder=current_holder(f"process {os.getpid()}, which pushes to it"),
-        owner=author(),
-        cache_dir=config.cache_dir(),
-        progress=progress or (lambda _: None),
-        in_parts=partial(Workers(executor).copy, found.store, target) if executor is not None else None,
-    ).run(with_tags=all_versions)
+    with hints.of_one_of_two(target.url):
+        stores_layer.require_writable(target.record)
+        _require_no_work(target, wanted, version)
+        done = Push(
+            found.store.objects,
+            target.objects,
+            found.volume,
+            wanted,
+            line,
+            holder=current_holder(f"process {os.getpid()}, which pushes to it"),
+            owner=author(),
+            cache_dir=config.cache_dir(),
+            progress=progress or (lambda _: None),
+            in_parts=partial(Workers(executor).copy, found.store, target) if executor is not None else None,
+        ).run(with_tags=all_versions)
     return PushReport(
         locator=str(volumes.locator(target.objects, wanted, version)),
         is_new=bool(done.heads),
@@ -87,7 +89,7 @@ def push(
         put_packs=done.put_packs,
         put_bytes=done.put_bytes,
         tags=done.tags,
-        made_store=made_store,
+        made_store=target.url if made_store else None,
     )
 
 

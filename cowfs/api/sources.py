@@ -93,6 +93,20 @@ def _placed(source: str, text: str) -> Place:
     return Place(source, b"/".join(parts), is_directory=not parts or text.endswith("/"))
 
 
+def version_of(name: str, source: str) -> str:
+    """What SOURCE means where a volume's version is asked for: @{3} alone means NAME@{3}.
+    InvalidInputError for the bare name of another volume: a tag was meant, most likely, and
+    everything of `name` would give way to what is in that volume."""
+    if source.startswith("@"):
+        return name + source
+    if source != name and "@" not in source and not is_locator(source):
+        raise InvalidInputError(
+            f"{source!r} is not a version of {name}",
+            hint=f"Give @TAG, @VERSION or @{{3}} for one of {name}; for that of another volume `{source}@{{0}}` or a locator.",
+        )
+    return source
+
+
 def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifest: bool = False) -> Source:
     """The volume or version that `text` means; named None: the default store, or the locator's own.
     to_write: a volume is opened next, and what was seen of it is in its head. with_manifest: that

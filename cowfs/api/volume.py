@@ -14,6 +14,7 @@ from cowfs.api import (
     counting,
     deleting,
     details,
+    hints,
     importing,
     merging,
     names,
@@ -54,6 +55,7 @@ from cowfs.version.commit import ProgressListener
 from cowfs.version.retention import KeepRules, Rules
 
 
+@hints.of_their_stores
 class Volume:
     """The entry to cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with credentials;
     None: COWFS_STORE, the config file, else a directory of the user."""

@@ -10,7 +10,6 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
-from cowfs.format.locator import Locator
 
 if TYPE_CHECKING:
     from cowfs.blocking import PushReport
@@ -53,6 +52,6 @@ def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style
     moved = f"{done.put_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.put_bytes)})"
     new = output.count(len(done.versions), "new version") if done.is_new else "The version was there already"
     tagged = f", {output.count(len(done.tags), 'tag')}" if done.tags else ""
-    made = f", into a new store at {Locator.parse(done.locator).store_url}" if done.made_store else ""
+    made = f", into a new store at {done.made_store}" if done.made_store is not None else ""
     output.say(as_json, f"{new}{tagged}; {moved} copied{made}")
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -8,8 +8,6 @@ import click
 from cowfs.cli import completing, output
 from cowfs.cli.restore import tell
 from cowfs.cli.start import tidy_up_when_terminated
-from cowfs.errors import InvalidInputError
-from cowfs.format.locator import is_locator
 
 
 @click.command("rollback")
@@ -23,21 +21,9 @@ def command(name: str, source: str, message: str, dry_run: bool, store: str | No
     LOCATOR; @{3} alone means NAME@{3}); prints its locator. The versions in between stay, and no
     content moves. If the volume is mounted here, nothing is published: its working copy is what
     SOURCE is, and the next commit publishes it."""
+    from cowfs.api import sources
     from cowfs.blocking import Volume
 
     tidy_up_when_terminated()
-    version = Volume.version(_version_of(name, source), store=store)
+    version = Volume.version(sources.version_of(name, source), store=store)
     tell(Volume.rollback(name, version, store=store, message=message, dry_run=dry_run), name, dry_run, as_json)
-
-
-def _version_of(name: str, source: str) -> str:
-    """InvalidInputError for the bare name of another volume: a tag was meant, most likely, and
-    everything of `name` would give way to what is in that volume."""
-    if source.startswith("@"):
-        return name + source
-    if source != name and "@" not in source and not is_locator(source):
-        raise InvalidInputError(
-            f"{source!r} is not a version of {name}",
-            hint=f"Give @TAG, @VERSION or @{{3}} for one of {name}; for that of another volume `{source}@{{0}}` or a locator.",
-        )
-    return source

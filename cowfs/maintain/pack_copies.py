@@ -26,6 +26,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from cowfs import hints
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import keys
@@ -173,7 +174,7 @@ class PackCopies:
                 raise CorruptError(
                     f"pack {pack} of {self._source.url} is damaged: {len(lost)} of {len(entries)} blobs that are "
                     "needed there are lost",
-                    hint=LOST_HINT,
+                    hint=hints.complete(LOST_HINT, self._source.url),
                     details={"pack": pack.hex()},
                 )
             self._rely(*{place.new_pack for offset, place in known.items() if offset in entries})
@@ -243,7 +244,7 @@ class PackCopies:
         if (newest := next(records, None)) is None:
             raise CorruptError(
                 f"pack {pack} of {self._source.url} is damaged or gone",
-                hint=LOST_HINT,
+                hint=hints.complete(LOST_HINT, self._source.url),
                 details={"pack": pack.hex()},
             )
         blobs = places_now(chain([newest], records), cache(self._copy_home))

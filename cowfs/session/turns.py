@@ -14,7 +14,9 @@ from contextlib import contextmanager
 
 class Turns:
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards _held; never held while somebody waits for a turn
+        # Guards _held; never held while somebody waits for a turn. A file that nobody has closed is
+        # flushed by the garbage collector, which may run here, too.
+        self._lock = threading.RLock()
         self._held: dict[Hashable, tuple[threading.RLock, int]] = {}  # with how many have it or wait for it
 
     @contextmanager
@@ -27,6 +29,8 @@ class Turns:
                 yield
         finally:
             with self._lock:
-                turn, count = self._held.pop(key)
+                turn, count = self._held[key]
                 if count > 1:
                     self._held[key] = turn, count - 1
+                else:
+                    del self._held[key]

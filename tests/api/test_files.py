@@ -412,7 +412,9 @@ def test_a_program_that_ends_without_a_commit_is_told_where_its_work_is(ends: st
     written = run(f"{begins}vol.files.write('file', b'x')\n{ends}")
     assert written.stderr.count("Uncommitted work of volume 'data' was not published") == 1, written.stderr
     assert "Volume.open('data')" in written.stderr
-    left = run(f"{begins}other = Volume.new('other')\nother.files.write('file', b'x')\nother.unmount()\n{ends}")
+    left = run(
+        f"{begins}other = Volume.new('other')\nother.files.write('file', b'x')\nother.unmount()\ndel other\ntime.sleep(0.3)\n{ends}"
+    )
     assert "was not published" not in left.stderr
     only_read = run(f"{begins}assert vol.files.read('file') == b'x'\n{ends}")
     assert "was not published" not in only_read.stderr

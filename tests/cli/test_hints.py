@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 import pytest
 
+from cowfs import hints as words
 from cowfs.api import hints, stores
 from cowfs.api.located import names_locator
 from cowfs.blocking import Volume
 from cowfs.cli import main
-from cowfs.errors import InvalidStateError
+from cowfs.errors import InvalidStateError, NotFoundError
 from tests.cli.conftest import Run
 
 ELSEWHERE = "s3://bucket/a b"
@@ -30,7 +31,7 @@ def test_every_command_but_those_of_files_takes_a_store() -> None:
         assert command is not None
         if not any("--store" in each.opts for each in command.params):
             without.add(name)
-    assert without == hints.ABOUT_NO_STORE - {"status"}  # it only narrows the list
+    assert without == words.ABOUT_NO_STORE - {"status"}  # it only narrows the list
 
 
 @pytest.mark.quick
@@ -95,3 +96,33 @@ def test_errors_of_a_volume_name_its_store() -> None:
         Somewhere().fails()
     assert caught.value.hint == "Run `cowfs log data --store 's3://bucket/a b'`."
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+
+
+def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: Path) -> None:
+    """A hint about the mirror had the store that was given, and dropped what lay there."""
+    mirror = str(home / "a mirror")
+    for store in (None, mirror):
+        volume = Volume.open("data", create=True, store=store)
+        volume.files.write("base", b"x" if store else b"y")
+        volume.commit()
+        if store is None:
+            Volume.push("data", str(home / "third"))
+        volume.files.write("work", b"uncommitted")
+        volume.unmount()
+    url = (home / "a mirror").as_uri()
+    for given in ((), ("--store", stores.canonical_url())):
+        refused = run("push", "data", mirror, *given)
+        assert refused.code != 0
+        assert f"`cowfs unmount data --discard --store {shlex.quote(url)}`" in refused.err
+    with pytest.raises(InvalidStateError) as caught:
+        Volume.push("data", mirror)
+    assert f"--discard --store {shlex.quote(url)}`" in caught.value.hint
+    refused = run("pull", "data", str(home / "third"), "--store", mirror)
+    assert refused.code != 0
+    assert f"`cowfs unmount data --discard --store {shlex.quote(url)}`" in refused.err
+    missing = run("pull", "none", str(home / "third"), "--store", mirror)
+    assert f"--store {shlex.quote((home / 'third').as_uri())}`" in missing.err
+    with pytest.raises(NotFoundError) as gone:
+        Volume.undelete("none", store=mirror)
+    for shown in re.findall(r"`cowfs [^`]*`", gone.value.hint):
+        assert "--store" in shown
