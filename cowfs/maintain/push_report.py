@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class PushReport:
     """locator: of the version at the target; its id is that at the source. versions: ids that the
     target's volume has besides now, oldest first. packs: that the versions need; put_packs,
-    put_bytes: that the target had not. tags: that were set. made_store: URL of
-    the store there, if it is new."""
+    put_bytes: that the target had not. tags: that were set. made_store: URL of the store there, if
+    it is new."""
 
     locator: str
     is_new: bool
