@@ -70,7 +70,7 @@ class UploadPace:
                     self._has_waited = True
                     self._changed.wait(WAIT_S)
                     pause_s = 0.0
-                elif pause_s <= 0 or (is_first and not self._patience.reaches(pause_s, self._counted_from(since_s))):
+                elif pause_s <= 0 or (is_first and self._is_beyond_patience(pause_s, since_s)):
                     if self._running == 0:
                         self._begin_round()
                     self._running += 1
@@ -111,6 +111,10 @@ class UploadPace:
                 self._best = 0.0
                 self._begin_round()
             self._changed.notify_all()
+
+    def _is_beyond_patience(self, pause_s: float, since_s: float) -> bool:
+        """Of a store that is still in use; once it is closed nothing is waited for, nor tried."""
+        return self._patience.limit_s > 0 and not self._patience.reaches(pause_s, self._counted_from(since_s))
 
     def _counted_from(self, since_s: float) -> float:
         return max(since_s, self.last_success_s)

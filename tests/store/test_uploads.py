@@ -141,6 +141,14 @@ def test_the_first_attempt_is_made_whatever_others_wait_for(
     store.patience.limit_s = 5.0
     store.put("packs/two", LARGE)
     assert directory.size("packs/two") == len(LARGE)
+    faulty.inject(Fault.FAIL, "put", "size", times=100)
+    with pytest.raises(UnavailableError):
+        store.put("packs/three", LARGE)
+    faulty.heal()
+    store.patience.limit_s = 0.0  # it is closed
+    with pytest.raises(UnavailableError):
+        store.put("packs/four", LARGE)
+    assert directory.size("packs/four") is None
 
 
 def test_patience_counts_from_the_last_success(directory: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
