@@ -37,6 +37,7 @@ def command(
     again, check every byte, and show which paths of which versions cannot be read. Exits with 1 if
     there are any; `cowfs repair` looks for what was lost. Linked files are not read: only size and
     ETag (or time) of their objects are looked at."""
+    from cowfs.api import hints
     from cowfs.blocking import Volume
 
     if sample is not None and is_all:
@@ -44,6 +45,8 @@ def command(
     with output.progress(progress_style) as progress:
         done = Volume.verify(source, store=store, sample=_share(sample), resume=resume, progress=progress)
     output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
+    if not done.is_sound:
+        output.say(as_json, hints.about(done.store_url, "`cowfs repair` looks for what was lost"))
     return 0 if done.is_sound else 1
 
 
