@@ -49,7 +49,7 @@ const PACE_SEGMENTS: u64 = 4;
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_EXTENTS: usize = 512;
 /// Of staged bytes, 32 KiB: 2,048 extents in earnest are counted under one lock.
-const COUNTED_BYTES: u64 = 32 << 10;
+const SURVEYED_BYTES: u64 = 32 << 10;
 /// Of copying, when there is not room for all copies at once.
 const ROUNDS_MAX: usize = 8;
 
@@ -71,7 +71,7 @@ impl Reclaim {
         let pace_bytes = PACE_SEGMENTS * segment_bytes;
         Reclaim {
             pace_bytes,
-            batch_extents: (segment_bytes / COUNTED_BYTES).max(1) as usize,
+            batch_extents: (segment_bytes / SURVEYED_BYTES).max(1) as usize,
             running: Mutex::default(),
             due: pace_bytes.into(),
             is_wanted: Mutex::default(),
