@@ -416,6 +416,8 @@ class Engine:
         setuid/setgid as the kernel would for anybody but root; who writes is not known here. ENOSPC
         on a full disk: `relieve`, and call again. Does not wait for `reclaim_overdue`: ask
         `is_reclaim_overdue` before."""
+    def append(self, fh: int, data: bytes) -> int:
+        """As `write`, at the end of the file, in one step; the end behind it."""
     def copy_range(self, source: tuple[int, int], target: tuple[int, int], length: int) -> int:
         """Copies up to `length` bytes by sharing extents; each end is (file handle, offset).
         Returns how many, 0 at the source's end. EOPNOTSUPP where only a copy of the bytes will do:

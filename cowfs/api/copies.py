@@ -158,7 +158,7 @@ def mount_volume(
         if left is not None and _is_current(left, working_copy, store):
             return _registered(left, store, target.name, working_copy=working_copy.path)
         tree_publishing.require_committed(target, spec)
-        kept_work.warn(working_copy, store.record.store_id)
+        kept_work.warn(working_copy, store)
         with ExitStack() as stack:
             from cowfs.session.copy_opening import copy_base
 
@@ -311,7 +311,8 @@ def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) 
     if _removed(left, working_copy):
         return False
     stands_on = f"version {state.base_version.hex()[:12]}" if state.base_version is not None else "the empty volume"
-    _log.warning("%s", kept_work.overtaken(working_copy.volume, stands_on, head.hex() if head is not None else ""))
+    newest = head.hex() if head is not None else ""
+    _log.warning("%s", kept_work.overtaken(working_copy.volume, store.url, stands_on, newest))
     return True
 
 

@@ -123,7 +123,7 @@ def of_volume(store: stores.OpenStore, working_copy: WorkingCopy, options: Mount
     key = key_of(store.record.store_id, working_copy.volume)
 
     def spec() -> SessionSpec:
-        kept_work.warn(working_copy, store.record.store_id)
+        kept_work.warn(working_copy, store)
         return SessionSpec(
             store_url=store.url,
             volume=working_copy.volume,
@@ -158,6 +158,6 @@ def _warn_if_overtaken(held: FileSession, volume: str) -> None:
             if newer is not None:
                 version = session.base.version_id
                 stands_on = f"version {version.hex()[:12]}" if version is not None else "the empty volume"
-                _log.warning("%s", kept_work.overtaken(volume, stands_on, newer.hex()))
+                _log.warning("%s", kept_work.overtaken(volume, session.spec.store_url, stands_on, newer.hex()))
     except SessionEnded:
         pass

@@ -69,16 +69,19 @@ class _Opened:
             self.session = open_session(spec, stack, self._discard, access=access)
             self.session.wait_patiently()
             is_dirty = self.session.writer is not None and self.session.engine.is_dirty()
-            self._began_dirty = is_dirty and _left.pop(key, None) is None
+            began_dirty = is_dirty and _left.pop(key, None) is None
+            self._began_on = self.session.base if began_dirty else None
             self._keeper = Keeper(self.session, releases_memory=False)
             self._keeper.start()
             self._stack = stack.pop_all()
 
     @property
     def leaves_work(self) -> bool:
-        """Once it has ended: whether what was written here, to a volume without uncommitted work,
-        is in no version."""
-        return self.session.is_left_dirty and not self._began_dirty
+        """Once it has ended: whether what was written here is in no version. Of a session that
+        began with uncommitted work only once that was committed."""
+        began_dirty = self._began_on is not None and self.session.base == self._began_on
+        is_kept = not self.session.spec.store_url.startswith("memory:")
+        return is_kept and self.session.is_left_dirty and not began_dirty
 
     def enter(self) -> None:
         with self._changed:

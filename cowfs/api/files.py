@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from cowfs.api import arguments, file_object
+from cowfs.api import arguments, file_object, hints
 from cowfs.api.file_access import SessionAccess
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ class ROFiles:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return attrgetter("files"), (self._version(),)
+
+    @property
+    def _store_url(self) -> str | None:
+        """For hints; None: they need none, as of a version."""
+        return None
 
     # -- looking
 
@@ -196,7 +201,7 @@ class ROFiles:
             at = _followed(tree, given, last=not flags & os.O_EXCL, may_be_missing=bool(flags & os.O_CREAT))
             return tree.open(at, flags)
 
-        with _naming(given):
+        with hints.of_store(self._store_url), _naming(given):
             opened, session = self._access.open(opens)
         return file_object.buffered(file_object.RawFile(opened, session, os.fsdecode(given), flags), flags)
 
@@ -204,7 +209,7 @@ class ROFiles:
 
     @contextmanager
     def _tree(self, given: bytes) -> Iterator[FileTree]:
-        with _naming(given), self._access.tree() as tree:
+        with hints.of_store(self._store_url), _naming(given), self._access.tree() as tree:
             yield tree
 
     def _below(self, first: list[tuple[Entry, bytes]]) -> Iterator[Entry]:
@@ -262,6 +267,10 @@ class RWFiles(ROFiles):
     def __reduce__(self) -> tuple[Any, ...]:
         return attrgetter("files"), (self._volume,)
 
+    @property
+    def _store_url(self) -> str | None:
+        return self._volume.store_url
+
     def upload(
         self,
         src: str | os.PathLike[str],
@@ -292,9 +301,10 @@ class RWFiles(ROFiles):
         """
         from cowfs.api import uploading
 
-        return uploading.upload(
-            self._volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress
-        )
+        with hints.of_store(self._store_url):
+            return uploading.upload(
+                self._volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress
+            )
 
     def download(
         self,

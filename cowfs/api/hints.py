@@ -32,6 +32,16 @@ def opening(name: str, store_url: str | None) -> str:
 
 
 @contextmanager
+def of_store(store_url: str | None) -> Iterator[None]:
+    """Errors of the block are about that store; None: the default one."""
+    try:
+        yield
+    except CowfsError as error:
+        error.set_hint(about(store_url, error.hint))
+        raise
+
+
+@contextmanager
 def of_one_of_two(store_url: str) -> Iterator[None]:
     """For calls that are about two stores: errors of the block are about this one, and name it even
     where it is the default one, since the user has named the other."""
@@ -53,13 +63,10 @@ def of_their_stores(kind: type[T]) -> type[T]:
 def _of_its_store(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        try:
+        store = named.get("store")
+        url = getattr(store, "url", store)
+        with of_store(str(url) if url is not None else None):
             return function(*arguments, **named)
-        except CowfsError as error:
-            store = named.get("store")
-            url = getattr(store, "url", store)
-            error.set_hint(about(str(url) if url is not None else None, error.hint))
-            raise
 
     return call
 

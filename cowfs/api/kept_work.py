@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cowfs import log
+from cowfs.api import hints
 from cowfs.control.messages import Ready
 from cowfs.errors import CowfsError, InvalidStateError, UnavailableError
 from cowfs.ids import StoreId
@@ -21,6 +22,7 @@ from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
     from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.stores import OpenStore
 
 _log = log.get("volume")
 
@@ -31,7 +33,7 @@ def elsewhere(used: WorkingCopy, store_id: StoreId) -> list[WorkingCopy]:
     return [copy for copy in known if copy.path != used.path and copy.is_kept]
 
 
-def warn(used: WorkingCopy, store_id: StoreId) -> None:
+def warn(used: WorkingCopy, store: OpenStore) -> None:
     """Says where else there is work, if there is any, and what is not there any more."""
     if used.is_out_of_reach:
         _log.warning(
@@ -40,15 +42,15 @@ def warn(used: WorkingCopy, store_id: StoreId) -> None:
             used.volume,
             used.path,
         )
-    for other in elsewhere(used, store_id):
+    for other in elsewhere(used, store.record.store_id):
         _log.warning(
             "uncommitted work of volume %s also lies in %s%s. It is not in %s; once that is committed, it can only be "
-            "forked (`cowfs fork %s NAME`)",
+            "forked (%s)",
             used.volume,
             other.path,
             ", which is not there now" if other.is_out_of_reach else "",
             used.path,
-            used.volume,
+            hints.about(store.url, f"`cowfs fork {used.volume} NAME`"),
         )
 
 
@@ -85,19 +87,20 @@ def require_all(used: WorkingCopy, store_id: StoreId) -> None:
         )
 
 
-def warn_if_overtaken(volume: str, ready: Ready) -> None:
+def warn_if_overtaken(volume: str, store_url: str, ready: Ready) -> None:
     """Says that work goes on where somebody else has gone on meanwhile: it can't be committed
     there."""
     if ready.overtaken_by is not None:
         stands_on = f"version {ready.version.hex()[:12]}" if ready.version is not None else "the empty volume"
-        _log.warning("%s", overtaken(volume, stands_on, ready.overtaken_by.hex()))
+        _log.warning("%s", overtaken(volume, store_url, stands_on, ready.overtaken_by.hex()))
 
 
-def overtaken(volume: str, stands_on: str, newer: str) -> str:
-    return (
-        f"volume {volume} has a newer version {newer[:12]}, which somebody else has made. What is mounted is uncommitted work "
+def overtaken(volume: str, store_url: str, stands_on: str, newer: str) -> str:
+    return hints.about(
+        store_url,
+        f"volume {volume} has a newer version {newer[:12]}, which somebody else has made. What is here is uncommitted work "
         f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name (`cowfs fork {volume} NAME`), "
-        f"or drop it (`cowfs unmount {volume} --discard`)"
+        f"or drop it (`cowfs unmount {volume} --discard`)",
     )
 
 

@@ -59,7 +59,7 @@ def of_volume(
         return _copied(copies.mount_volume(target, given, options, progress, why))
 
     def mount() -> NewMount:
-        kept_work.warn(target.working_copy, store.record.store_id)
+        kept_work.warn(target.working_copy, store)
         with mount_paths.chosen(given, target.name, store.record.store_id) as path:
             registration = registry.new_id()
             spec = MountSpec(
@@ -80,7 +80,7 @@ def of_volume(
             )
             known = {**store.known(), **(seen.objects if seen is not None else {})}
             started = launch.start(spec, access=store.access, known=known, progress=progress)
-            kept_work.warn_if_overtaken(target.name, started.ready)
+            kept_work.warn_if_overtaken(target.name, store.url, started.ready)
         return NewMount(registration, Path(path), started)
 
     if options.mode != "copy" and copies.has_work(target.working_copy, options):

@@ -188,6 +188,7 @@ class RWVolume:
             VolumeAccess(self._live_to_use, self._found_files, self._opened_files), self._committed_version, self
         )
 
+    @names_locator
     def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount, and
         without calls of `files` in this process, also True for changes that cancel out."""
@@ -226,6 +227,7 @@ class RWVolume:
         below = sources.place(f":{os.fspath(path)}").path
         return iter(work.compared(self, version, below, times=times, renames=renames).changes)
 
+    @names_locator
     def status(self) -> MountSummary | WorkingCopySummary | None:
         """What `cowfs status` shows of the volume: its writable mount here, else its working copy
         here, else None."""
@@ -233,6 +235,7 @@ class RWVolume:
             return overview.mount_summary(entry)
         return None if self._is_unclaimed else overview.working_copy_summary(self.resolve()._working_copy())
 
+    @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
         first commit."""
@@ -252,6 +255,7 @@ class RWVolume:
 
     # -- claiming
 
+    @names_locator
     def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
         """Reaches the store and finds or makes the volume, without mounting; of an async one
         `await volume` does the same.

@@ -13,8 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from cowfs.native import Attr, Caller, Engine, Owners
@@ -24,7 +25,6 @@ from cowfs.session.loading import answered
 from cowfs.session.opened_file import EngineFile, is_for_writing
 from cowfs.session.residency import Residency
 from cowfs.session.source_files import VersionFile
-from cowfs.session.turns import Turns
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Files:
         self._load = residency.load
         self._relieve = relieve
         self._caller = caller or this_process()
-        self._turns = Turns()
+        self._appending = threading.RLock()  # a signal handler of the thread that has it may append, too
 
     # -- reading
 
@@ -125,14 +125,13 @@ class Files:
         with self.open(source, os.O_RDONLY) as from_file, self.open(target, os.O_WRONLY | os.O_CREAT) as to_file:
             if found.ino == to_file.ino:
                 return
-            with self._turns.of(to_file.ino):
-                to_file.truncate(0)
-                offset = 0
-                while offset < found.size:
-                    done = self._share_range(from_file, to_file, offset, found.size - offset)
-                    if done == 0:
-                        break
-                    offset += done
+            to_file.truncate(0)
+            offset = 0
+            while offset < found.size:
+                done = self._share_range(from_file, to_file, offset, found.size - offset)
+                if done == 0:
+                    break
+                offset += done
         if is_new:
             self.chmod(target, found.mode & 0o777)
 
@@ -174,26 +173,25 @@ class Files:
         if not stat.S_ISREG(found.mode):
             raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
         truncates = flags & os.O_TRUNC if is_for_writing(flags) else 0
-        with self._turns.of(found.ino) if truncates else nullcontext():
-            return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
+        return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
 
     def read_handle(self, fh: int, offset: int, length: int) -> bytes:
         return self.ask(self._engine.read, fh, offset, length)
 
-    def write_handle(self, fh: int, ino: int, offset: int, data: bytes) -> None:
-        with self._turns.of(ino):
-            for first in range(0, len(data), PIECE_BYTES):
-                self._write(fh, offset + first, data[first : first + PIECE_BYTES])
+    def write_handle(self, fh: int, offset: int, data: bytes) -> None:
+        for first in range(0, len(data), PIECE_BYTES):
+            piece = data[first : first + PIECE_BYTES]
+            self._store(partial(self._engine.write, fh, offset + first, piece))
 
     def append_handle(self, fh: int, ino: int, data: bytes) -> int:
-        with self._turns.of(ino):
-            end = self.size_of(ino)
-            self.write_handle(fh, ino, end, data)
-        return end + len(data)
+        """Each piece goes to the end as it is then; appends of several come one after the other."""
+        pieces = (data[first : first + PIECE_BYTES] for first in range(0, len(data), PIECE_BYTES))
+        with self._appending:
+            ends = [self._store(partial(self._engine.append, fh, piece)) for piece in pieces]
+        return ends[-1] if ends else self.size_of(ino)
 
     def resize(self, ino: int, size: int) -> None:
-        with self._turns.of(ino):
-            self._set(ino, size=size)
+        self._set(ino, size=size)
 
     def size_of(self, ino: int) -> int:
         return self.ask(self._engine.getattr, ino).size
@@ -249,17 +247,16 @@ class Files:
     def _set(self, ino: int, **values: int) -> None:
         self.ask(self._engine.setattr, ino, self._caller, **values)
 
-    def _write(self, fh: int, offset: int, data: bytes) -> None:
+    def _store(self, store: Callable[[], int]) -> int:
+        """Stores all of a piece."""
         if self._engine.is_reclaim_overdue():
             self._engine.reclaim_overdue()
-        while data:
+        while True:
             try:
-                done = self.ask(self._engine.write, fh, offset, data)
+                return self.ask(store)
             except OSError as error:
                 if error.errno != errno.ENOSPC or self._relieve() == 0:
                     raise
-                continue
-            offset, data = offset + done, data[done:]
 
 
 def _bytes(path: Path) -> bytes:

@@ -83,7 +83,7 @@ class EngineFile:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def write(self, offset: int, data: bytes) -> None:
-        self._files.write_handle(self.fh, self.ino, offset, data)
+        self._files.write_handle(self.fh, offset, data)
 
     def append(self, data: bytes) -> int:
         return self._files.append_handle(self.fh, self.ino, data)

@@ -145,24 +145,63 @@ def test_a_file_object_is_one_of_python(vol: RWVolume) -> None:
 def test_an_append_is_one_step(
     vol: RWVolume, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, int], object], allowed: tuple[bytes, ...]
 ) -> None:
-    """Another thread comes between the look for the end and the bytes that go there."""
+    """Another thread comes right before the bytes go to the engine."""
     vol.files.write("log", b"")
-    looked_up, others = Files.size_of, list[threading.Thread]()
+    stored, others = Files._store, list[threading.Thread]()
 
-    def size_of(self: Files, ino: int) -> int:
-        end = looked_up(self, ino)
-        if not others and sys._getframe(1).f_code.co_name == "append_handle":
-            others.append(threading.Thread(target=lambda: change(opened, end)))
+    def store(self: Files, call: Callable[[], int]) -> int:
+        if not others:
+            others.append(threading.Thread(target=lambda: change(opened, 0)))
             others[0].start()
             others[0].join(0.5)
-        return end
+        return stored(self, call)
 
     with vol.files.open("log", "r+b") as file:
         opened = file.raw._opened  # type: ignore[attr-defined]
-        monkeypatch.setattr(Files, "size_of", size_of)
+        monkeypatch.setattr(Files, "_store", store)
         vol.files.append("log", b"A" * 10)
         others[0].join()
     assert vol.files.read("log") in allowed
+
+
+APPENDS = """
+import signal, threading
+from cowfs.blocking import Volume
+files = Volume.new("signals").files
+counts = {name: 0 for name in "mhw"}
+ends = threading.Event()
+
+def append(name):
+    files.append("log", name.encode())
+    counts[name] += 1
+
+def heard(*_):
+    append("h")
+    files.write("state", b"saved")
+    if counts["h"] < 300:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+
+def work():
+    while not ends.is_set():
+        append("w")
+
+signal.signal(signal.SIGALRM, heard)
+worker = threading.Thread(target=work)
+worker.start()
+signal.setitimer(signal.ITIMER_REAL, 0.0005)
+while counts["h"] < 300:
+    append("m")
+ends.set()
+worker.join()
+found = files.read("log").decode()
+print({name: found.count(name) for name in counts} == counts, len(found) == sum(counts.values()))
+"""
+
+
+def test_a_signal_handler_may_write_too() -> None:
+    """To the file that the program is just appending to: nothing is lost, and nobody waits for
+    ever."""
+    assert run(APPENDS).stdout == "True True\n"
 
 
 def test_changes(vol: RWVolume) -> None:
@@ -420,6 +459,12 @@ def test_a_program_that_ends_without_a_commit_is_told_where_its_work_is(ends: st
     assert "was not published" not in only_read.stderr
     published = run(f"{begins}vol.files.write('file', b'y')\nvol.commit()\n{ends}")
     assert "was not published" not in published.stderr
+    more = run(f"{begins}vol.files.write('file', b'y')\nvol.commit()\nvol.files.write('more', b'x')\n{ends}")
+    assert more.stderr.count("was not published") == 1
+    kept = run(f"{begins}vol.files.write('file', b'y')\nvol.commit()\nvol.files.write('more', b'z')\n{ends}")
+    assert kept.stderr.count("was not published") == 1, "what was there at first was committed"
+    gone = run(f"{begins}vol.discard()\nmem = Volume.new('m', store='memory://x')\nmem.files.write('f', b'x')\n{ends}")
+    assert "was not published" not in gone.stderr, "nothing is kept of it"
     assert Volume.version("data").files.read("file") == b"y"
 
 

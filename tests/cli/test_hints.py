@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -122,7 +123,19 @@ def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: P
     assert f"`cowfs unmount data --discard --store {shlex.quote(url)}`" in refused.err
     missing = run("pull", "none", str(home / "third"), "--store", mirror)
     assert f"--store {shlex.quote((home / 'third').as_uri())}`" in missing.err
-    with pytest.raises(NotFoundError) as gone:
-        Volume.undelete("none", store=mirror)
-    for shown in re.findall(r"`cowfs [^`]*`", gone.value.hint):
-        assert "--store" in shown
+    missing_one = Volume.open("none", store=mirror)
+    calls: list[Callable[[], object]] = [
+        lambda: Volume.undelete("none", store=mirror),
+        lambda: missing_one.files.read("file"),
+        lambda: missing_one.files.upload(home / "in"),
+        missing_one.has_changes,
+        missing_one.history,
+        missing_one.resolve,
+    ]
+    (home / "in").mkdir()
+    for call in calls:
+        with pytest.raises(NotFoundError) as gone:
+            call()
+        shown = re.findall(r"`cowfs [^`]*`", gone.value.hint)
+        assert shown
+        assert all("--store" in each for each in shown), gone.value.hint

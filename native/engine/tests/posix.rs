@@ -592,3 +592,19 @@ fn nothing_is_renamed_to_dot_or_dot_dot() {
     }
     assert_eq!(world.names(""), ["f"]);
 }
+
+#[test]
+fn an_append_goes_to_the_end_that_there_is() {
+    let world = World::new();
+    let ino = world.put("f", b"one");
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_WRONLY))
+        .expect("opens");
+    let append = |data: &[u8]| world.ask(|engine| engine.append(fh, data, true));
+    assert_eq!(append(b"two"), Ok(6));
+    world
+        .ask(|engine| engine.write(fh, 8, b"x", true))
+        .expect("writes");
+    assert_eq!(append(b"three"), Ok(14));
+    assert_eq!(world.get("f"), b"onetwo\0\0xthree");
+}

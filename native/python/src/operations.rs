@@ -180,6 +180,10 @@ impl PyEngine {
         })
     }
 
+    fn append(&self, py: Python<'_>, fh: u64, data: &[u8]) -> PyResult<u64> {
+        self.change(py, fh, |engine| engine.append(fh, data, true))
+    }
+
     fn copy_range(
         &self,
         py: Python<'_>,

@@ -1,5 +1,7 @@
 //! Writing: bytes to staging first, then one journal record that maps them, then the answer.
 
+use std::sync::Arc;
+
 use cowfs_base::{Errno, now_ns};
 
 use crate::attributes::Clears;
@@ -7,6 +9,7 @@ use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::Staged;
+use crate::handle::Handle;
 use crate::row::SIZE_MAX_BYTES;
 
 impl Engine {
@@ -39,13 +42,31 @@ impl Engine {
         data: &[u8],
         clears: impl Into<Clears>,
     ) -> Result<usize> {
+        if data.is_empty() {
+            self.writable(fh)?;
+            return Ok(0);
+        }
+        self.store(fh, Some(offset), data, clears.into())?;
+        Ok(data.len())
+    }
+
+    /// Stores `data` at the end of the file, wherever that is when it is recorded: nothing that
+    /// others write comes between. The end behind it. As `write_at_once` otherwise.
+    pub fn append(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<u64> {
+        self.store(fh, None, data, clears.into())
+    }
+
+    fn writable(&self, fh: u64) -> Result<Arc<Handle>> {
         let handle = self.handles.get(fh)?;
         if !handle.is_writable() {
             return Err(Errno::EBADF.into());
         }
-        if data.is_empty() {
-            return Ok(0);
-        }
+        Ok(handle)
+    }
+
+    /// `offset` None: at the end of the file. The end of what was stored.
+    fn store(&self, fh: u64, offset: Option<u64>, data: &[u8], clears: Clears) -> Result<u64> {
+        let handle = self.writable(fh)?;
         let length = data.len() as u64;
         let disk = self.disk()?;
         self.wake_reclaim_when_due(disk);
@@ -53,7 +74,7 @@ impl Engine {
         {
             let state = self.read()?;
             state.content(handle.ino)?;
-            let end = check_end(offset, length)?;
+            let end = check_end(offset.unwrap_or(state.inode(handle.ino)?.size), length)?;
             state.check_room()?;
             state.check_size(handle.ino, end)?;
         }
@@ -61,8 +82,9 @@ impl Engine {
         let location = disk.staging.append(data)?;
         let mut state = self.change()?;
         let inode = state.inode(handle.ino)?;
+        let offset = offset.unwrap_or(inode.size);
         let end = check_end(offset, length)?;
-        let mut row = clears.into().apply(inode.row());
+        let mut row = clears.apply(inode.row());
         row.size = row.size.max(end);
         row.mtime_ns = now_ns();
         row.ctime_ns = row.mtime_ns;
@@ -70,7 +92,7 @@ impl Engine {
         let map = Effect::map(handle.ino, offset, length, place, location.crc);
         Engine::record(&mut state, &[map, Effect::PutInode(row)])?;
         state.refused.store_again(handle.ino, offset, end);
-        Ok(data.len())
+        Ok(end)
     }
 }
 
