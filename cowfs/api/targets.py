@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import mount_paths, mounts, overview, scratch, stores, unmounted
+from cowfs.api import hints, mount_paths, mounts, overview, scratch, stores, unmounted
 from cowfs.api.mounts import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -74,11 +74,12 @@ class Mounted:
         """Publishes what was written before the call; the mount stays. name: of a scratch, as for
         `ROVolume.commit_scratch`."""
         request, volume = commit_request(message, author, None, labels), self._entry.volume
-        if self.is_scratch:
-            volume, done = scratch.commit(self._entry, name, request, progress, strict=name is not None)
-        else:
-            scratch.require_none(name)
-            done = mounts.commit(self._entry, request, progress)
+        with hints.of_store(self._entry.store_url):
+            if self.is_scratch:
+                volume, done = scratch.commit(self._entry, name, request, progress, strict=name is not None)
+            else:
+                scratch.require_none(name)
+                done = mounts.commit(self._entry, request, progress)
         found = Locator(StoreUrl.parse(self._entry.store_url), volume, done.version)
         return ROVolume(found, done.known, is_new=done.is_new)
 
@@ -88,6 +89,8 @@ class Mounted:
         """The version, once it is published, whatever happens to the mount; and how that was taken
         away."""
         self._require_unshared(force)
+        if not force:
+            mounting.require_nothing_inside(self.path)
         version = self.commit(message, progress=progress)
         released = mounts.release(self._entry, force=force)
         try:
@@ -101,7 +104,8 @@ class Mounted:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs
         that use it get errors."""
         self._require_unshared(force)
-        left = mounts.unmount(self._entry, force=force)
+        with hints.of_store(self._entry.store_url):
+            left = mounts.unmount(self._entry, force=force)
         mount_paths.leave(self.path)
         self._tidy()
         return left.is_dirty
@@ -120,7 +124,8 @@ class Mounted:
         folder is gone that is not known: False."""
         self._require_unshared(force)
         had_work = not self.is_gone and mounts.has_uncommitted(self._entry)
-        mounts.discard(self._entry, force=force)
+        with hints.of_store(self._entry.store_url):
+            mounts.discard(self._entry, force=force)
         mount_paths.leave(self.path)
         return had_work
 
@@ -151,7 +156,7 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
     """Takes a mount whose daemon has died off its path; False when target is no such mount.
 
     wants_work: InvalidStateError instead, since nobody is there to commit or discard its work."""
-    path = registry.canonical(target)
+    path = registry.canonical(os.path.expanduser(target))
     if path in scratch.clear():
         if wants_work:
             raise InvalidStateError(
@@ -170,7 +175,7 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
 def discard_kept(target: str) -> Dropped | None:
     """Drops the work of a volume that is not mounted, in the directory that `status` shows. None:
     target is no such directory."""
-    return unmounted.discard_at(Path(os.path.abspath(target))) if _is_path(target) else None
+    return unmounted.discard_at(Path(os.path.abspath(os.path.expanduser(target)))) if _is_path(target) else None
 
 
 def find_mount(target: str, store: str | None, *, inside: bool = False, read_only: bool = False) -> Mounted | RWVolume:
@@ -181,6 +186,7 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
     read-only mount of the volume, if it is not mounted writable. NotFoundError for a path that is
     no mount, and for an unknown volume.
     """
+    target = os.path.expanduser(target) if _is_path(target) else target
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
         if here is None:
@@ -221,16 +227,19 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
 
 
 def require_one_store(volume: RWVolume) -> None:
-    """InvalidInputError when work of volumes of that name, in other stores, is kept here, too:
-    which one is to be dropped was not said."""
+    """InvalidInputError when work of volumes of that name, in other stores, is kept here, too, and
+    no store was named: which one is to be dropped was not said."""
+    if os.environ.get("COWFS_STORE"):
+        return
     kept = overview.status().working_copies
     urls = {each.store_url for each in kept if each.volume == volume.name and each.uncommitted is not False}
     others = sorted(url for url in urls if url is not None and url != volume.store_url)
-    if others:
+    if others and volume.store_url in urls:
+        drop = f"`cowfs unmount {volume.name} --discard --store"
+        commands = [f"{drop} {shlex.quote(url)}`" for url in (volume.store_url, *others) if url is not None]
         raise InvalidInputError(
             f"uncommitted work of several volumes {volume.name!r} may lie here: of {volume.store_url}, {', '.join(others)}",
-            hint=f"Name the store: `cowfs unmount {volume.name} --discard --store {shlex.quote(others[0])}`, discard() of that "
-            "volume. `cowfs status` shows what there is.",
+            hint=f"Say which one is to be dropped: {', or '.join(commands)}; in a program, discard() of that volume.",
         )
 
 

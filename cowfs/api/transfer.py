@@ -73,6 +73,7 @@ def copy(
             f"neither {source!r} nor {target!r} is a volume or a version",
             hint="Write SOURCE:PATH for a volume's files; NAME: is its root. For two local paths there is cp.",
         )
+    source, target = (each if sources.is_place(each) else os.path.expanduser(each) for each in (source, target))
     with ExitStack() as stack, errors_of_ours(target, NOT_DOWN):
         if sources.is_place(source) and not sources.is_place(target):
             return Transfer(_copied_out(sources.place(source), target, store, progress), None)

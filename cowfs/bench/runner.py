@@ -82,7 +82,7 @@ def chosen(names: Sequence[str], known: Collection[str], what: str) -> list[str]
 
 
 def _checked(directory: str | os.PathLike[str]) -> Path:
-    path = Path(directory).resolve()
+    path = Path(directory).expanduser().resolve()
     if not path.is_dir():
         raise NotFoundError(f"{path} is no directory", hint="Name one with room for a gigabyte.")
     return path

@@ -354,13 +354,22 @@ def _not_a_directory(path: str) -> InvalidInputError:
     )
 
 
-def _busy(mount: MountInfo) -> ConflictError:
-    if inner := mount_table.inside(mount):
-        return ConflictError(
-            f"{mount.path} is in use: {', '.join(inner)} is mounted in it",
+def require_nothing_inside(path: str) -> None:
+    """ConflictError: other mounts lie in the mount at that canonical path, and would go with it."""
+    mount = mount_table.mount_at(path)
+    if mount is not None and (inner := mount_table.inside(mount)):
+        raise ConflictError(
+            f"{path} is in use: {', '.join(inner)} is mounted in it",
             hint="Unmount that first. `cowfs status` shows the mounts of cowfs, `findmnt` all.",
             details={"mounts": inner},
         )
+
+
+def _busy(mount: MountInfo) -> ConflictError:
+    try:
+        require_nothing_inside(mount.path)
+    except ConflictError as error:
+        return error
     pids = mount_table.users(mount)
     shown = ", ".join(f"{pid} ({mount_table.command(pid)})" for pid in pids[:10]) or "not visible to this user"
     return ConflictError(

@@ -18,6 +18,7 @@ from cowfs.format.heads import HeadKind
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
+from cowfs.store.contract import list_carefully
 from cowfs.version import pruned, tags
 from cowfs.version.history import open_version
 from cowfs.version.volumes import volume_names
@@ -46,6 +47,7 @@ class _Named:
 
 def kept_versions(store: ObjectStore) -> list[KeptVersion]:
     """Oldest volume names first; each version once."""
+    list_carefully(store)
     named: dict[VersionId, _Named] = {}
     for name in volume_names(store):
         for version, newest in _named_by(store, name):

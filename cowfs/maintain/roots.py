@@ -27,6 +27,7 @@ from cowfs.format.heads import UNCHANGED
 from cowfs.format.records import HeadRecord, PinRecord, TagRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectInfo, ObjectStore, refs
+from cowfs.store.contract import list_carefully
 from cowfs.version import pruned
 
 E = TypeVar("E")
@@ -101,6 +102,7 @@ class RootReader:
     """Any number of looks at the roots of one store, in one thread."""
 
     def __init__(self, store: ObjectStore, *, threads: int = THREADS) -> None:
+        list_carefully(store)
         self._store = store
         self._threads = threads
         self._heads: dict[str, HeadRecord] = {}

@@ -47,6 +47,20 @@ class ObjectInfo:
 
 
 @runtime_checkable
+class ListsCarefully(Protocol):
+    """A store whose usual way to list believes any answer."""
+
+    def list_carefully(self) -> None: ...
+
+
+def list_carefully(store: ObjectStore) -> None:
+    """From now on a list of the store is believed only if it is one, and whole: for who deletes
+    what is in none. Slower, where the store has another way."""
+    if isinstance(store, ListsCarefully):
+        store.list_carefully()
+
+
+@runtime_checkable
 class ObjectStore(Protocol):
     @property
     def url(self) -> str:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from cowfs.errors import ReadOnlyError
 from cowfs.format.sealing import Sealing
-from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore, list_carefully
 from cowfs.store.patience import Patience, patience_of
 from cowfs.store.sealed import Sealable, sealing_of
 from cowfs.store.streams import stream_range
@@ -57,6 +57,9 @@ class ReadOnlyStore:
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         return self._store.list(prefix, start_after=start_after, limit=limit)
+
+    def list_carefully(self) -> None:
+        list_carefully(self._store)
 
     def put(self, key: str, data: Data) -> None:
         self._refuse(key)

@@ -28,7 +28,7 @@ from cowfs import clock, log
 from cowfs.errors import AccessDeniedError, ConflictError, UnavailableError
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store import forks
-from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore, list_carefully
 from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.sealed import SealedStore
@@ -130,6 +130,9 @@ class RetryingStore:
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         return self._repeat(lambda: self._store.list(prefix, start_after=start_after, limit=limit))
+
+    def list_carefully(self) -> None:
+        list_carefully(self._store)
 
     def delete(self, keys: Iterable[str]) -> None:
         doomed = tuple(keys)

@@ -26,7 +26,6 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -43,6 +42,8 @@ from cowfs.store.s3_errors import (
     NoCredentials,
     Refused,
     S3Failure,
+    Silent,
+    Unproven,
     from_failure,
     refusal_of,
 )
@@ -107,6 +108,8 @@ class S3Store:
         self._lock = threading.Lock()  # guards those below; never held during a request
         self._is_anonymous = self._untrusted_server is not None
         self._requests: S3Requests | None = None
+        self._careful: S3Requests | None = None  # for lists that must be believed
+        self._lists_carefully = False
         forks.register(self)
 
     @property
@@ -153,11 +156,11 @@ class S3Store:
 
     def put(self, key: str, data: Data) -> None:
         check_key(key)
-        self._run(lambda requests: requests.put(key, data, is_new=False), key)
+        self._run(lambda requests: _put(requests, key, data, is_new=False), key)
 
     def put_if_absent(self, key: str, data: Data) -> None:
         check_key(key)
-        self._run(lambda requests: requests.put(key, data, is_new=True), key)
+        self._run(lambda requests: _put(requests, key, data, is_new=True), key)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         def listed(requests: S3Requests) -> builtins.list[ObjectInfo]:
@@ -166,6 +169,11 @@ class S3Store:
 
         found = self._run(lambda requests: self._listed(requests, listed), prefix)
         return found if limit is not None else sorted(found, key=lambda info: info.key)
+
+    def list_carefully(self) -> None:
+        """As of `contract.list_carefully`. obstore takes any answer of status 200 for a list, if
+        need be of nothing, and one that says that there is more, and not where, for a whole one."""
+        self._lists_carefully = True
 
     def delete(self, keys: Iterable[str]) -> None:
         doomed = builtins.list(keys)
@@ -183,17 +191,20 @@ class S3Store:
     def close(self) -> None:
         with self._lock:
             requests, self._requests = self._requests, None
-        if requests is not None:
-            requests.close()
+            careful, self._careful = self._careful, None
+        for each in (requests, careful):
+            if each is not None:
+                each.close()
 
     def after_fork(self) -> None:
         """In a child that was just forked: a thread that it does not have may hold a lock or be
         renewing credentials, and connections are the parent's."""
         self._lock = threading.Lock()
         self._ambient = aws.AmbientCredentials()
-        if self._requests is not None:
-            self._requests.abandon()
-            self._requests = None
+        for each in (self._requests, self._careful):
+            if each is not None:
+                each.abandon()
+        self._requests = self._careful = None
 
     # -- requests
 
@@ -226,12 +237,19 @@ class S3Store:
         """obstore refuses a list that has a key such as a//b, or cannot read it: somebody else's,
         beside ours."""
         try:
-            return listed(requests)
+            if not self._lists_carefully:
+                return listed(requests)
         except Malformed:
-            from cowfs.store.s3_by_s3fs import S3fsRequests
+            pass
+        return listed(self._careful_one())
 
-            with closing(S3fsRequests(self._place(), self._credentials())) as other:
-                return listed(other)
+    def _careful_one(self) -> S3Requests:
+        from cowfs.store.s3_by_s3fs import S3fsRequests
+
+        with self._lock:
+            if self._careful is None:
+                self._careful = S3fsRequests(self._place(), self._credentials())
+            return self._careful
 
     def _connected(self) -> S3Requests:
         with self._lock:
@@ -258,7 +276,7 @@ class S3Store:
     def _give_no_name(self) -> None:
         """There are no credentials: the bucket may be public."""
         with self._lock:
-            self._is_anonymous, self._requests = True, None
+            self._is_anonymous, self._requests, self._careful = True, None, None
 
     def _moves_to_its_region(self, refused: Refused) -> bool:
         """Whether the bucket is one of Amazon's, and lies elsewhere: then requests go there from
@@ -267,7 +285,7 @@ class S3Store:
         if refused.code not in ELSEWHERE or not place.is_amazons or (found := region_of(self._bucket)) == place.region:
             return False
         with self._lock:
-            self._region, self._requests = found, None
+            self._region, self._requests, self._careful = found, None, None
         return found is not None
 
     def _explained(self, error: CowfsError) -> CowfsError:
@@ -295,6 +313,21 @@ class S3Store:
         except NotFoundError as error:
             if error.details.get("code") == "NoSuchBucket":
                 raise
+
+
+def _put(requests: S3Requests, key: str, data: Data, *, is_new: bool) -> None:
+    """An object that the server does not prove to have is looked for."""
+    try:
+        requests.put(key, data, is_new=is_new)
+    except Unproven:
+        try:
+            is_there = requests.get(key) == data if is_new else requests.size(key) == memoryview(data).nbytes
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            is_there = False
+        if not is_there:
+            raise Silent("it said that it has stored an object, and has not") from None
 
 
 def _size(requests: S3Requests, key: str) -> int:

@@ -36,7 +36,7 @@ from botocore.parsers import ResponseParserError
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
-from cowfs.store.s3_errors import Malformed, Refused, S3Failure, Silent
+from cowfs.store.s3_errors import Malformed, Refused, S3Failure, Silent, Unproven
 from cowfs.store.s3_place import S3Place
 from cowfs.store.streams import RANGE_BYTES
 
@@ -102,7 +102,9 @@ class S3fsRequests:
 
     def put(self, key: str, data: Data, *, is_new: bool) -> None:
         condition = {"IfNoneMatch": "*"} if is_new else {}
-        self._ask(lambda: self._call("put_object", key=key, Body=_body(data), **condition))
+        answer = self._ask(lambda: self._call("put_object", key=key, Body=_body(data), **condition))
+        if "ETag" not in answer:
+            raise Unproven("no ETag")
 
     def pages(self, prefix: str, start_after: str, most: int) -> Iterator[builtins.list[ObjectInfo]]:
         arguments: dict[str, Any] = {
@@ -113,13 +115,15 @@ class S3fsRequests:
             arguments["StartAfter"] = self._place.prefix + start_after
         while True:
             answer = self._ask(lambda: self._call("list_objects_v2", **arguments))
+            if "IsTruncated" not in answer or (answer["IsTruncated"] and not answer.get("NextContinuationToken")):
+                raise Silent("it lists nothing that can be relied on")
             yield [
                 ObjectInfo(
                     entry["Key"][len(self._place.prefix) :], int(entry["Size"]), _nanoseconds(entry["LastModified"])
                 )
                 for entry in answer.get("Contents", [])
             ]
-            if not answer.get("IsTruncated"):
+            if not answer["IsTruncated"]:
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 

@@ -142,6 +142,11 @@ class Silent(S3Failure):
     pass
 
 
+class Unproven(S3Failure):
+    """The server says that it has stored an object, and not by which tag: whoever answered may be
+    something else on the way."""
+
+
 class CredentialsFailed(S3Failure):
     pass
 

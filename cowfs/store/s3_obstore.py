@@ -49,7 +49,7 @@ from cowfs.errors import CowfsError
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
-from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected
+from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected, Unproven
 from cowfs.store.s3_place import S3Place
 from cowfs.store.streams import PIECE_BYTES
 
@@ -141,8 +141,6 @@ class ObstoreRequests:
                 ),
                 limit_s=limit_s,
             )
-        except _NoETag:  # it was stored; nobody asks for its tag
-            pass
         except Silent:
             if size > _SMALL_BYTES and clock.monotonic_s() - began_s >= limit_s:
                 self._bytes_per_s = min(self._bytes_per_s, ALLOWANCE * size / (2 * limit_s))
@@ -303,10 +301,6 @@ def _pieces(stream: BytesStream) -> Iterator[Data]:
         yield piece
 
 
-class _NoETag(S3Failure):
-    """The answer to a put lacks what obstore wants to return."""
-
-
 def failure_of(error: BaseException) -> S3Failure:
     """What obstore's error says. Its text: what failed, then a dump of the error and its causes."""
     said, _, dump = str(error).partition("\n\nDebug source:\n")
@@ -323,7 +317,7 @@ def failure_of(error: BaseException) -> S3Failure:
     if "invalid DeleteObjects response" in said:
         return Unexpected("no list of what was deleted")
     if _NO_ETAG in said:
-        return _NoETag("no ETag")
+        return Unproven("no ETag")
     if "Unauthenticated" in dump or "credential" in said.lower():
         return CredentialsFailed("the credentials cannot be read")
     if isinstance(error, ValueError) or any(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from cowfs.format import keys
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store import scratch
-from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore, list_carefully
 from cowfs.store.streams import stream_range
 
 if TYPE_CHECKING:
@@ -85,6 +85,9 @@ class SealedStore:
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         return self._store.list(prefix, start_after=start_after, limit=limit)
+
+    def list_carefully(self) -> None:
+        list_carefully(self._store)
 
     def delete(self, keys: Iterable[str]) -> None:
         self._store.delete(keys)

@@ -76,6 +76,8 @@ def test_a_mount_in_a_mount_is_what_keeps_it_in_use(run: Command, mounted: Path)
     refused = run("unmount", "data")
     assert refused.code == 4
     assert f"{inner} is mounted in it" in refused.err
+    refused = run("unmount", "data", "--commit")
+    assert (refused.code, f"{inner} is mounted in it" in refused.err) == (4, True)
     assert run("unmount", "other").code == 0
     assert run("unmount", "data").code == 0
 

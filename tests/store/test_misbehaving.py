@@ -18,6 +18,7 @@ import pytest
 from cowfs import errors
 from cowfs.errors import CowfsError
 from cowfs.store import open_store, s3_obstore, trust
+from cowfs.store.contract import list_carefully
 from cowfs.store.errors import from_foreign_error
 from cowfs.store.patience import RETRY_AFTER
 from cowfs.store.streams import stream_range
@@ -261,6 +262,77 @@ def test_expired_credentials_are_called_so(warp: WarpClock) -> None:
             store.get("key")
         assert caught.value.kind == "access_denied"
         assert "mount" in caught.value.hint
+        store.close()
+
+
+# -- answers of status 200 that say nothing
+
+LISTED = b"<Contents><Key>stores/key</Key><Size>1</Size><ETag>1</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+NO_LISTS = {
+    "error": b'<?xml version="1.0"?><Error><Code>InternalError</Code><Message>later</Message></Error>',
+    "empty": b"",
+    "page": b"<html><body><p>Log in to go on</p></body></html>",
+    "unclosed": b"<ListBucketResult>",
+    "whither": b"<ListBucketResult><IsTruncated>true</IsTruncated>" + LISTED + b"</ListBucketResult>",
+}
+
+
+@pytest.mark.parametrize("body", NO_LISTS.values(), ids=NO_LISTS)
+@pytest.mark.parametrize("backend", ["s3", FORKED])
+def test_what_is_no_list_is_not_taken_for_one_by_who_deletes(warp: WarpClock, backend: str, body: bytes) -> None:
+    """A collection took it for a store without volumes, and deleted everything."""
+    with ScriptedServer(lambda request: (response("200 OK", body), True)) as server:
+        store = open_store(s3_url(server))
+        list_carefully(store.read_only())
+        with pytest.raises(CowfsError) as caught:
+            store.list("volumes/")
+        assert caught.value.kind in ("unavailable", "invalid_input")
+        store.close()
+
+
+@pytest.mark.parametrize("backend", ["s3", FORKED])
+def test_a_careful_list_is_a_list(warp: WarpClock, backend: str) -> None:
+    def answer(request: Request) -> Answer:
+        more = "continuation-token" not in request.target
+        token = b"<NextContinuationToken>t</NextContinuationToken>" if more else b""
+        listed = LISTED.replace(b"stores/key", b"stores/first") if more else LISTED
+        body = b"<ListBucketResult><IsTruncated>%s</IsTruncated>" % (b"true" if more else b"false")
+        return response("200 OK", body + token + listed + b"</ListBucketResult>"), True
+
+    with ScriptedServer(answer) as server:
+        store = open_store(s3_url(server))
+        list_carefully(store)
+        assert [info.key for info in store.list("")] == ["first", "key"]
+        store.close()
+
+
+@pytest.mark.parametrize("backend", ["s3", FORKED])
+@pytest.mark.parametrize("stored", [None, b"x", b"y", b"longer"])
+@pytest.mark.parametrize("call", ["put", "put_if_absent"])
+def test_what_was_put_without_a_proof_is_looked_for(
+    warp: WarpClock, backend: str, stored: bytes | None, call: str
+) -> None:
+    """A box on the way answered 200 by itself."""
+
+    def answer(request: Request) -> Answer:
+        if request.method == "PUT":
+            return response("200 OK"), True
+        if stored is None:
+            return response(
+                "404 Not Found", b"" if request.method == "HEAD" else b"<Error><Code>NoSuchKey</Code></Error>"
+            ), True
+        head = f'HTTP/1.1 200 OK\r\nContent-Length: {len(stored)}\r\nETag: "1"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n'
+        return head.encode() + (b"" if request.method == "HEAD" else stored), True
+
+    is_there = stored == b"x" or (call == "put" and stored == b"y")  # of what is replaced the length has to do
+    with ScriptedServer(answer) as server:
+        store = open_store(s3_url(server))
+        if is_there:
+            getattr(store, call)("key", b"x")
+        else:
+            with pytest.raises(CowfsError) as caught:
+                getattr(store, call)("key", b"x")
+            assert caught.value.kind == "unavailable"
         store.close()
 
 
