@@ -114,18 +114,25 @@ class S3fsRequests:
         if start_after:
             arguments["StartAfter"] = self._place.prefix + start_after
         while True:
-            answer = self._ask(lambda: self._call("list_objects_v2", **arguments))
-            if "IsTruncated" not in answer or (answer["IsTruncated"] and not answer.get("NextContinuationToken")):
-                raise Silent("it lists nothing that can be relied on")
+            answer = self.list_page(**arguments)
             yield [
                 ObjectInfo(
                     entry["Key"][len(self._place.prefix) :], int(entry["Size"]), _nanoseconds(entry["LastModified"])
                 )
                 for entry in answer.get("Contents", [])
             ]
-            if not answer["IsTruncated"]:
+            if not answer.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def list_page(self, **arguments: Any) -> dict[str, Any]:
+        """Silent: the answer of status 200 is no list of objects, or one that goes on and does not
+        say where."""
+        answer = self._ask(lambda: self._call("list_objects_v2", **arguments))
+        is_list = any(name in answer for name in ("IsTruncated", "Name", "KeyCount", "Contents"))
+        if not is_list or (answer.get("IsTruncated") and not answer.get("NextContinuationToken")):
+            raise Silent("it lists nothing that can be relied on")
+        return answer
 
     def delete_batch(self, keys: Sequence[str]) -> None:
         objects = [{"Key": self._place.prefix + key} for key in keys]

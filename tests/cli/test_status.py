@@ -81,7 +81,7 @@ def test_a_scratch_that_lost_its_volume_is_committed_under_another_name() -> Non
     assert _text(scratch, is_all=False).splitlines()[1].split()[1] == "scratch"
     (line,) = _advice(scratch)
     assert "cowfs commit /m --name NAME" in line
-    assert "cowfs unmount /m)" in line
+    assert "`cowfs unmount /m`)" in line
     assert "fork" not in line
 
 

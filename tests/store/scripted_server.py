@@ -30,6 +30,10 @@ def response(status: str, body: bytes = b"", *, claimed_length: int | None = Non
     return f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: application/xml\r\n\r\n".encode() + body
 
 
+STORED = b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Length: 0\r\n\r\n'
+"""What a PUT is answered."""
+
+
 class ScriptedServer:
     """`requests` lists what arrived. `answer` runs on the connection's thread.
 

@@ -37,7 +37,7 @@ from cowfs.store.s3 import S3Store
 from cowfs.store.s3_errors import CredentialsFailed, Refused, from_failure
 from tests.seaweedfs import SeaweedFS
 from tests.store.conftest import PatientClock
-from tests.store.scripted_server import Answer, Request, ScriptedServer, response
+from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 SECRET = "not-a-secret-at-all"
 
@@ -156,7 +156,7 @@ def test_a_slow_body_has_as_long_as_it_moves(monkeypatch: pytest.MonkeyPatch) ->
             pieces.append(stream.read(min(64 << 10, length - start)))
         return b"".join(pieces)
 
-    with ScriptedServer(lambda request: (response("200 OK"), True), take=take, buffer_bytes=32 << 10) as server:
+    with ScriptedServer(lambda request: (STORED, True), take=take, buffer_bytes=32 << 10) as server:
         store = raw_store(server)
         began_s = time.monotonic()
         store.put("key", body)

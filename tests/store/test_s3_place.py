@@ -13,7 +13,7 @@ from cowfs.store import Access, Credentials, Identity, aws, open_store, s3
 from cowfs.store.s3 import S3Store
 from cowfs.store.s3_errors import Malformed
 from cowfs.store.s3_place import S3Place, place_of
-from tests.store.scripted_server import Answer, Request, ScriptedServer, response
+from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 pytestmark = pytest.mark.quick
 
@@ -75,7 +75,7 @@ def test_settings_of_the_environment_and_of_the_configuration(monkeypatch: pytes
 
 
 def value(request: Request) -> Answer:
-    return response("200 OK", b"value"), True
+    return (STORED if request.method == "PUT" else response("200 OK", b"value")), True
 
 
 def url(server: ScriptedServer) -> str:

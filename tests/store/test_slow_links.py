@@ -27,7 +27,7 @@ from cowfs.store.retrying import RetryingStore
 from cowfs.store.s3 import S3Store
 from cowfs.store.s3_errors import Refused, from_failure
 from tests.store.conftest import WarpClock
-from tests.store.scripted_server import Answer, Request, ScriptedServer, response
+from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 PACKS = 40
 PACK_BYTES = 512 << 10
@@ -90,7 +90,9 @@ def arrived(server: ScriptedServer) -> dict[str, bytes]:
 
 
 def answer(request: Request) -> Answer:
-    return response("404 Not Found" if request.method == "HEAD" else "200 OK"), True
+    return (
+        STORED if request.method == "PUT" else response("404 Not Found" if request.method == "HEAD" else "200 OK")
+    ), True
 
 
 def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class S3Origin(S3Store):
     def list(self) -> Iterator[OriginObject]:  # type: ignore[override] # of another contract
         arguments: dict[str, Any] = {"Prefix": self._prefix, "MaxKeys": 1000}
         while True:
-            answer = self._call("", "list_objects_v2", **arguments)
+            answer = self._run(lambda _: self._sender().list_page(**arguments), "")
             for entry in answer.get("Contents", []):
                 key = entry["Key"][len(self._prefix) :]
                 if key:  # else a marker of the prefix itself
