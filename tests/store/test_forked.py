@@ -25,7 +25,7 @@ from cowfs.errors import ConflictError
 from cowfs.store import ObjectStore, open_store, s3_obstore, uploads
 from cowfs.store.retrying import LARGE_BYTES
 from tests.seaweedfs import SeaweedFS
-from tests.store.scripted_server import Answer, Request, ScriptedServer, response
+from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 WATCHDOG_S = 120
 
@@ -43,6 +43,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret-at-all")
 
     def answer(request: Request) -> Answer:
+        if request.method == "PUT":
+            return STORED, True
         return response("200 OK", b"value" if request.method == "GET" else b""), True
 
     with ScriptedServer(answer) as found:
