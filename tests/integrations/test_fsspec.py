@@ -263,6 +263,12 @@ def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem) -> None:
     with pytest.raises(InvalidStateError, match="uncommitted"):
         fs.pipe("data/z", b"z")
     vol.finalize()
+    mounted = Volume.open("data")
+    path = mounted.mount()
+    with pytest.raises(LeaseHeldError) as caught:
+        fs.pipe("data/z", b"z")
+    assert f"write to {path}" in caught.value.hint
+    mounted.unmount()
     fs.pipe("data/z", b"z")
     assert len(fs.ls("data")) == 3
 
