@@ -28,6 +28,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import CondemnedRecord, LeaseRecord, SparedRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore
+from cowfs.store.create import create
 from cowfs.store.holder import is_dead
 from cowfs.store.pins import LATE_DELETE_NS
 
@@ -126,7 +127,7 @@ class Generations:
             number = newest.number + 1 if newest is not None else 1
             record = LeaseRecord(number, holder, clock.now_ns(), _write_id())
             try:
-                self.store.put_if_absent(keys.collection(number, "begin"), record.encode())
+                create(self.store, keys.collection(number, "begin"), record.encode())
             except ConflictError:
                 continue  # ours after all, or another's: the list shows it
 
@@ -170,7 +171,7 @@ class Generations:
             shards += 1  # of an earlier run
         record = CondemnedRecord(number, (), clock.now_ns(), _write_id(), shards=shards)
         with suppress(ConflictError):  # ours after all, or a collector's that we took for dead
-            self.store.put_if_absent(keys.condemned(number), record.encode())
+            create(self.store, keys.condemned(number), record.encode())
         return self.condemned(number)
 
     def _create_shard(self, number: int, shard: int, part: Condemned) -> None:
@@ -179,7 +180,7 @@ class Generations:
         record = CondemnedRecord(number, packs, clock.now_ns(), _write_id(), versions=versions, moved=moved)
         while True:
             try:
-                self.store.put_if_absent(keys.condemned_shard(number, shard), record.encode())
+                create(self.store, keys.condemned_shard(number, shard), record.encode())
                 return
             except ConflictError:
                 key = keys.condemned_shard(number, shard)
@@ -208,7 +209,7 @@ class Generations:
         )
         record = SparedRecord(number, packs, clock.now_ns(), _write_id(), versions=versions, moved=moved)
         with suppress(ConflictError):
-            self.store.put_if_absent(keys.collection(number, "spared"), record.encode())
+            create(self.store, keys.collection(number, "spared"), record.encode())
         return self.spared(number)
 
     def listed_ns(self, number: int) -> int | None:

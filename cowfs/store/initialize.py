@@ -18,6 +18,7 @@ from cowfs.format.store_record import AES_256_GCM
 from cowfs.ids import StoreId, WriteId
 from cowfs.store import refs, unlocking
 from cowfs.store.contract import ObjectStore
+from cowfs.store.create import create
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.open import open_store
 from cowfs.store.probe import WRITERS, probe
@@ -56,7 +57,7 @@ def initialize(
         cipher=_new_cipher(store, secret) if secret is not None else None,
     )
     try:
-        store.put_if_absent(keys.STORE, record.encode())
+        create(store, keys.STORE, record.encode())
     except ConflictError:
         pass  # somebody else was first, or our own first attempt got through: either way one record is there
     except InvalidInputError:

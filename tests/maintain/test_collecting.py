@@ -23,6 +23,7 @@ from cowfs.store.pins import LIFETIME_S, Pin
 from cowfs.version import keeping, tags
 from cowfs.version.deletion import delete_volume, undelete_volume
 from cowfs.version.volumes import find_head, read_head
+from tests.faulty_store import Fault, FaultyStore
 from tests.maintain.fixtures import either, impatient, store
 from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
 from tests.simulation.roots import closure
@@ -35,6 +36,22 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 def three_versions(store: ObjectStore, home: Path) -> list[VersionId]:
     return [commit(store, "v", home, {b"same": b"s" * 5000, b"f": random_bytes(n)}) for n in range(3)]
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY])
+def test_a_collection_goes_on_when_the_store_is_busy_for_a_moment(
+    store: ObjectStore, tmp_path: Path, fault: Fault
+) -> None:
+    three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    busy = FaultyStore(store)
+    for name in ("begin", "condemned", "shards", "spared"):
+        busy.inject(fault, "put_if_absent", key_part=f"/{name}")
+    assert collect(busy, tmp_path).deleted
+    created = [key for method, key in busy.calls if method == "put_if_absent" and key.startswith("gc/")]
+    assert len(created) == len(set(created)) + 4
+    assert sum(key.startswith(keys.VERSIONS) for key in stored(store)) == 1
 
 
 # -- what is freed
