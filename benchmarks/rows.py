@@ -14,6 +14,7 @@ def all_rows(mount_counts: tuple[int, ...]) -> list[Row]:
         *FILES,
         *WRITE,
         Row("read-store", "sequential read, cold from the store", "MB/s"),
+        Row("read-again", "sequential read, the second time", "MB/s"),
         Row("read-disk", "sequential read, local cache on disk", "MB/s"),
         Row("read-cache", "sequential read, local cache in memory", "MB/s"),
         Row("read-warm", "sequential read, warm", "MB/s"),

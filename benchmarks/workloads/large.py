@@ -1,6 +1,8 @@
 """One large file, as in `cowfs.bench.workloads.large`, read from each place where it may be kept:
 
 read-store     every local cache deleted, mounted anew, kernel caches dropped
+read-again     kernel caches dropped: the second reading, with which a directory store on the cache's
+               disk comes into the cache (decision 72)
 read-disk      kernel caches dropped: the local cache is on the disk
 read-cache     mounted anew: the local cache is in the kernel's memory, the mount's pages are gone
 read-warm      the same again
@@ -31,11 +33,13 @@ def run(trial: SystemTrial) -> None:
 
 
 def _read_from_afar(trial: SystemTrial) -> None:
+    rows = ["read-disk"]
     if trial.system.has_store:
         trial.session.clear_local_cache()
         if machine.can_drop_caches():
             machine.drop_caches()
         large.read(trial, "read-store")
-    if machine.can_drop_caches():
+        rows = ["read-again", "read-disk"]
+    for row in rows if machine.can_drop_caches() else ():
         machine.drop_caches()
-        large.read(trial, "read-disk")
+        large.read(trial, row)
