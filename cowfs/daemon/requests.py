@@ -213,7 +213,12 @@ class Requests:
             try:
                 yield
             except AccessDeniedError as error:
-                if self._feeding.access.identity is not None or not error.message.startswith(self._session.store.url):
+                is_clock = error.details.get("code") == "RequestTimeTooSkewed"
+                if (
+                    is_clock
+                    or self._feeding.access.identity is not None
+                    or not error.message.startswith(self._session.store.url)
+                ):
                     raise
                 raise AccessDeniedError(error.message, hint=self._own_credentials(), details=error.details) from error
 

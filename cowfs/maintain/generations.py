@@ -28,9 +28,9 @@ from cowfs.format.record import Holder
 from cowfs.format.records import CondemnedRecord, LeaseRecord, SparedRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore
-from cowfs.store.create import create
 from cowfs.store.holder import is_dead
 from cowfs.store.pins import LATE_DELETE_NS
+from cowfs.store.repeating import create
 
 SHARD_IDS = 5000
 """Packs and versions of one object: some 250 KB."""

@@ -18,10 +18,10 @@ from cowfs.format.store_record import AES_256_GCM
 from cowfs.ids import StoreId, WriteId
 from cowfs.store import refs, unlocking
 from cowfs.store.contract import ObjectStore
-from cowfs.store.create import create
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.open import open_store
 from cowfs.store.probe import WRITERS, probe
+from cowfs.store.repeating import create
 from cowfs.store.retrying import RetryingStore
 from cowfs.store.sealed import Sealable
 
@@ -155,7 +155,8 @@ def require_writable(record: StoreRecord, *, accept_unsafe: bool = False) -> Non
         reasons.append("a list did not show what was written before")
     raise InvalidInputError(
         f"this store cannot keep two writers of one volume apart: {'; '.join(reasons)}",
-        hint="Use another store. Or accept it (accept_unsafe_store=True, --accept-unsafe-store) and see to it that a volume never has two "
-        "writers at a time: a commit of one could replace a commit of the other, which is lost.",
+        hint="Use another store; a new prefix in the same bucket is tested anew. Or accept it (accept_unsafe_store=True, "
+        "--accept-unsafe-store) and see to it that a volume never has two writers at a time: a commit of one could replace "
+        "a commit of the other, which is lost.",
         details={"race_max_winners": seen.race_max_winners},
     )

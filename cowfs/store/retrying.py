@@ -3,7 +3,7 @@
     repeated        get, get_range, size, list, put, delete       on UnavailableError only
     goes on         stream_range                                  the same, behind the last piece; each piece is a success
     never repeated  put_if_absent                                 a repeat could be refused by our own first attempt:
-                                                                  see `create`, `refs.append`
+                                                                  see `repeating`, `refs.append`
 
 Where the store has no conditional create, `look_before_create` puts a look and a plain put in its
 place: writers one after the other see each other, two at the same time may not.

@@ -52,11 +52,11 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
             "InvalidSecurity",
             "InvalidToken",
             "NotSignedUp",
-            "RequestTimeTooSkewed",
             "SignatureDoesNotMatch",
         ),
         (AccessDeniedError, _CREDENTIALS),
     ),
+    "RequestTimeTooSkewed": (AccessDeniedError, "Set this machine's clock; uncommitted work is kept."),
     **dict.fromkeys(
         ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"),
         (AccessDeniedError, _EXPIRED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import Counter
@@ -10,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnsupportedFormatError
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnavailableError, UnsupportedFormatError
 from cowfs.format import fields, keys
-from cowfs.store import ObjectStore, initialize, load_record, open_store, require_writable
+from cowfs.store import ObjectStore, initialize, load_record, open_store, refs, require_writable
 from cowfs.store.contract import Data
 from cowfs.store.probe import PAIRS, PAIRS_IN_A_DIRECTORY, WRITERS, probe
 from tests.faulty_store import Fault, FaultyStore
@@ -145,6 +146,53 @@ def test_a_lying_winner_is_seen(directory: ObjectStore) -> None:
                 self.put(key, b"somebody else's")
 
     assert probe(LastWins(directory)).race_max_winners == 2
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY])
+def test_a_busy_server_is_no_verdict(directory: ObjectStore, fault: Fault) -> None:
+    """The probe is a burst of requests: that is when S3 says SlowDown."""
+    busy = FaultyStore(directory, seed=5)
+    busy.inject(fault, "put_if_absent", times=math.inf, probability=0.5)
+    assert probe(busy).is_safe
+    busy.heal()
+    busy.inject(fault, "put_if_absent", times=2)  # both of a pair
+    busy.inject(fault, "put_if_absent", times=1)
+    assert probe(busy).is_safe
+    assert directory.list("probe/") == []
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("broken", [IgnoresCondition, ChecksThenPuts, FailsBeyondTwo])
+def test_a_broken_store_does_not_pass_by_being_busy(directory: ObjectStore, broken: type[FaultyStore]) -> None:
+    store = broken(FaultyStore(directory))
+    store.inject(Fault.FAIL, "put_if_absent", "put", times=3)
+    assert not probe(store).is_safe
+
+
+@pytest.mark.quick
+def test_a_store_that_cannot_be_tested_is_not_made(directory: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    busy = FaultyStore(directory)
+    busy.inject(Fault.FAIL, "put_if_absent", times=math.inf, skip=2)
+    with pytest.raises(UnavailableError, match="nobody knows who won") as caught:
+        initialize(busy, writers=[busy] * WRITERS)
+    assert "nothing was made" in caught.value.hint
+    assert directory.list("") == []
+
+
+@pytest.mark.quick
+def test_a_put_that_is_delivered_twice_is_no_verdict(directory: ObjectStore) -> None:
+    class Twice(FaultyStore):
+        is_first = True
+
+        def put_if_absent(self, key: str, data: Data) -> None:
+            super().put_if_absent(key, data)
+            if self.is_first:
+                self.is_first = False
+                super().put_if_absent(key, data)
+
+    assert probe(Twice(directory)).is_safe
 
 
 @pytest.mark.quick
