@@ -17,7 +17,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.live_mount import Released
 from cowfs.control.messages import Committed, Left
-from cowfs.errors import ConflictError, CowfsError, ReadOnlyError
+from cowfs.errors import ConflictError, CowfsError, ReadOnlyError, UnavailableError
 from cowfs.ids import VersionId
 from cowfs.machine import copies as folders
 from cowfs.machine import registry
@@ -96,6 +96,20 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
     except (CowfsError, OSError) as error:
         return Released(trouble=str(error))
     return Released()
+
+
+def leave(entry: MountEntry, *, force: bool = False) -> None:
+    """Takes away a mount with nothing to publish, whoever has files open: they keep them. A copy
+    that is in use stays. CowfsError: it may be mounted still."""
+    if entry.is_copy:
+        try:
+            unmount(entry, force=force)
+        except ConflictError as error:
+            _log.warning(
+                "%s stays: %s; `cowfs unmount %s` removes it", entry.mount_path, error.message, entry.mount_path
+            )
+    elif trouble := live_mount.release(entry, force=force).trouble:
+        raise UnavailableError(trouble, hint="`cowfs status` shows whether it is mounted still.")
 
 
 def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None = None) -> None:

@@ -4,8 +4,9 @@ Fields come from the version's manifest, which is fetched and verified once. Obj
 `from_locator` and `history` have it already; an unpickled one fetches it when a field is first
 asked for, which blocks for one request: resolve() (of an async one, `await version`) does it
 beforehand. A mount is read-only, or a scratch, of which nothing is kept unless it is committed as a
-new volume; each object has at most one. Threads: any; calls that change the mount wait for each
-other.
+new volume; each object has at most one. At the end of a `with` block the mount goes, and what still
+has files open, say a numpy memmap, keeps them. Threads: any; calls that change the mount wait for
+each other.
 """
 
 from __future__ import annotations
@@ -317,6 +318,9 @@ class ROVolume:
         that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
         while files are open; InvalidStateError: somebody else has ended the mount. force: unmounts
         all the same, and programs that use it get errors."""
+        self._unmount(mounts.unmount, force=force)
+
+    def _unmount(self, end: Callable[..., object], *, force: bool = False) -> None:
         with self._mutex:
             entry = self._live()
             if not force:
@@ -325,7 +329,7 @@ class ROVolume:
             if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
                 self._mount_used.leave_to_others(f"{self.name}@{self.id[:12]}")
             else:
-                self._mount_used.end(entry, mounts.unmount, force=force)
+                self._mount_used.end(entry, end, force=force)
 
     @names_locator
     def commit_scratch(
@@ -504,7 +508,7 @@ class ROVolume:
         if os.getpid() != self._pid:
             return  # a forked child leaves the block too; the mount is its parent's
         try:
-            self.unmount()
+            self._unmount(mounts.leave)
         except CowfsError as failure:
             if error is None:
                 raise

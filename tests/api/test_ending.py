@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -204,3 +205,19 @@ def test_two_threads_finalize_once() -> None:
         thread.join(WATCHDOG_S)
     assert "invalid_state" in outcomes
     assert len(outcomes) == 2
+
+
+def test_a_version_whose_files_are_open_still_leaves_its_path() -> None:
+    with Volume.new("data") as vol:
+        (vol / "weights").write_bytes(b"w" * 300_000)
+    with Volume.version("data") as version:
+        path = version.path
+        file = (path / "weights").open("rb")
+        held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    (entry,) = registry.list_mounts()
+    assert not os.path.ismount(path)
+    assert held[-10:] == b"w" * 10
+    held.close()
+    file.close()
+    assert wait_gone(entry.pid, WATCHDOG_S)
+    assert not version.is_mounted
