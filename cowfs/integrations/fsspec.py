@@ -222,7 +222,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode == "rb":
             version, inner = self._file(path)
             with _of_paths(path):
-                return ReadFile(version.files, path, inner)
+                return ReadFile(self, version, path, inner)
         if mode not in ("wb", "xb", "ab"):
             raise NotImplementedError(f"a file cannot be opened in mode {mode!r}: rb, wb, xb and ab can")
         volume, inner = self._writable(path)

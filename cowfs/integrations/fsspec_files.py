@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from cowfs import log
-from cowfs.api.files import ROFiles
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from fsspec import AbstractFileSystem
+
+    from cowfs.api.ro_volume import ROVolume
 
 BUFFER_BYTES = 1 << 20
 SPOOLED_BYTES = 8 << 20
@@ -22,13 +25,24 @@ _log = log.get("fsspec")
 
 
 class ReadFile(io.BufferedReader):
-    """A file of a version, with what programs expect of one of fsspec."""
+    """A file of a version, with what programs expect of one of fsspec. Pickles to where it is in
+    that very version; whoever loads it opens it anew."""
 
-    def __init__(self, files: ROFiles, path: str, inner: str) -> None:
-        super().__init__(files.open(inner).detach(), BUFFER_BYTES)  # type: ignore[attr-defined]
-        self.path = path
+    def __init__(self, fs: AbstractFileSystem, version: ROVolume, path: str, inner: str) -> None:
+        super().__init__(version.files.open(inner).detach(), BUFFER_BYTES)  # type: ignore[attr-defined]
+        self.fs, self.path = fs, path
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
+        self._lasting_path = f"{version.locator}/{inner}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.fs, self._lasting_path, self.tell())
+
+
+def _reopened(fs: AbstractFileSystem, path: str, position: int) -> ReadFile:
+    file: ReadFile = fs.open(path)
+    file.seek(position)
+    return file
 
 
 class WrittenFile(io.BufferedIOBase):

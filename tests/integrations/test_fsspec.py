@@ -310,6 +310,17 @@ def test_pickles_and_tokens_have_no_credentials(fs: CowfsFileSystem, monkeypatch
     assert fsspec.filesystem("cowfs") is fsspec.filesystem("cowfs")
 
 
+def test_an_open_file_pickles_to_its_place_in_its_version(fs: CowfsFileSystem) -> None:
+    """As xarray and dask send them to their workers."""
+    fs.pipe_file("cowfs://data/numbers", b"0123456789")
+    with fs.open("cowfs://data/numbers") as file:
+        file.seek(4)
+        sent = pickle.dumps(file)
+    fs.pipe_file("cowfs://data/numbers", b"another one")
+    with pickle.loads(sent) as file:
+        assert file.read() == b"456789"
+
+
 def test_versions_by_tag_number_and_time(fs: CowfsFileSystem) -> None:
     for text in (b"one", b"two", b"three"):
         fs.pipe("data/dir/file", text)
