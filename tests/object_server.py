@@ -32,9 +32,11 @@ class Stored(NamedTuple):
 
 @dataclass
 class ObjectServer:
-    """requests: (what, key) in order; what is LIST, HEAD, GET or PUT."""
+    """requests: (what, key) in order; what is LIST, HEAD, GET or PUT. swallowed: how many writing
+    requests something on the way answers, and does not pass on."""
 
     ignores_conditions: bool = False
+    swallowed: int = 0
     objects: dict[str, Stored] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -97,17 +99,28 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         key = self._key()
         self._bucket.requests.append(("PUT", key))
+        if self._is_swallowed():
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._reply(200, b"")
+            return
         self._bucket.put(key, self.rfile.read(int(self.headers["Content-Length"])))
         self._reply(200, b"", {"ETag": self._bucket.objects[key].etag})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._is_swallowed():
+            self._reply(200, b"")
+            return
         self._reply(501, b"<Error><Code>NotImplemented</Code></Error>")
 
     def do_DELETE(self) -> None:
         self._bucket.requests.append(("DELETE", self._key()))
         self._bucket.objects.pop(self._key(), None)
         self._reply(204, b"")
+
+    def _is_swallowed(self) -> bool:
+        self._bucket.swallowed -= 1
+        return self._bucket.swallowed >= 0
 
     def _key(self) -> str:
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")

@@ -130,16 +130,21 @@ class S3fsRequests:
         say where."""
         answer = self._ask(lambda: self._call("list_objects_v2", **arguments))
         is_list = any(name in answer for name in ("IsTruncated", "Name", "KeyCount", "Contents"))
+        is_list &= all({"Key", "Size", "LastModified"} <= entry.keys() for entry in answer.get("Contents", []))
         if not is_list or (answer.get("IsTruncated") and not answer.get("NextContinuationToken")):
             raise Silent("it lists nothing that can be relied on")
         return answer
 
     def delete_batch(self, keys: Sequence[str]) -> None:
         objects = [{"Key": self._place.prefix + key} for key in keys]
-        answer = self._ask(lambda: self._call("delete_objects", Delete={"Objects": objects, "Quiet": True}))
+        answer = self._ask(lambda: self._call("delete_objects", Delete={"Objects": objects}))
+        gone = {deleted.get("Key") for deleted in answer.get("Deleted", [])}
         for failed in answer.get("Errors", []):
             if failed.get("Code") != "NoSuchKey":
                 raise Refused(200, failed.get("Code", ""), failed.get("Message", ""))
+            gone.add(failed.get("Key"))
+        if any(each["Key"] not in gone for each in objects):  # something on the way may have answered
+            raise Refused(501, "NotImplemented", "it does not say what it has deleted")
 
     def delete_one(self, key: str) -> None:
         self._ask(lambda: self._call("delete_object", key=key))

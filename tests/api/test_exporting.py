@@ -7,13 +7,15 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import InvalidInputError
+from cowfs.errors import InvalidInputError, UnavailableError
 from cowfs.session.object_tree import RECORD
+from cowfs.store.origin.s3 import S3Origin
 from tests.api.conftest import place
 from tests.object_server import ObjectServer
 from tests.seaweedfs import SeaweedFS
@@ -81,6 +83,17 @@ def test_what_the_version_has_not_is_deleted_only_if_asked(server: ObjectServer,
     assert stored(server) == FILES
 
 
+def test_what_is_acknowledged_and_not_done_is_done_again(server: ObjectServer, version: ROVolume) -> None:
+    server.swallowed = 2
+    version.files.export(server.url("out"))
+    assert stored(server) == FILES
+    for name in ("out/one", "out/two"):
+        server.put(name, b"not ours")
+    server.swallowed = 1
+    assert version.files.export(server.url("out"), delete=True).removed == 2
+    assert stored(server) == FILES
+
+
 def test_a_folder_or_a_file(server: ObjectServer, version: ROVolume) -> None:
     version.files.export(server.url("folder"), "/dir")
     assert stored(server, "folder/") == {".hidden ä": b"small"}
@@ -115,6 +128,34 @@ def test_what_comes_out_goes_in_again(place: Path, version: ROVolume) -> None:
         assert version.files.export("memory://export-test/out").unchanged == 4
     finally:
         fsspec.filesystem("memory").rm("/export-test", recursive=True)
+
+
+@pytest.mark.s3
+def test_a_large_file_whose_last_answers_are_lost(
+    place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch, version: ROVolume
+) -> None:
+    for name, value in seaweedfs.credentials.items():
+        monkeypatch.setenv(name, value)
+    volume = version.fork("fork")
+    large = random.Random(4).randbytes(1 << 20) * 20
+    volume.files.write("/large", large)
+    changed, url = volume.commit(), seaweedfs.store_url.removesuffix("/stores") + f"/{os.urandom(6).hex()}"
+    really_call, lost = S3Origin._call, []
+
+    def call(self: S3Origin, key: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        answer = really_call(self, key, operation, **arguments)
+        if operation in ("create_multipart_upload", "complete_multipart_upload") and operation not in lost:
+            lost.append(operation)
+            raise UnavailableError("the answer is lost")
+        if operation == "upload_part" and operation not in lost:
+            lost.append(operation)
+            return {}
+        return answer
+
+    monkeypatch.setattr(S3Origin, "_call", call)
+    assert changed.files.export(url, "/large").files == 1
+    assert sorted(lost) == ["complete_multipart_upload", "create_multipart_upload", "upload_part"]
+    assert Volume.import_(f"{url}/large", "back").files.read("/large") == large
 
 
 @pytest.mark.s3

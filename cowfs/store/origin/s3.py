@@ -6,18 +6,20 @@ keys such as `a//b`.
     list    ListObjectsV2                      one for each 1,000 keys
     look    HEAD                               its ETag in the form in which lists have it
     read    GET with Range and If-Match        a server that ignores If-Match is found out by the ETag of its answer
-    put     PUT, or a multipart upload         in parts of PART_BYTES and more, one after the other; one that fails is aborted
+    put     PUT, or a multipart upload         in parts of PART_BYTES and more, one after the other; one that fails is aborted;
+                                               what is acknowledged without an ETag is looked for
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError, UnavailableError
 from cowfs.store.identity import Credentials
 from cowfs.store.origin.contract import OriginObject, Repeat, changed, gone
 from cowfs.store.s3 import S3Requests, S3Store
@@ -51,7 +53,7 @@ class S3Origin(S3Store):
             answer = self._call(key, "head_object", Key=name)
         except NotFoundError:
             return None
-        return _object(key, int(answer["ContentLength"]), answer["LastModified"], answer.get("ETag"))
+        return _object(key, int(answer["ContentLength"]), answer.get("LastModified"), answer.get("ETag"))
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
         arguments: dict[str, Any] = {"Key": self._name(found.key)}
@@ -77,21 +79,22 @@ class S3Origin(S3Store):
         where = {"Key": self._name(key)}
         if size <= PART_BYTES:
             body = b"".join(pieces())
-            answer = repeat(partial(self._call, key, "put_object", **where, Body=body))
-            return OriginObject(key, size, 0, answer.get("ETag", ""))
-        upload = repeat(partial(self._call, key, "create_multipart_upload", **where))
-        where["UploadId"] = upload["UploadId"]
+            made: OriginObject = repeat(
+                lambda: self._made(key, size, self._call(key, "put_object", **where, Body=body))
+            )
+            return made
+        where["UploadId"] = repeat(partial(self._begun, key, **where))
         try:
             parts = []
             for number, body in enumerate(_parts(pieces(), max(PART_BYTES, size // PARTS_MAX)), 1):
-                part = partial(self._call, key, "upload_part", **where, PartNumber=number, Body=body)
-                parts.append({"PartNumber": number, "ETag": repeat(part)["ETag"]})
-            answer = self._call(key, "complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
+                part = partial(self._part, key, **where, PartNumber=number, Body=body)
+                parts.append({"PartNumber": number, "ETag": repeat(part)})
+            whole: OriginObject = repeat(partial(self._completed, key, size, where, parts))
+            return whole
         except BaseException:
             with suppress(CowfsError):
                 self._call(key, "abort_multipart_upload", **where)
             raise
-        return OriginObject(key, size, 0, answer.get("ETag", ""))
 
     def delete(self, keys: Sequence[str], repeat: Repeat[Any]) -> None:  # type: ignore[override]
         for start in range(0, len(keys), DELETED_AT_ONCE):
@@ -99,6 +102,45 @@ class S3Origin(S3Store):
             if not repeat(partial(self._delete_batch, some)):
                 for key in some:
                     repeat(partial(self._call, key, "delete_object", Key=self._name(key)))
+
+    def _begun(self, key: str, **arguments: Any) -> str:
+        """The id of an upload in parts."""
+        id: str = self._call(key, "create_multipart_upload", **arguments).get("UploadId", "")
+        if not id:
+            raise self._untrue(key)
+        return id
+
+    def _completed(self, key: str, size: int, where: dict[str, Any], parts: Sequence[dict[str, Any]]) -> OriginObject:
+        try:
+            answer = self._call(key, "complete_multipart_upload", **where, MultipartUpload={"Parts": [*parts]})
+        except NotFoundError:  # there is no such upload any more: it was completed, and the answer was lost
+            made = self.look(key)
+            if made is None or made.size != size or made.tag.strip('"') != _tag_of([part["ETag"] for part in parts]):
+                raise
+            return OriginObject(key, size, 0, made.tag)
+        return self._made(key, size, answer)
+
+    def _part(self, key: str, **arguments: Any) -> str:
+        """Its ETag."""
+        tag: str = self._call(key, "upload_part", **arguments).get("ETag", "")
+        if not tag:
+            raise self._untrue(key)
+        return tag
+
+    def _made(self, key: str, size: int, answer: dict[str, Any]) -> OriginObject:
+        """What was put. UnavailableError: it is not there, whatever the answer says."""
+        if tag := answer.get("ETag", ""):
+            return OriginObject(key, size, 0, tag)
+        made = self.look(key)
+        if made is None or made.size != size:
+            raise self._untrue(key)
+        return OriginObject(key, size, 0, made.tag)
+
+    def _untrue(self, key: str) -> UnavailableError:
+        return UnavailableError(
+            f"{self.url}: {key} was acknowledged, and is not there",
+            hint="Something between this machine and the server answers in its place. Try again; nothing is lost.",
+        )
 
     def _name(self, key: str) -> str:
         """The object's key in the bucket."""
@@ -127,5 +169,16 @@ def _parts(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
         yield bytes(part)
 
 
-def _object(key: str, size: int, modified: datetime, tag: str | None) -> OriginObject:
-    return OriginObject(key, size, int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000, tag or "")
+def _tag_of(parts: Sequence[str]) -> str:
+    """The ETag of an object of these parts, where ETags are MD5s; "": they are not."""
+    try:
+        digests = b"".join(bytes.fromhex(tag.strip('"')) for tag in parts)
+    except ValueError:
+        return ""
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+def _object(key: str, size: int, modified: datetime | None, tag: str | None) -> OriginObject:
+    """modified: None where the server does not say, as of an object without a time."""
+    mtime_ns = 0 if modified is None else int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
+    return OriginObject(key, size, mtime_ns, tag or "")
