@@ -102,12 +102,14 @@ def _duration(given: object) -> object:
 
 
 def _checked_path(text: str) -> str:
+    placeholders.require_none(text, "path")
     mount_points.checked(text)
     return text
 
 
 def _checked_subpath(text: str) -> str:
     """Without slashes at its ends."""
+    placeholders.require_none(text, "subpath")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in text:
         raise InvalidInputError(

@@ -46,6 +46,16 @@ def filled(text: str) -> str:
     return result
 
 
+def require_none(text: str, what: str) -> None:
+    """InvalidInputError: a placeholder stands where none is filled in. Other braces are text."""
+    for name in _PLACEHOLDER.findall(text):
+        if name in KNOWN or name.startswith("env."):
+            raise InvalidInputError(
+                f"{{{name}}} in the {what} {text!r} would not be filled in",
+                hint=f"Placeholders may stand in names of volumes only: write the {what} out.",
+            )
+
+
 def variables(names: Iterable[tuple[str, ...]]) -> set[str]:
     """Those that candidate names take from the environment by {env.NAME}."""
     found = (each for candidates in names for name in candidates for each in _PLACEHOLDER.findall(name))

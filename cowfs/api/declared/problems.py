@@ -54,6 +54,10 @@ def _of(error: Any, keys_at: Callable[[Path], Iterable[str]]) -> Iterator[Proble
         yield Problem(path, f"unknown key {path[-1]!r}", near(str(path[-1]), known, "Keys"))
     elif kind == "missing":
         yield Problem(path, "is missing")
+    elif kind == "tuple_type" and path == ("volumes",):
+        yield Problem(
+            path, "is not a list", "Begin each volume with [[volumes]], in YAML with a dash; name and path follow."
+        )
     elif cause is not None:
         yield Problem(path, str(cause))
     else:

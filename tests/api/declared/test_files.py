@@ -101,6 +101,9 @@ BAD: dict[str, tuple[str, list[int]]] = {
     "a huge number": (f"a = 1\nb = {'1' * 5000}\n", [2]),
     "an unknown table": ("\n[volume]\n", [2]),
     "an unknown key": ('[[volumes]]\nname = "a"\npath = "/a"\nfile = "b"\n', [4]),
+    "a table of volumes": ('[volumes.ds]\nname = "a"\npath = "/a"\n', [1]),
+    "a placeholder in a path": ('[[volumes]]\nname = "a"\npath = "/data/{env.HOME}"\n', [3]),
+    "a placeholder in a subpath": ('[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "{rank}"\n', [4]),
     "an unknown key of a store": ('[stores]\nmain = {url = "s3://b", buckets = "c"}\n', [2]),
     "no name": ('\n[[volumes]]\npath = "/a"\n', [2]),
     "no candidate": ('[[volumes]]\nname = []\npath = "/a"\n', [2]),
@@ -240,7 +243,7 @@ def test_paths_of_the_system_are_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/tmp/x", "/data", "/opt/data", "/mnt/a/b", "/usrlocal", "/home/me/data", "/root/data"]
+    "path", ["/tmp/x", "/data/{a}", "/data", "/opt/data", "/mnt/a/b", "/usrlocal", "/home/me/data", "/root/data"]
 )
 def test_other_paths_are_taken(path: str) -> None:
     assert DeclaredVolume(name="a", path=path).mount_path == path
