@@ -52,7 +52,7 @@ def command(
             version = found.commit(message, name=name, author=author, labels=table, progress=progress)
         else:
             version = found.commit(message, author=author, labels=table, progress=progress)
-    record = {**versions.record(version), "is_new": version.is_new}
+    record = {**versions.record(version, is_published_now=True), "is_new": version.is_new}
     is_elsewhere = not version.is_new and not isinstance(found, targets.Mounted)
     none = f"This machine has no uncommitted work of {version.name}: version {version.id[:12]} stays the last one"
     output.say(as_json, none if is_elsewhere else versions.summary(version))

@@ -104,7 +104,7 @@ def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: boo
         "is_detached": bool(released.users),
         "trouble": released.trouble,
     }
-    return {**versions.record(version), **record, "said": said}
+    return {**versions.record(version, is_published_now=True), **record, "said": said}
 
 
 def _goes_on(mount: Mounted) -> str:

@@ -12,19 +12,22 @@ from typing import Any
 from cowfs import sizes
 from cowfs.blocking import ROVolume
 from cowfs.cli import output
-from cowfs.errors import AccessDeniedError, UnavailableError
+from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
+
+UNREADABLE = (AccessDeniedError, UnavailableError)
 
 
-def record(version: ROVolume) -> dict[str, Any]:
+def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, Any]:
     """locator, version, volume, and the manifest's fields (missing when the version is not there,
-    or the store does not let it be read)."""
+    or the store does not let it be read). is_published_now: by this command, which has not failed
+    whatever keeps it from reading what it has published."""
     names = {
         "locator": version.locator,
         "volume": version.name,
         "version": version.id,
         "is_pruned": version.is_pruned,
     }
-    if version.is_pruned or not _is_readable(version):
+    if version.is_pruned or not _is_readable(version, CowfsError if is_published_now else UNREADABLE):
         return names
     return {
         **names,
@@ -51,7 +54,7 @@ def summary(version: ROVolume) -> str:
     """Of a commit's result."""
     if not version.is_new:
         return f"Nothing has changed: version {version.id[:12]} of {version.name} stays the last one"
-    if not _is_readable(version):
+    if not _is_readable(version, CowfsError):
         return f"Version {version.id[:12]} of {version.name} is published; the store does not let this command read it"
     stats = version.stats
     linked = f" ({sizes.shown(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
@@ -61,10 +64,10 @@ def summary(version: ROVolume) -> str:
     )
 
 
-def _is_readable(version: ROVolume) -> bool:
+def _is_readable(version: ROVolume, errors: type[CowfsError] | tuple[type[CowfsError], ...]) -> bool:
     """At most one request."""
     try:
         version.resolve()
-    except (AccessDeniedError, UnavailableError):
+    except errors:
         return False
     return True

@@ -44,9 +44,12 @@ class Record:
     record: ClassVar[str]
     extra: Mapping[str, object] = field(default_factory=dict, hash=False, kw_only=True)
 
-    def encode(self) -> bytes:
-        """InvalidInputError: nobody could read it, and it would stay in the store for good."""
+    def encode(self, *, key: str = "") -> bytes:
+        """key: of the object, if the record is to say where it belongs. InvalidInputError: nobody
+        could read it, and it would stay in the store for good."""
         body = {name: value for name, value in self._body().items() if value is not None}
+        if key:
+            body["key"] = key
         data = fields.seal(self.record, FORMAT, {**self.extra, **body})
         try:
             self.decode(data, what="a record of this process")
@@ -55,10 +58,17 @@ class Record:
         return data
 
     @classmethod
-    def decode(cls, data: bytes, *, what: str) -> Self:
-        """CorruptError naming `what` unless data is an undamaged record of this type;
-        UnsupportedFormatError: newer format."""
+    def decode(cls, data: bytes, *, what: str, key: str = "") -> Self:
+        """CorruptError naming `what` unless data is an undamaged record of this type, and, if it
+        says where it belongs, of this key; UnsupportedFormatError: newer format."""
         found = fields.open_sealed(data, cls.record, FORMAT, what=what)
+        place = found.rest.pop("key", key)
+        if key and place != key:
+            raise CorruptError(
+                f"{what} is not what is stored there, but {place!r:.200}",
+                hint="Something between this machine and the store answers with another object. Try again; if it stays so, "
+                "ask whoever looks after the store.",
+            )
         try:
             arguments = cls._arguments(found)
             return cls(**arguments, extra=found.rest)

@@ -74,5 +74,5 @@ class StoreRecord(Record):
     write_id: WriteId
     probe: ProbeResult
 
-    def encode(self) -> bytes:
-        return fields.seal(self.record, FORMAT, {**self.extra, **self._body()})
+    def encode(self, *, key: str = "") -> bytes:
+        return fields.seal(self.record, FORMAT, {**self.extra, **self._body(), **({"key": key} if key else {})})

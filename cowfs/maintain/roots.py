@@ -21,13 +21,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from cowfs.errors import CorruptError, NotFoundError
+from cowfs.errors import CorruptError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import UNCHANGED
 from cowfs.format.records import HeadRecord, PinRecord, TagRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.contract import list_carefully
+from cowfs.store.repeating import repeated
 from cowfs.version import pruned
 
 E = TypeVar("E")
@@ -131,12 +132,11 @@ class RootReader:
 
     def pins(self) -> list[FoundPin]:
         """The newest record of each pin, dead ones too."""
-        while True:
-            try:
-                found = self._each(self._found_pin, self._newest_pins())
-            except NotFoundError:  # one that had one object for all its records
-                continue
-            return [pin for pin in found if pin is not None]
+        return repeated(self._store, self._pins_now)
+
+    def _pins_now(self) -> list[FoundPin]:
+        found = self._each(self._found_pin, self._newest_pins())
+        return [pin for pin in found if pin is not None]
 
     # -- volumes
 
@@ -199,6 +199,11 @@ class RootReader:
         line = self._each(lambda number: self._head(volume, number), range(1, count + 1))
         while (record := self._later(partial(self._head, volume, len(line) + 1))) is not None:
             line.append(record)
+        if len({record.write_id for record in line}) < len(line):  # of those that do not say where they belong
+            raise CorruptError(
+                f"{self._store.url}: volume {volume} has one head twice",
+                hint="One lies in another's place. Nothing was deleted. Ask whoever looks after the store what became of them.",
+            )
         return line
 
     def _head(self, volume: str, number: int) -> HeadRecord:
@@ -258,7 +263,8 @@ class RootReader:
         return list(found.values())
 
     def _found_pin(self, listed: _ListedPin) -> FoundPin | None:
-        """None: it was removed meanwhile."""
+        """None: it was removed meanwhile. UnavailableError: the list shows it still, and it cannot
+        be read."""
         found: _ListedPin | None = listed
         if listed.number == refs.FIRST:
             found = self._newest_listed(listed.id)
@@ -269,10 +275,13 @@ class RootReader:
                 if record is None or number == 0:  # an old one is replaced
                     record = self._pins[info.key] = PinRecord.decode(self._store.get(info.key), what=info.key)
                 return FoundPin(id, number, record, info.mtime_ns, info.key)
-            except NotFoundError:  # its owner has gone on since
-                if number == 0:
-                    raise
+            except NotFoundError:  # its owner has gone on since; one that had one object for all records is another now
                 found = self._newest_listed(id)
+                if number == 0 or (found is not None and found.number <= number):
+                    raise UnavailableError(
+                        f"{self._store.url}: pin {id} is in the list, and cannot be read",
+                        hint="Who may not read below pins/ can neither prune nor collect. If you may, try again later.",
+                    ) from None
         return None
 
     def _newest_listed(self, id: WriteId) -> _ListedPin | None:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import (
     HeadRecord,
@@ -50,10 +50,10 @@ class RefRecord(Protocol):
     @property
     def write_id(self) -> WriteId: ...
 
-    def encode(self) -> bytes: ...
+    def encode(self, *, key: str = "") -> bytes: ...
 
     @classmethod
-    def decode(cls, data: bytes, *, what: str) -> Self: ...
+    def decode(cls, data: bytes, *, what: str, key: str = "") -> Self: ...
 
 
 R = TypeVar("R", bound=RefRecord)
@@ -62,21 +62,33 @@ R = TypeVar("R", bound=RefRecord)
 @dataclass(frozen=True)
 class Ref(Generic[R]):
     """One sequence of records: made by `head`, `tag`, `pruned`, `meta`, `lease`, `moved`. prefix
-    ends in '/'."""
+    ends in '/'. says_key: each record says where it belongs, and is not believed elsewhere. Not
+    those that are continued with fields that the writer does not know: it would copy the key."""
 
     title: str
     prefix: str
     key: Callable[[int], str]
     record_type: type[R]
+    says_key: bool = False
 
 
 def head(volume: str) -> Ref[HeadRecord]:
-    return Ref(f"the head of volume {volume}", keys.head_prefix(volume), lambda n: keys.head(volume, n), HeadRecord)
+    return Ref(
+        f"the head of volume {volume}",
+        keys.head_prefix(volume),
+        lambda n: keys.head(volume, n),
+        HeadRecord,
+        says_key=True,
+    )
 
 
 def tag(volume: str, name: str) -> Ref[TagRecord]:
     return Ref(
-        f"tag {name} of volume {volume}", keys.tag_prefix(volume, name), lambda n: keys.tag(volume, name, n), TagRecord
+        f"tag {name} of volume {volume}",
+        keys.tag_prefix(volume, name),
+        lambda n: keys.tag(volume, name, n),
+        TagRecord,
+        says_key=True,
     )
 
 
@@ -87,6 +99,7 @@ def pruned(volume: str) -> Ref[PrunedRecord]:
         keys.pruned_prefix(volume),
         lambda n: keys.pruned(volume, n),
         PrunedRecord,
+        says_key=True,
     )
 
 
@@ -162,8 +175,19 @@ def newest_from(store: ObjectStore, ref: Ref[R], number: int) -> tuple[int, R] |
 
 
 def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
-    """Record number n. NotFoundError when there is none."""
-    return ref.record_type.decode(store.get(ref.key(n)), what=f"{ref.title}, number {n}")
+    """Record number n. NotFoundError when there is none; CorruptError: it is damaged, or another
+    one, also when it is asked for again."""
+    data = store.get(ref.key(n))
+    try:
+        return _decoded(ref, n, data)
+    except CorruptError:
+        if (again := store.get(ref.key(n))) == data:
+            raise
+    return _decoded(ref, n, again)
+
+
+def _decoded(ref: Ref[R], n: int, data: bytes) -> R:
+    return ref.record_type.decode(data, what=f"{ref.title}, number {n}", key=ref.key(n))
 
 
 def _read_if_there(store: ObjectStore, ref: Ref[R], n: int) -> R | None:
@@ -183,7 +207,7 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
     """
     if n < FIRST:
         raise InvalidInputError(f"{ref.title}: records are numbered from {FIRST}, not {n}")
-    data = record.encode()
+    data = record.encode(key=ref.key(n) if ref.says_key else "")
     patience, pauses, began_s = patience_of(store) or Patience(APPEND_S), Pauses(), clock.monotonic_s()
     while True:
         try:

@@ -460,6 +460,13 @@ def test_a_root_that_cannot_be_read_stops_everything(store: ObjectStore, tmp_pat
         with pytest.raises(CowfsError):
             collect(store, tmp_path)
         store.put(key, whole)
+    whole = store.get(keys.head("v", 3))
+    before_last = refs.read(store, refs.head("v"), 2)
+    for record, said in ((store.get(keys.head("v", 2)), "is not what is stored"), (before_last.encode(), "twice")):
+        store.put(keys.head("v", 3), record)  # the second as cowfs before decision 76 wrote it
+        with pytest.raises(CorruptError, match=said):
+            collect(store, tmp_path)
+    store.put(keys.head("v", 3), whole)
     store.delete([keys.head("v", 2)])
     with pytest.raises(CorruptError, match="missing"):
         collect(store, tmp_path)

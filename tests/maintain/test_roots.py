@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.errors import NotFoundError, UnavailableError
 from cowfs.maintain.roots import RootReader
-from cowfs.store import ObjectInfo, ObjectStore, initialize, open_store
+from cowfs.store import ObjectInfo, ObjectStore, initialize, open_store, refs
 from cowfs.store.pins import Pin
 from cowfs.store.readonly import ReadOnlyStore
+from tests.faulty_store import Fault, FaultyStore
 
 pytestmark = pytest.mark.quick
 
@@ -82,3 +84,22 @@ def test_a_directory_is_read_again_where_a_record_was_replaced(
     listed = store.list(pin.key)
     assert [info.key for info in listed] == [info.key for info in store.list(pin.key)]
     assert len(listed) == 2
+
+
+def test_a_pin_that_a_list_shows_and_nobody_can_read_ends_the_look(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    pin = Pin.create(store, volume="v", number=0, owner="me", generation=0)
+
+    class Hidden(FaultyStore):
+        def get(self, key: str) -> bytes:
+            if key.startswith(pin.key):
+                raise NotFoundError("a policy hides it, or it comes late")
+            return super().get(key)
+
+    with pytest.raises(UnavailableError, match="cannot be read"):
+        RootReader(Hidden(store)).pins()
+    late = FaultyStore(store)
+    late.inject(Fault.FAIL, "get", key_part=pin.key, error=NotFoundError("late"))
+    assert len(RootReader(late).pins()) == 1
