@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from cowfs import clock
 from cowfs.errors import ConflictError, NotFoundError
 from cowfs.format.record import Holder
 from cowfs.ids import VersionId
@@ -58,7 +59,7 @@ def plan(
     head = volumes.read_head(store, volume)
     steps = [step for step in head_line.steps(store, volume, head.number) if not step.is_pruned]
     held = _held(store, head, steps, in_use)
-    kept = rules.kept(steps)
+    kept = rules.kept(steps, clock.now_ns())
     return [Decision(step, (*held[place], *kept[place])) for place, step in enumerate(steps)]
 
 

@@ -4,7 +4,8 @@ one, and the last one of each of so many hours, days, weeks, months and years.
 Versions are taken in the order of the line, newest first; hours and days are those of UTC, by the
 clocks of those who committed, so that a volume is pruned alike from every machine. An age counts
 back from the volume's last version, not from now: a volume that rests loses nothing, and a wrong
-clock of the machine that prunes does no harm.
+clock of the machine that prunes does no harm. Nor does one of a machine that committed: a version
+that is of the future when it is looked at stays, and is not counted from.
 
 Pure. Not here: what is kept whatever the rules say (`maintain.pruning`).
 """
@@ -76,19 +77,28 @@ class Rules:
         found = {name: number for name in ("last", *_PERIODS) if (number := getattr(self, name))}
         return found if self.within is None else {**found, "within_s": int(self.within.total_seconds())}
 
-    def kept(self, steps: Sequence[Step]) -> list[list[str]]:
+    @property
+    def _asks_for_times(self) -> bool:
+        return self.within is not None or any(getattr(self, name) for name in _PERIODS)
+
+    def kept(self, steps: Sequence[Step], now_ns: int) -> list[list[str]]:
         """Of each step, newest first, which rules keep it."""
         why: list[list[str]] = [[] for _ in steps]
+        last_ns = next((step.created_ns for step in steps if step.created_ns <= now_ns), 0)
         for place, step in enumerate(steps):
             if self.last is not None and place < self.last:
                 why[place].append(f"one of the last {self.last}")
-            age_ns = steps[0].created_ns - step.created_ns
-            if self.within is not None and age_ns <= self.within.total_seconds() * 1e9:
+            if step.created_ns > now_ns:
+                if self._asks_for_times:
+                    why[place].append("its time is still to come")
+            elif self.within is not None and last_ns - step.created_ns <= self.within.total_seconds() * 1e9:
                 why[place].append("young enough")
         for name, period_of in _PERIODS.items():
             most = getattr(self, name) or 0
             seen: set[tuple[int, ...]] = set()
             for place, step in enumerate(steps):
+                if step.created_ns > now_ns:
+                    continue
                 period = period_of(datetime.fromtimestamp(step.created_ns / 1e9, UTC))
                 if period not in seen and len(seen) < most:
                     seen.add(period)

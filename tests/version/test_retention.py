@@ -16,6 +16,7 @@ from cowfs.version.retention import Rules, parse_age
 pytestmark = pytest.mark.quick
 
 NOW = datetime(2026, 11, 22, 20, 30, tzinfo=UTC)
+NOW_NS = int(NOW.timestamp() * 1e9)
 numbers = st.none() | st.integers(1, 6)
 
 
@@ -27,7 +28,7 @@ def line(*ages: timedelta) -> list[Step]:
 
 
 def kept(rules: Rules, steps: list[Step]) -> list[int]:
-    return [place for place, why in enumerate(rules.kept(steps)) if why]
+    return [place for place, why in enumerate(rules.kept(steps, NOW_NS)) if why]
 
 
 EACH_SIX_HOURS = line(*(timedelta(hours=6 * count) for count in range(40)))  # ten days
@@ -52,8 +53,18 @@ def test_rules(rules: Rules, places: list[int]) -> None:
     assert kept(rules, EACH_SIX_HOURS) == places
 
 
+def test_a_version_of_the_future_stays_and_is_not_counted_from() -> None:
+    """A machine's clock was ahead when it committed."""
+    steps = line(timedelta(days=-400), *(timedelta(days=count) for count in range(6)))
+    assert kept(Rules(within=timedelta(days=2)), steps) == [0, 1, 2, 3]
+    assert kept(Rules(daily=2), steps) == [0, 1, 2]
+    assert kept(Rules(last=1), steps) == [0]
+    late = [steps[1], steps[0], *steps[2:]]
+    assert kept(Rules(yearly=1), late) == [0, 1]
+
+
 def test_what_keeps_it_is_said() -> None:
-    why = Rules(last=1, daily=1, within=timedelta(hours=6)).kept(EACH_SIX_HOURS)
+    why = Rules(last=1, daily=1, within=timedelta(hours=6)).kept(EACH_SIX_HOURS, NOW_NS)
     assert why[:3] == [["one of the last 1", "young enough", "daily"], ["young enough"], []]
 
 
