@@ -6,6 +6,8 @@ mod support;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use cowfs_engine::AttrChange;
 use support::{Base, World, root_user};
@@ -294,4 +296,29 @@ fn bytes_that_are_copied_while_extents_are_counted_stay() {
         world.crash();
         assert!(world.get("target") == vec![1; 30_000]);
     }
+}
+
+/// Programs ask for room before they write.
+#[test]
+fn the_room_of_a_removed_file_shows_soon_after_somebody_asks() {
+    let mut world = World::new();
+    world.segment_bytes = SEGMENT;
+    world.staging_limit_bytes = 4 * SEGMENT;
+    world.crash();
+    let free_bytes = |world: &World| world.engine().statfs().expect("answers").2;
+    let pass = |world: &World| {
+        let pass = world.engine().reclaim_when_due(Duration::ZERO);
+        pass.expect("passes");
+    };
+    world.put("large", &[1; 3 * SEGMENT as usize]);
+    world.put("small", b"stays");
+    assert!(free_bytes(&world) < SEGMENT, "little is free");
+    pass(&world);
+    assert!(free_bytes(&world) < SEGMENT, "nothing is dead");
+    world.unlink("large").expect("goes");
+    thread::sleep(Duration::from_millis(1100));
+    free_bytes(&world);
+    pass(&world);
+    assert!(free_bytes(&world) >= 2 * SEGMENT, "its room is there");
+    assert_eq!(world.get("small"), b"stays");
 }

@@ -216,16 +216,18 @@ impl Engine {
 
     /// Bytes of the volume's regular files, its inodes, bytes free for staging and by the quota.
     pub fn statfs(&self) -> Result<(u64, u64, u64)> {
-        let (amount, quota_bytes) = {
+        let (amount, quota_bytes, newest_seq) = {
             let state = self.read()?;
-            (state.amount(), state.quota_bytes)
+            let newest_seq = state.journal.as_ref().map_or(0, |journal| journal.last_seq());
+            (state.amount(), state.quota_bytes, newest_seq)
         };
         let file_bytes = amount.bytes.clamp(0, u64::MAX.into()) as u64;
         let inodes = u64::try_from(amount.inodes).unwrap_or(0);
-        let free_bytes = self
-            .disk
-            .as_ref()
-            .map_or(0, |disk| disk.staging.free_bytes());
+        let free_bytes = self.disk.as_ref().map_or(0, |disk| {
+            let free_bytes = disk.staging.free_bytes();
+            disk.reclaim.hurry_for_room(free_bytes, newest_seq);
+            free_bytes
+        });
         let free_bytes = match quota_bytes {
             0 => free_bytes,
             _ => free_bytes.min(quota_bytes.saturating_sub(file_bytes)),

@@ -25,12 +25,15 @@
 //! plus a gigabyte, however often bytes are overwritten. Checkpoints keep the journal short
 //! (`checkpoint`).
 //!
+//! Whoever asks what is free while that is little has a pass made, too (`statfs`), so that the room
+//! of removed files shows before somebody writes.
+//!
 //! On a full disk, where copies do not fit, `punching` frees the dead parts instead. `survey`
 //! counts what is live, a batch of extents at a time, while other threads go on.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cowfs_base::sync::{Condvar, Mutex, MutexGuard};
 use cowfs_base::{Ino, Segment};
@@ -64,7 +67,12 @@ pub(crate) struct Reclaim {
     due: AtomicU64,
     is_wanted: Mutex<bool>,
     wanted: Condvar,
+    /// The last pass that was made since little was free: when, and the journal's newest record.
+    for_room: Mutex<Option<(Instant, u64)>>,
 }
+
+/// Passes for room are no nearer than this.
+const ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 impl Reclaim {
     pub fn new(segment_bytes: u64) -> Reclaim {
@@ -76,6 +84,20 @@ impl Reclaim {
             due: pace_bytes.into(),
             is_wanted: Mutex::default(),
             wanted: Condvar::default(),
+            for_room: Mutex::default(),
+        }
+    }
+
+    /// So many bytes are free, and somebody asks. A pass is due if that is little, unless nothing
+    /// has changed since the last one.
+    pub fn hurry_for_room(&self, free_bytes: u64, newest_seq: u64) {
+        if free_bytes >= self.pace_bytes {
+            return;
+        }
+        let mut last = self.for_room.lock();
+        if last.is_none_or(|(at, seq)| seq != newest_seq && at.elapsed() >= ROOM_PAUSE) {
+            *last = Some((Instant::now(), newest_seq));
+            self.hurry();
         }
     }
 
