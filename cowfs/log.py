@@ -25,8 +25,8 @@ LEVELS = {
 class _Redacting(logging.Formatter):
     """Tracebacks hold messages of other libraries, with whatever those put into them."""
 
-    def __init__(self, amended: Callable[[str], str]) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    def __init__(self, form: str, amended: Callable[[str], str]) -> None:
+        super().__init__(form)
         self._amended = amended
 
     def format(self, record: logging.LogRecord) -> str:
@@ -38,19 +38,23 @@ def get(name: str) -> logging.Logger:
     return logging.getLogger(f"cowfs.{name}")
 
 
-def configure(*, hushes_others: bool = False, amended: Callable[[str], str] = str) -> None:
-    """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning). hushes_others: what
-    other libraries log, of errors that are told of by us, is shown with COWFS_LOG=debug alone.
+def configure(*, is_command: bool = False, amended: Callable[[str], str] = str) -> None:
+    """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning). is_command: a person
+    reads it between a command's own lines, so unless a level was asked for it looks like those; and
+    what other libraries log, of errors that are told of by us, is shown with COWFS_LOG=debug alone.
     amended: gives each line as it is shown."""
-    wanted = os.environ.get("COWFS_LOG", "") or "warning"
+    asked = os.environ.get("COWFS_LOG", "")
+    wanted = asked or "warning"
     level = LEVELS.get(wanted.lower())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Redacting(amended))
+    is_plain = is_command and not asked
+    form = "cowfs: %(message)s" if is_plain else "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(_Redacting(form, amended))
     root = logging.getLogger("cowfs")
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING if level is None else level)
     root.propagate = False
-    if hushes_others:
+    if is_command:
         logging.getLogger().addHandler(handler if level == logging.DEBUG else logging.NullHandler())
     if level is None:
         root.warning("COWFS_LOG is %r, which is no level; it takes one of %s", wanted, ", ".join(LEVELS))

@@ -65,6 +65,21 @@ def test_an_unknown_log_level_is_told_of(
     assert f"COWFS_LOG is '{wanted}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("level", "shown"), [("", "cowfs: told\n"), ("warning", " WARNING cowfs.test: told\n")])
+def test_a_command_tells_in_its_own_form_unless_a_log_was_asked_for(
+    level: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COWFS_LOG", level)
+    root = logging.getLogger("cowfs")
+    before = root.handlers[:], root.level, root.propagate
+    try:
+        log.configure(is_command=True)
+        log.get("test").warning("told")
+    finally:
+        root.handlers[:], root.level, root.propagate = before
+    assert capsys.readouterr().err.endswith(shown)
+
+
 @NOT_ROOT
 def test_a_machine_without_a_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> str:

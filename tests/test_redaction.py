@@ -87,7 +87,7 @@ def test_foreign_errors_are_told_without_what_they_carry() -> None:
 
 def test_what_other_libraries_log_of_errors_is_shown_on_demand() -> None:
     program = (
-        "import logging\nfrom cowfs import log\nlog.configure(hushes_others=True)\n"
+        "import logging\nfrom cowfs import log\nlog.configure(is_command=True)\n"
         "logging.getLogger('gcsfs').error('of theirs')\nlog.get('test').warning('of ours')"
     )
     for level, shown in (("warning", False), ("debug", True)):

@@ -21,7 +21,13 @@ def checked(name: str) -> str:
         )
     if "@" in name:
         raise InvalidInputError(
-            f"{name!r} means a version, not a volume", hint="Open it with Volume.version, and fork it to write."
+            f"{name!r} means a version, not a volume",
+            hint="A version is only read: give the name before the @, or fork it to write (`cowfs fork NAME@TAG NEW`, fork()).",
+        )
+    if name.startswith((".", "~")) or "/" in name.strip("/"):
+        raise InvalidInputError(
+            f"{name!r} is a path, not a volume's name",
+            hint="Give a name like 'my-dataset'; `cowfs status` says what is mounted where.",
         )
     return keys.check_volume_name(name.removeprefix("/"))
 

@@ -682,7 +682,7 @@ class RWVolume:
         if is_mounted or (self._store is not None and self._working_copy().may_have_uncommitted):
             what = "is mounted" if is_mounted else "has uncommitted work on this machine"
             raise InvalidStateError(
-                f"volume {self.name!r} {what} and cannot be pickled: commit first",
+                f"volume {self.name!r} {what} and cannot be pickled",
                 hint="Send what commit() or finalize() returns, or its locator.",
             )
         return (RWVolume, (self.store_url, self.name, self._claim))

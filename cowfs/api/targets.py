@@ -273,7 +273,7 @@ def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
         if os.path.isdir(name):
             raise NotFoundError(
                 f"{error.message}; and nothing is mounted at ./{name}",
-                hint=f"`cowfs status` lists mounts, and work that waits for one. {error.hint}",
+                hint=f"Write ./{name} for a directory in a mount. `cowfs status` lists mounts, and work that waits for one. {error.hint}",
             ) from error
         raise
     return volume

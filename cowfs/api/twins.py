@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import anyio
 
@@ -70,6 +70,12 @@ class VolumeTwin(Twin):
     def __await__(self) -> Generator[Any, Any, Self]:
         resolved: Generator[Any, Any, Self] = self.resolve().__await__()  # type: ignore[attr-defined]
         return resolved
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("use `async with`; or, in a program without an event loop, `from cowfs.blocking import Volume`")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
 
     async def __aenter__(self) -> Self:
         try:

@@ -195,7 +195,7 @@ def _meant(word: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
-    log.configure(hushes_others=True, amended=output.about_store)
+    log.configure(is_command=True, amended=output.about_store)
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(given, as_json="--json" in given))
 

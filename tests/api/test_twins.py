@@ -28,6 +28,11 @@ def test_errors_come_through() -> None:
         _ = blocking.Volume.open("x", store="file:///nowhere").locator
 
 
+def test_an_async_volume_in_a_plain_block_names_the_blocking_one() -> None:
+    with pytest.raises(TypeError, match=r"cowfs\.blocking"), cowfs.Volume.open("x", store="file:///nowhere"):
+        pass
+
+
 @pytest.mark.parametrize("name", ["RWVolume", "ROVolume"])
 def test_names_are_the_same(name: str) -> None:
     asynchronous = {each for each in dir(getattr(cowfs, name)) if not each.startswith("_")}
