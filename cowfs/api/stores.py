@@ -28,12 +28,17 @@ from cowfs.format.manifest import Manifest, version_id
 from cowfs.format.records import StoreRecord
 from cowfs.format.sealing import PLAIN
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import Access, ObjectStore, trust
+from cowfs.store import Access, ObjectStore, scratch, trust
 from cowfs.store.beside import beside
 from cowfs.store.named import place_named, placed
 from cowfs.store.patience import CLOSING_S
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import store_key_of
+
+_OF_STORES = (keys.KEYS, keys.VOLUMES, keys.PINS, keys.GC, keys.PACKS, keys.VERSIONS, scratch.PREFIX)
+_NOT_OTHERS = frozenset({"lost+found", keys.STORE, *(prefix.rstrip("/") for prefix in _OF_STORES)})
+"""What may lie in a directory that becomes a store: a file system's own, and what was left of a
+store that was not made to its end."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ def open_or_initialize(named: Named = None) -> OpenStore:
     found = _known(url, storage)
     if found is not None:
         return found
+    _require_own_directory(StoreUrl.parse(url))
     chosen = access(storage)
     objects = stores.open_store(url, create=True, access=chosen)
     try:
@@ -141,6 +147,23 @@ def open_or_initialize(named: Named = None) -> OpenStore:
     except BaseException:
         objects.close()
         raise
+
+
+def _require_own_directory(url: StoreUrl) -> None:
+    """A mistyped path must not put a store between the files that are there. InvalidInputError."""
+    if url.protocol != "file":
+        return
+    path = f"/{url.path}"
+    try:
+        names = os.listdir(path)
+    except OSError:  # there is none yet, or opening it says what is wrong
+        return
+    others = [each for each in names if not each.startswith(".") and each not in _NOT_OTHERS]
+    if others and keys.STORE not in names:
+        raise InvalidInputError(
+            f"{path} is no cowfs store, and not empty: {min(others)!r} lies there",
+            hint="Give a store a directory of its own: a new or an empty one.",
+        )
 
 
 def name(given: str | os.PathLike[str] | Storage | None) -> Named:

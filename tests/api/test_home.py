@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import Volume
+from cowfs.errors import InvalidInputError
 
 
 def test_a_home_is_filled_in_wherever_a_local_path_is_given(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +35,21 @@ def test_a_home_is_filled_in_wherever_a_local_path_is_given(place: Path, monkeyp
     assert (home / "warmed").is_dir()
     assert (home / "meta").is_dir()
     assert list(elsewhere.iterdir()) == []
+
+
+def test_no_store_is_made_between_files_of_somebody(place: Path) -> None:
+    theirs = place / "etc"
+    theirs.mkdir()
+    (theirs / "passwd").write_text("x")
+    version = Volume.new("data").commit()
+    for make in (lambda: Volume.new("tab", store=theirs).resolve(), lambda: Volume.push("data", theirs)):
+        with pytest.raises(InvalidInputError, match="not empty: 'passwd' lies there") as caught:
+            make()
+        assert "a directory of its own" in caught.value.hint
+    assert sorted(theirs.iterdir()) == [theirs / "passwd"]
+    disk = place / "disk"
+    for name in ("lost+found", "probe", ".Trash"):
+        (disk / name).mkdir(parents=True)
+    Volume.push("data", disk)
+    (disk / "notes.txt").write_text("of somebody")
+    assert Volume.version("data", store=disk).id == version.id
