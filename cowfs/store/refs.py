@@ -63,7 +63,8 @@ R = TypeVar("R", bound=RefRecord)
 class Ref(Generic[R]):
     """One sequence of records: made by `head`, `tag`, `pruned`, `meta`, `lease`, `moved`. prefix
     ends in '/'. says_key: each record says where it belongs, and is not believed elsewhere. Not
-    those that are continued with fields that the writer does not know: it would copy the key."""
+    those that are continued with fields that the writer does not know (pruned heads, pins, records
+    of volumes): an older writer would copy the key."""
 
     title: str
     prefix: str
@@ -99,7 +100,6 @@ def pruned(volume: str) -> Ref[PrunedRecord]:
         keys.pruned_prefix(volume),
         lambda n: keys.pruned(volume, n),
         PrunedRecord,
-        says_key=True,
     )
 
 
@@ -187,7 +187,8 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
 
 
 def _decoded(ref: Ref[R], n: int, data: bytes) -> R:
-    return ref.record_type.decode(data, what=f"{ref.title}, number {n}", key=ref.key(n))
+    key = ref.key(n) if ref.says_key else ""
+    return ref.record_type.decode(data, what=f"{ref.title}, number {n}", key=key)
 
 
 def _read_if_there(store: ObjectStore, ref: Ref[R], n: int) -> R | None:

@@ -13,7 +13,7 @@ import pytest
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import HeadRecord, TagRecord
+from cowfs.format.records import HeadRecord, MetaRecord, PrunedRecord, TagRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
 from tests.faulty_store import Fault, FaultyStore
@@ -290,3 +290,16 @@ def test_records_that_do_not_say_where_they_belong_are_read(directory: ObjectSto
     assert refs.newest(directory, HEAD) == (1, record)
     refs.append(directory, HEAD, 2, record)
     assert refs.read(directory, HEAD, 2) == record
+
+
+@pytest.mark.quick
+def test_a_key_that_an_older_writer_has_carried_on_is_no_reason_to_refuse(directory: ObjectStore) -> None:
+    """Who appends pruned heads writes the fields that he does not know again."""
+    pruned, meta = refs.pruned("data"), refs.meta("data")
+    continued = {"key": "volumes/data/of-number-1"}
+    directory.put(pruned.key(2), PrunedRecord(((1, 1),), 1, WriteId(bytes(16)), extra=continued).encode())
+    directory.put(meta.key(2), MetaRecord("me", 1, WriteId(bytes(16)), extra=continued).encode())
+    found = (refs.read(directory, pruned, 2), refs.read(directory, meta, 2))
+    assert [each.extra for each in found] == [{}, {}]
+    assert not pruned.says_key
+    assert not meta.says_key
