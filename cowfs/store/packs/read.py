@@ -281,10 +281,12 @@ class PackReader:
                 return raw
             except (CorruptError, NotFoundError) as error:
                 problem += f"; and where it was moved to: {error.message}"
-        self._note_failure(pack, request.hash, is_gone=not has_moved and isinstance(first, NotFoundError))
+        is_gone = not has_moved and isinstance(first, NotFoundError)
+        self._note_failure(pack, request.hash, is_gone=is_gone)
+        collected = "The version may have been pruned, and collected since it was opened. " if is_gone else ""
         raise CorruptError(
             f"chunk {request.hash} at {request.offset} of pack {pack} cannot be read: {problem}",
-            hint="If another store or machine holds this version, copy it again from there.",
+            hint=f"{collected}If another store or machine holds this version, copy it again from there.",
             details={"pack": pack.hex(), "offset": request.offset, "hash": request.hash.hex()},
         ) from first
 
