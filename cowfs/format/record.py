@@ -45,7 +45,8 @@ class Record:
     extra: Mapping[str, object] = field(default_factory=dict, hash=False, kw_only=True)
 
     def encode(self, *, key: str = "") -> bytes:
-        """key: of the object, if the record is to say where it belongs. InvalidInputError: nobody
+        """key: of the object, or a prefix of it, if the record is to say where it belongs.
+        InvalidInputError: nobody
         could read it, and it would stay in the store for good."""
         body = {name: value for name, value in self._body().items() if value is not None}
         if key:

@@ -273,7 +273,9 @@ class RootReader:
             try:
                 record = self._pins.get(info.key)
                 if record is None or number == 0:  # an old one is replaced
-                    record = self._pins[info.key] = PinRecord.decode(self._store.get(info.key), what=info.key)
+                    place = keys.pin_prefix(id) if number else ""
+                    data = self._store.get(info.key)
+                    record = self._pins[info.key] = PinRecord.decode(data, what=info.key, key=place)
                 return FoundPin(id, number, record, info.mtime_ns, info.key)
             except NotFoundError:  # its owner has gone on since; one that had one object for all records is another now
                 found = self._newest_listed(id)

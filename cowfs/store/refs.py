@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
@@ -62,15 +62,23 @@ R = TypeVar("R", bound=RefRecord)
 @dataclass(frozen=True)
 class Ref(Generic[R]):
     """One sequence of records: made by `head`, `tag`, `pruned`, `meta`, `lease`, `moved`. prefix
-    ends in '/'. says_key: each record says where it belongs, and is not believed elsewhere. Not
-    those that are continued with fields that the writer does not know (pruned heads, pins, records
-    of volumes): an older writer would copy the key."""
+    ends in '/'. says: where each record says that it belongs, which is not believed elsewhere: its
+    key, or the prefix where who appends the next record writes fields again that he does not
+    know."""
 
     title: str
     prefix: str
     key: Callable[[int], str]
     record_type: type[R]
-    says_key: bool = False
+    says: Literal["nothing", "key", "prefix"] = "nothing"
+
+    def place(self, n: int) -> str:
+        """What record n says; "": nothing."""
+        return {"nothing": "", "key": self.key(n), "prefix": self.prefix}[self.says]
+
+    def decode(self, data: bytes, n: int) -> R:
+        """Record n, of its object's bytes. CorruptError: it is damaged, or another one."""
+        return self.record_type.decode(data, what=f"{self.title}, number {n}", key=self.place(n))
 
 
 def head(volume: str) -> Ref[HeadRecord]:
@@ -79,7 +87,7 @@ def head(volume: str) -> Ref[HeadRecord]:
         keys.head_prefix(volume),
         lambda n: keys.head(volume, n),
         HeadRecord,
-        says_key=True,
+        says="key",
     )
 
 
@@ -89,7 +97,7 @@ def tag(volume: str, name: str) -> Ref[TagRecord]:
         keys.tag_prefix(volume, name),
         lambda n: keys.tag(volume, name, n),
         TagRecord,
-        says_key=True,
+        says="key",
     )
 
 
@@ -100,11 +108,18 @@ def pruned(volume: str) -> Ref[PrunedRecord]:
         keys.pruned_prefix(volume),
         lambda n: keys.pruned(volume, n),
         PrunedRecord,
+        says="prefix",
     )
 
 
 def meta(volume: str) -> Ref[MetaRecord]:
-    return Ref(f"the record of volume {volume}", keys.meta_prefix(volume), lambda n: keys.meta(volume, n), MetaRecord)
+    return Ref(
+        f"the record of volume {volume}",
+        keys.meta_prefix(volume),
+        lambda n: keys.meta(volume, n),
+        MetaRecord,
+        says="prefix",
+    )
 
 
 def lease(volume: str) -> Ref[LeaseRecord]:
@@ -114,7 +129,7 @@ def lease(volume: str) -> Ref[LeaseRecord]:
 
 def pin(id: WriteId) -> Ref[PinRecord]:
     """Older records are deleted. Use `cowfs.store.pins`."""
-    return Ref(f"pin {id}", keys.pin_prefix(id), lambda n: keys.pin(id, n), PinRecord)
+    return Ref(f"pin {id}", keys.pin_prefix(id), lambda n: keys.pin(id, n), PinRecord, says="prefix")
 
 
 def moved(pack: PackId) -> Ref[MovedRecord]:
@@ -179,16 +194,11 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     one, also when it is asked for again."""
     data = store.get(ref.key(n))
     try:
-        return _decoded(ref, n, data)
+        return ref.decode(data, n)
     except CorruptError:
         if (again := store.get(ref.key(n))) == data:
             raise
-    return _decoded(ref, n, again)
-
-
-def _decoded(ref: Ref[R], n: int, data: bytes) -> R:
-    key = ref.key(n) if ref.says_key else ""
-    return ref.record_type.decode(data, what=f"{ref.title}, number {n}", key=key)
+    return ref.decode(again, n)
 
 
 def _read_if_there(store: ObjectStore, ref: Ref[R], n: int) -> R | None:
@@ -208,7 +218,7 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
     """
     if n < FIRST:
         raise InvalidInputError(f"{ref.title}: records are numbered from {FIRST}, not {n}")
-    data = record.encode(key=ref.key(n) if ref.says_key else "")
+    data = record.encode(key=ref.place(n))
     patience, pauses, began_s = patience_of(store) or Patience(APPEND_S), Pauses(), clock.monotonic_s()
     while True:
         try:

@@ -87,6 +87,10 @@ def test_what_is_acknowledged_and_not_done_is_done_again(server: ObjectServer, v
     server.swallowed = 2
     version.files.export(server.url("out"))
     assert stored(server) == FILES
+    server.put("out/dir/.hidden ä", b"SMALL")  # as long
+    server.swallowed = 2
+    version.files.export(server.url("out"))
+    assert stored(server) == FILES
     for name in ("out/one", "out/two"):
         server.put(name, b"not ours")
     server.swallowed = 1

@@ -3,6 +3,7 @@ its write id."""
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import HeadRecord, MetaRecord, PrunedRecord, TagRecord
+from cowfs.format.records import HeadRecord, MetaRecord, PinRecord, PrunedRecord, TagRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
 from tests.faulty_store import Fault, FaultyStore
@@ -293,13 +294,22 @@ def test_records_that_do_not_say_where_they_belong_are_read(directory: ObjectSto
 
 
 @pytest.mark.quick
-def test_a_key_that_an_older_writer_has_carried_on_is_no_reason_to_refuse(directory: ObjectStore) -> None:
-    """Who appends pruned heads writes the fields that he does not know again."""
-    pruned, meta = refs.pruned("data"), refs.meta("data")
-    continued = {"key": "volumes/data/of-number-1"}
-    directory.put(pruned.key(2), PrunedRecord(((1, 1),), 1, WriteId(bytes(16)), extra=continued).encode())
-    directory.put(meta.key(2), MetaRecord("me", 1, WriteId(bytes(16)), extra=continued).encode())
-    found = (refs.read(directory, pruned, 2), refs.read(directory, meta, 2))
-    assert [each.extra for each in found] == [{}, {}]
-    assert not pruned.says_key
-    assert not meta.says_key
+def test_records_that_are_continued_say_their_sequence_alone(directory: ObjectStore) -> None:
+    """An older writer writes the fields again that he does not know: of the record before."""
+    pruned, meta, pin = refs.pruned("data"), refs.meta("data"), refs.pin(WriteId(bytes(16)))
+    id = WriteId(bytes(16))
+    refs.append(directory, pruned, 1, PrunedRecord(((1, 1),), 1, id))
+    refs.append(directory, meta, 1, MetaRecord("me", 1, id))
+    refs.append(directory, pin, 1, PinRecord("data", 1, 0, 1, 5, id, "me"))
+    for ref in (pruned, meta, pin):
+        carried = json.loads(directory.get(ref.key(1)))
+        assert carried["key"] == ref.prefix
+        directory.put(ref.key(2), directory.get(ref.key(1)))
+        assert refs.newest_listed(directory, ref) == 2
+        ref.decode(directory.get(ref.key(2)), 2)
+    others = {ref.key(1): other.key(1) for ref, other in ((pruned, refs.pruned("b")), (meta, refs.meta("b")))}
+    for key, other_key in others.items():
+        directory.put(other_key, directory.get(key))
+    for look in (lambda: refs.newest(directory, refs.pruned("b")), lambda: refs.newest(directory, refs.meta("b"))):
+        with pytest.raises(CorruptError, match="is not what is stored there"):
+            look()

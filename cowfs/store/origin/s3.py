@@ -111,14 +111,15 @@ class S3Origin(S3Store):
         return id
 
     def _completed(self, key: str, size: int, where: dict[str, Any], parts: Sequence[dict[str, Any]]) -> OriginObject:
+        expected = _tag_of([part["ETag"] for part in parts])
         try:
             answer = self._call(key, "complete_multipart_upload", **where, MultipartUpload={"Parts": [*parts]})
         except NotFoundError:  # there is no such upload any more: it was completed, and the answer was lost
             made = self.look(key)
-            if made is None or made.size != size or made.tag.strip('"') != _tag_of([part["ETag"] for part in parts]):
+            if made is None or made.size != size or not expected or made.tag.strip('"') != expected:
                 raise
             return OriginObject(key, size, 0, made.tag)
-        return self._made(key, size, answer)
+        return self._made(key, size, answer, expected)
 
     def _part(self, key: str, **arguments: Any) -> str:
         """Its ETag."""
@@ -127,14 +128,15 @@ class S3Origin(S3Store):
             raise self._untrue(key)
         return tag
 
-    def _made(self, key: str, size: int, answer: dict[str, Any]) -> OriginObject:
-        """What was put. UnavailableError: it is not there, whatever the answer says."""
+    def _made(self, key: str, size: int, answer: dict[str, Any], expected: str) -> OriginObject:
+        """What was put. expected: its ETag, where those are MD5s. UnavailableError: it is not
+        there, whatever the answer says."""
         if tag := answer.get("ETag", ""):
             return OriginObject(key, size, 0, tag)
         made = self.look(key)
-        if made is None or made.size != size:
+        if made is None or made.size != size or (made.tag and expected and made.tag.strip('"') != expected):
             raise self._untrue(key)
-        return OriginObject(key, size, 0, made.tag)
+        return OriginObject(key, size, 0, made.tag if expected else "")  # "": the next export puts it again
 
     def _untrue(self, key: str) -> UnavailableError:
         return UnavailableError(
@@ -175,7 +177,11 @@ def _tag_of(parts: Sequence[str]) -> str:
         digests = b"".join(bytes.fromhex(tag.strip('"')) for tag in parts)
     except ValueError:
         return ""
-    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+    return f"{_digest(digests)}-{len(parts)}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _object(key: str, size: int, modified: datetime | None, tag: str | None) -> OriginObject:
