@@ -22,7 +22,7 @@ def checked(name: str) -> str:
     if "@" in name:
         raise InvalidInputError(
             f"{name!r} means a version, not a volume",
-            hint="A version is only read: give the name before the @, or fork it to write (`cowfs fork NAME@TAG NEW`, fork()).",
+            hint="A version is read with Volume.version(…); to write, leave the @ out, or fork it (`cowfs fork NAME@TAG NEW`, fork()).",
         )
     if name.startswith((".", "~")) or "/" in name.strip("/"):
         raise InvalidInputError(

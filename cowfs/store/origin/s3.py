@@ -79,8 +79,9 @@ class S3Origin(S3Store):
         where = {"Key": self._name(key)}
         if size <= PART_BYTES:
             body = b"".join(pieces())
+            expected = _digest(body)
             made: OriginObject = repeat(
-                lambda: self._made(key, size, self._call(key, "put_object", **where, Body=body))
+                lambda: self._made(key, size, self._call(key, "put_object", **where, Body=body), expected)
             )
             return made
         where["UploadId"] = repeat(partial(self._begun, key, **where))
