@@ -33,7 +33,7 @@ class ReadFile(io.BufferedReader):
         self.fs, self.path = fs, path
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
-        self._lasting_path = f"{version.locator}/{inner}"
+        self._lasting_path = f"cowfs://{version.name}@{version.id}/{inner}"  # a locator's would be unquoted
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.fs, self._lasting_path, self.tell())
