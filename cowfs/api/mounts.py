@@ -7,6 +7,8 @@ caller's credentials: `target`; without it the store is asked as its URL says.
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,17 +101,19 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
 
 
 def leave(entry: MountEntry, *, force: bool = False) -> None:
-    """Takes away a mount with nothing to publish, whoever has files open: they keep them. A copy
-    that is in use stays. CowfsError: it may be mounted still."""
-    if entry.is_copy:
-        try:
-            unmount(entry, force=force)
-        except ConflictError as error:
-            _log.warning(
-                "%s stays: %s; `cowfs unmount %s` removes it", entry.mount_path, error.message, entry.mount_path
-            )
-    elif trouble := live_mount.release(entry, force=force).trouble:
-        raise UnavailableError(trouble, hint="`cowfs status` shows whether it is mounted still.")
+    """Takes away a mount at the end of a block that has nothing to publish. Files that this process
+    has open stay open; a mount or a copy that other processes use stays, and that is told.
+    ConflictError: a scratch is in use. CowfsError: it may be mounted still."""
+    try:
+        unmount(entry, force=force)
+    except ConflictError as error:
+        if entry.is_scratch:
+            raise
+        if entry.is_copy or error.details.get("pids") != [os.getpid()]:
+            path = shlex.quote(entry.mount_path)
+            _log.warning("%s stays mounted; `cowfs unmount %s` unmounts it", error.message, path)
+        elif trouble := live_mount.release(entry).trouble:
+            raise UnavailableError(trouble, hint="`cowfs status` shows whether it is mounted still.") from error
 
 
 def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None = None) -> None:

@@ -4,9 +4,9 @@ Fields come from the version's manifest, which is fetched and verified once. Obj
 `from_locator` and `history` have it already; an unpickled one fetches it when a field is first
 asked for, which blocks for one request: resolve() (of an async one, `await version`) does it
 beforehand. A mount is read-only, or a scratch, of which nothing is kept unless it is committed as a
-new volume; each object has at most one. At the end of a `with` block the mount goes, and what still
-has files open, say a numpy memmap, keeps them. Threads: any; calls that change the mount wait for
-each other.
+new volume; each object has at most one. At the end of a `with` block the mount goes; what this
+process still has open, say a numpy memmap, stays open, and a mount that other processes use stays.
+Threads: any; calls that change the mount wait for each other.
 """
 
 from __future__ import annotations

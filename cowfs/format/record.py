@@ -67,8 +67,8 @@ class Record:
         if key and place != key:
             raise CorruptError(
                 f"{what} is not what is stored there, but {place!r:.200}",
-                hint="Something between this machine and the store answers with another object. Try again; if it stays so, "
-                "ask whoever looks after the store.",
+                hint="Something between this machine and the store answers with another object, or that lies there. Try again; "
+                "if it stays so, ask whoever looks after the store.",
             )
         try:
             arguments = cls._arguments(found)

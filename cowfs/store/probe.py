@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from cowfs import clock
@@ -37,8 +37,8 @@ PAIRS = 40
 PAIRS_IN_A_DIRECTORY = 8  # there each costs syncs of the disk, and the kernel's lock is what decides
 _TOGETHER = 2  # pairs at a time: more threads would keep the two of a pair apart
 _FIRSTS = 3
-"""So often a key that nobody else knows is found taken: our own put may have been delivered
-twice."""
+"""So often a key that nobody else knows is found taken, or a race lost by all who ran: a put of ours
+may have been delivered twice."""
 
 
 def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> ProbeResult:
@@ -91,13 +91,16 @@ def _refuses_second(store: ObjectStore) -> bool:
 def _race(pool: ThreadPoolExecutor, store: ObjectStore, racers: Sequence[ObjectStore], pairs: int) -> int:
     """The most winners of one key; 0 winners are as wrong as 2 and count as all of them."""
     left = [racers[:2]] * pairs + [racers]
-    most = 0
+    most = lost = 0
 
     def run() -> None:
-        nonlocal left, most
+        nonlocal left, most, lost
         winners = _run(pool, store, left)
+        lost += 0 in winners
+        if lost == _FIRSTS:  # again and again
+            winners = [len(race) if count == 0 else count for race, count in zip(left, winners, strict=True)]
         most = max([most, *(count for count in winners if count is not None)])
-        left = [race for race, count in zip(left, winners, strict=True) if count is None]
+        left = [race for race, count in zip(left, winners, strict=True) if not count]
         if left and most <= 1:
             raise UnavailableError(
                 f"{store.url} is too busy to be tested: of {len(left)} races of writers nobody knows who won",
@@ -118,6 +121,7 @@ def _run(pool: ThreadPoolExecutor, store: ObjectStore, races: Sequence[Sequence[
             [pool.submit(_try_to_win, racer, key, number, start) for number, racer in enumerate(race)]
             for key, race, start in starters
         ]
+        wait(each for race in running for each in race)  # none puts anything behind the deletion
         won = [[each.result() for each in race] for race in running]
         return list(pool.map(lambda key, told: _winners(store, key, told), keys, won))
     finally:
@@ -125,21 +129,29 @@ def _run(pool: ThreadPoolExecutor, store: ObjectStore, races: Sequence[Sequence[
 
 
 def _winners(store: ObjectStore, key: str, told: Sequence[bool | None]) -> int | None:
-    """How many writers of a key won, by what they were told and by what is there. None: nobody was
-    told so, and of somebody nobody knows."""
+    """How many writers of a key won, by what they were told and by what is there. None: that is not
+    known."""
     won = [number for number, is_winner in enumerate(told) if is_winner]
     if len(won) > 1:
         return len(won)
-    try:
-        there = store.get(key)
-    except NotFoundError:
-        there = b""
-    if won:
-        return 1 if there == _bytes_of(won[0]) else 2  # the one whose bytes are there is another
     unknown = [number for number, is_winner in enumerate(told) if is_winner is None]
+    there = _bytes_at(store, key)
+    if won and there == _bytes_of(won[0]):
+        return 1
+    if won:
+        return 2 if there else None  # whose bytes are there is another
     if any(there == _bytes_of(number) for number in unknown):
         return 1
-    return None if unknown else len(told)
+    return None if unknown else 0
+
+
+def _bytes_at(store: ObjectStore, key: str) -> bytes:
+    """b"": it is not there, or each look shows something else."""
+    try:
+        found = bytes(store.get(key))
+        return found if bytes(store.get(key)) == found else b""
+    except NotFoundError:
+        return b""
 
 
 def _try_to_win(racer: ObjectStore, key: str, number: int, start: threading.Barrier) -> bool | None:

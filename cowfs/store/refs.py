@@ -192,8 +192,9 @@ def newest_from(store: ObjectStore, ref: Ref[R], number: int) -> tuple[int, R] |
 def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     """Record number n. NotFoundError when there is none; CorruptError: it is damaged, or another
     one, also when it is asked for again."""
-    data = store.get(ref.key(n))
+    data = None
     try:
+        data = store.get(ref.key(n))
         return ref.decode(data, n)
     except CorruptError:
         if (again := store.get(ref.key(n))) == data:

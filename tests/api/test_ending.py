@@ -221,3 +221,39 @@ def test_a_version_whose_files_are_open_still_leaves_its_path() -> None:
     file.close()
     assert wait_gone(entry.pid, WATCHDOG_S)
     assert not version.is_mounted
+
+
+def test_a_version_that_another_process_reads_stays(caplog: pytest.LogCaptureFixture) -> None:
+    with Volume.new("data") as vol:
+        (vol / "one").write_text("1")
+        (vol / "two").write_text("2")
+    loader = (
+        "import sys; held = open(sys.argv[1] + '/one'); print(held.read(), flush=True); "
+        "input(); print(open(sys.argv[1] + '/two').read())"
+    )
+    with Volume.version("data") as version:
+        path = version.path
+        child = subprocess.Popen(
+            [sys.executable, "-c", loader, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "1\n"
+    assert "stays mounted" in caplog.text
+    assert str(child.pid) in caplog.text
+    assert child.communicate("\n", timeout=WATCHDOG_S)[0] == "2\n"
+    (entry,) = registry.list_mounts()
+    live_mount.unmount(entry)
+
+
+def test_a_scratch_with_an_open_file_is_not_thrown_away_at_the_end_of_a_block() -> None:
+    with Volume.new("data") as vol:
+        (vol / "one").write_text("1")
+    version = Volume.version("data")
+    version.mount(scratch=True)
+    with pytest.raises(ConflictError, match="is in use"), version:  # noqa: PT012
+        file = (version.path / "new").open("w")
+        file.write("x")
+        file.flush()
+    file.close()
+    assert (version.path / "new").read_text() == "x"
+    version.unmount()

@@ -163,6 +163,25 @@ def test_a_busy_server_is_no_verdict(directory: ObjectStore, fault: Fault) -> No
 
 
 @pytest.mark.quick
+def test_a_wrong_answer_to_a_look_is_no_verdict(directory: ObjectStore) -> None:
+    wrong = FaultyStore(directory)
+    skip = 1  # the look of the test before the races
+    wrong.inject(Fault.FAIL, "get", error=NotFoundError("late"), key_part="probe/", times=3, skip=skip + 6)
+    wrong.inject(Fault.FLIP_BIT, "get", key_part="probe/", times=1, skip=skip + 12)
+    result = probe(wrong)
+    assert (result.put_if_absent, result.race_max_winners) == (True, 1)
+
+
+@pytest.mark.quick
+def test_an_error_leaves_nothing_behind(directory: ObjectStore) -> None:
+    denied = FaultyStore(directory)
+    denied.inject(Fault.FAIL, "put_if_absent", skip=5, error=AccessDeniedError("no"))
+    with pytest.raises(AccessDeniedError):
+        probe(denied)
+    assert directory.list("probe/") == []
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("broken", [IgnoresCondition, ChecksThenPuts, FailsBeyondTwo])
 def test_a_broken_store_does_not_pass_by_being_busy(directory: ObjectStore, broken: type[FaultyStore]) -> None:
     store = broken(FaultyStore(directory))
