@@ -218,7 +218,10 @@ impl Engine {
     pub fn statfs(&self) -> Result<(u64, u64, u64)> {
         let (amount, quota_bytes, newest_seq) = {
             let state = self.read()?;
-            let newest_seq = state.journal.as_ref().map_or(0, |journal| journal.last_seq());
+            let newest_seq = state
+                .journal
+                .as_ref()
+                .map_or(0, |journal| journal.last_seq());
             (state.amount(), state.quota_bytes, newest_seq)
         };
         let file_bytes = amount.bytes.clamp(0, u64::MAX.into()) as u64;
