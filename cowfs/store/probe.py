@@ -37,8 +37,8 @@ PAIRS = 40
 PAIRS_IN_A_DIRECTORY = 8  # there each costs syncs of the disk, and the kernel's lock is what decides
 _TOGETHER = 2  # pairs at a time: more threads would keep the two of a pair apart
 _FIRSTS = 3
-"""So often a key that nobody else knows is found taken, or a race lost by all who ran: a put of ours
-may have been delivered twice."""
+"""So often a key that nobody else knows is found taken, or a race lost by all who ran: a put of
+ours may have been delivered twice."""
 
 
 def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> ProbeResult:
