@@ -111,7 +111,7 @@ def leave(entry: MountEntry, *, force: bool = False) -> None:
             raise
         if entry.is_copy or error.details.get("pids") != [os.getpid()]:
             path = shlex.quote(entry.mount_path)
-            _log.warning("%s stays mounted; `cowfs unmount %s` unmounts it", error.message, path)
+            _log.warning("%s. It stays mounted: `cowfs unmount %s` unmounts it", error.message, path)
         elif trouble := live_mount.release(entry).trouble:
             raise UnavailableError(trouble, hint="`cowfs status` shows whether it is mounted still.") from error
 

@@ -14,7 +14,7 @@ from cowfs.blocking import ROVolume
 from cowfs.cli import output
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
 
-UNREADABLE = (AccessDeniedError, UnavailableError)
+_UNREADABLE = (AccessDeniedError, UnavailableError)
 
 
 def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, An
         "version": version.id,
         "is_pruned": version.is_pruned,
     }
-    if version.is_pruned or not _is_readable(version, CowfsError if is_published_now else UNREADABLE):
+    if version.is_pruned or not _is_readable(version, CowfsError if is_published_now else _UNREADABLE):
         return names
     return {
         **names,

@@ -96,7 +96,8 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, racers: Sequence[ObjectS
     def run() -> None:
         nonlocal left, most, lost
         winners = _run(pool, store, left)
-        lost += 0 in winners
+        if 0 in winners:
+            lost += 1
         if lost == _FIRSTS:  # again and again
             winners = [len(race) if count == 0 else count for race, count in zip(left, winners, strict=True)]
         most = max([most, *(count for count in winners if count is not None)])

@@ -77,19 +77,16 @@ class Rules:
         found = {name: number for name in ("last", *_PERIODS) if (number := getattr(self, name))}
         return found if self.within is None else {**found, "within_s": int(self.within.total_seconds())}
 
-    @property
-    def _asks_for_times(self) -> bool:
-        return self.within is not None or any(getattr(self, name) for name in _PERIODS)
-
     def kept(self, steps: Sequence[Step], now_ns: int) -> list[list[str]]:
         """Of each step, newest first, which rules keep it."""
         why: list[list[str]] = [[] for _ in steps]
+        asks_for_times = self.told().keys() != {"last"}
         last_ns = next((step.created_ns for step in steps if step.created_ns <= now_ns), 0)
         for place, step in enumerate(steps):
             if self.last is not None and place < self.last:
                 why[place].append(f"one of the last {self.last}")
             if step.created_ns > now_ns:
-                if self._asks_for_times:
+                if asks_for_times:
                     why[place].append("its time is still to come")
             elif self.within is not None and last_ns - step.created_ns <= self.within.total_seconds() * 1e9:
                 why[place].append("young enough")

@@ -44,6 +44,20 @@ def version(place: Path) -> ROVolume:
     return Volume.import_(tree, "data")
 
 
+@pytest.fixture
+def bucket_url(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place of its own in the real server's bucket."""
+    for name, value in seaweedfs.credentials.items():
+        monkeypatch.setenv(name, value)
+    return seaweedfs.store_url.removesuffix("/stores") + f"/{os.urandom(6).hex()}"
+
+
+def with_large(version: ROVolume, large: bytes) -> ROVolume:
+    volume = version.fork("fork")
+    volume.files.write("/large", large)
+    return volume.commit()
+
+
 def stored(server: ObjectServer, prefix: str = "out/") -> dict[str, bytes]:
     return {
         key.removeprefix(prefix): found.data
@@ -136,14 +150,10 @@ def test_what_comes_out_goes_in_again(place: Path, version: ROVolume) -> None:
 
 @pytest.mark.s3
 def test_a_large_file_whose_last_answers_are_lost(
-    place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch, version: ROVolume
+    bucket_url: str, monkeypatch: pytest.MonkeyPatch, version: ROVolume
 ) -> None:
-    for name, value in seaweedfs.credentials.items():
-        monkeypatch.setenv(name, value)
-    volume = version.fork("fork")
     large = random.Random(4).randbytes(1 << 20) * 20
-    volume.files.write("/large", large)
-    changed, url = volume.commit(), seaweedfs.store_url.removesuffix("/stores") + f"/{os.urandom(6).hex()}"
+    changed = with_large(version, large)
     really_call, lost = S3Origin._call, []
 
     def call(self: S3Origin, key: str, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -157,22 +167,16 @@ def test_a_large_file_whose_last_answers_are_lost(
         return answer
 
     monkeypatch.setattr(S3Origin, "_call", call)
-    assert changed.files.export(url, "/large").files == 1
+    assert changed.files.export(bucket_url, "/large").files == 1
     assert sorted(lost) == ["complete_multipart_upload", "create_multipart_upload", "upload_part"]
-    assert Volume.import_(f"{url}/large", "back").files.read("/large") == large
+    assert Volume.import_(f"{bucket_url}/large", "back").files.read("/large") == large
 
 
 @pytest.mark.s3
-def test_a_large_file_in_parts(
-    place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch, version: ROVolume
-) -> None:
-    for name, value in seaweedfs.credentials.items():
-        monkeypatch.setenv(name, value)
-    volume = version.fork("fork")
+def test_a_large_file_in_parts(bucket_url: str, version: ROVolume) -> None:
     large = random.Random(3).randbytes(1 << 20) * 37
-    volume.files.write("/large", large)
-    changed, url = volume.commit(), seaweedfs.store_url.removesuffix("/stores") + f"/{os.urandom(6).hex()}"
-    assert changed.files.export(url).files == 5
-    assert changed.files.export(url).unchanged == 5
-    assert Volume.import_(url, "back").files.read("/large") == large
-    assert changed.files.export(url, "/dir", delete=True).removed == 5
+    changed = with_large(version, large)
+    assert changed.files.export(bucket_url).files == 5
+    assert changed.files.export(bucket_url).unchanged == 5
+    assert Volume.import_(bucket_url, "back").files.read("/large") == large
+    assert changed.files.export(bucket_url, "/dir", delete=True).removed == 5

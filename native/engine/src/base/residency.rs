@@ -218,11 +218,7 @@ impl Engine {
     pub fn statfs(&self) -> Result<(u64, u64, u64)> {
         let (amount, quota_bytes, newest_seq) = {
             let state = self.read()?;
-            let newest_seq = state
-                .journal
-                .as_ref()
-                .map_or(0, |journal| journal.last_seq());
-            (state.amount(), state.quota_bytes, newest_seq)
+            (state.amount(), state.quota_bytes, state.newest_seq())
         };
         let file_bytes = amount.bytes.clamp(0, u64::MAX.into()) as u64;
         let inodes = u64::try_from(amount.inodes).unwrap_or(0);

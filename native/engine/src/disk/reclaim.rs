@@ -95,10 +95,12 @@ impl Reclaim {
             return;
         }
         let mut last = self.for_room.lock();
-        if last.is_none_or(|(at, seq)| seq != newest_seq && at.elapsed() >= ROOM_PAUSE) {
-            *last = Some((Instant::now(), newest_seq));
-            self.hurry();
+        if last.is_some_and(|(at, seq)| seq == newest_seq || at.elapsed() < ROOM_PAUSE) {
+            return;
         }
+        *last = Some((Instant::now(), newest_seq));
+        drop(last);
+        self.hurry();
     }
 
     /// Held while segments are chosen and moved.

@@ -105,14 +105,16 @@ impl Engine {
 }
 
 fn seen(state: &State) -> Seen {
-    let newest = state
-        .journal
-        .as_ref()
-        .map_or(0, |journal| journal.last_seq());
-    (newest, state.layer, state.frozen.is_some())
+    (state.newest_seq(), state.layer, state.frozen.is_some())
 }
 
 impl State {
+    /// The number of the journal's newest record, 0 if there is none.
+    pub fn newest_seq(&self) -> u64 {
+        let journal = self.journal.as_ref();
+        journal.map_or(0, |journal| journal.last_seq())
+    }
+
     /// ENOSPC while the local disk is full: what is free is for those who leave.
     pub fn check_room(&self) -> Result<()> {
         match &self.ballast {
