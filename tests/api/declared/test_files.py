@@ -440,3 +440,9 @@ def test_a_found_file_makes_no_server_a_trusted_one(project: Path, monkeypatch: 
     named = Declared.load("cowfs.toml")
     targets.store_of(named, named.volumes[0])
     assert "https://evil.example:443" in config.trusted_endpoints()
+
+
+def test_volumes_that_are_a_table_are_told_how_a_list_is_written() -> None:
+    error = refused('[volumes.ds]\nname = "a"\npath = "/a"\n')
+    assert "is not a list" in error.message
+    assert "[[volumes]]" in error.hint
