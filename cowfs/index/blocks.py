@@ -201,6 +201,13 @@ class StoreBlocks:
         return flights
 
 
+def enter(reader: PackReader, section: IndexSection, cache: BlockCache) -> None:
+    """Brings what whoever reads the index needs first, with one request: for who is going to read
+    many of them in turn. Damage shows when they are read."""
+    with suppress(CorruptError, NotFoundError):
+        StoreBlocks(reader, section, cache).segment(0)
+
+
 def _requests(refs: Sequence[BlockRef]) -> list[ChunkRequest]:
     return [ChunkRequest(ref.offset, ref.stored_length, PAGE_BYTES, ref.codec, ref.hash) for ref in refs]
 

@@ -27,6 +27,7 @@ from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format.manifest import CatalogueRef, Manifest, SegmentRef
 from cowfs.ids import ChunkHash, PackId, VersionId
 from cowfs.index import ChunkUses
+from cowfs.index.blocks import enter
 from cowfs.index.cache import BlockCache
 from cowfs.maintain.live_ranges import LiveRanges
 from cowfs.store import ObjectStore
@@ -37,7 +38,7 @@ BATCH_PAGES = 128  # fetched together: 2 MiB of pages
 CACHED_BYTES = 4 << 20
 """Of index pages in memory: the upper ones, which each version is entered by. Any other is read
 once."""
-AT_ONCE = 64  # manifests that are read ahead
+AT_ONCE = 64  # versions whose manifests, and the beginnings of their indexes, are read ahead
 THREADS = 16
 MANY = 64
 """So many versions are worth being marked elsewhere."""
@@ -121,7 +122,12 @@ class Marker:
         if self._threads == 1 or len(versions) == 1:
             return [open_version(self._store, version) for version in versions]
         with ThreadPoolExecutor(self._threads, thread_name_prefix="cowfs-mark") as threads:
-            return list(threads.map(lambda version: open_version(self._store, version), versions))
+            return list(threads.map(self._entered, versions))
+
+    def _entered(self, version: VersionId) -> Manifest:
+        manifest = open_version(self._store, version)
+        enter(self._reader, manifest.index, self._cache)
+        return manifest
 
     def _mark(self, version: VersionId, manifest: Manifest) -> None:
         section = manifest.index

@@ -20,6 +20,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +28,12 @@ from tempfile import TemporaryDirectory
 from cowfs import clock, config
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import keys
-from cowfs.format.manifest import LINKS
+from cowfs.format.manifest import LINKS, Manifest
 from cowfs.format.pack import PackEntry
 from cowfs.format.records import StoreRecord
 from cowfs.ids import PackId
+from cowfs.index.blocks import enter
+from cowfs.index.cache import BlockCache
 from cowfs.maintain.broken_paths import broken_files, walked
 from cowfs.maintain.kept_versions import KeptVersion, kept_versions
 from cowfs.maintain.linked_objects import LinkCheck
@@ -41,6 +44,9 @@ from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
 from cowfs.store import Access, ObjectStore, refs
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Progress, ProgressListener
+
+AT_ONCE = 64
+THREADS = 16
 
 NotRight = dict[PackId, PackState]
 InParts = Callable[[Sequence[Expected]], Iterator[list[PackState]]]
@@ -155,14 +161,23 @@ class Verifier:
     def _named(self, versions: Iterable[KeptVersion]) -> dict[PackId, PackEntry | None]:
         """With one blob that is named there, if there is any."""
         found: dict[PackId, PackEntry | None] = {}
-        for done, version in enumerate(versions):
+        for done, manifest in enumerate(self._entered(versions)):
             self._progress(Progress("versions", done))
-            if version.manifest is None:
-                continue
             known = {pack for pack, entry in found.items() if entry is not None}
-            more = one_of_each(self._store, self._reader, version.manifest.index, self._cache_dir, known)
+            more = one_of_each(self._store, self._reader, manifest.index, self._cache_dir, known)
             found |= {pack: entry for pack, entry in more.items() if pack not in known}
         return found
+
+    def _entered(self, versions: Iterable[KeptVersion]) -> Iterator[Manifest]:
+        """Those that can be read. The beginnings of their indexes are read ahead, AT_ONCE of
+        them."""
+        manifests = [version.manifest for version in versions if version.manifest is not None]
+        cache = BlockCache(self._cache_dir, name=self._reader.sealing.name)
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-verify") as threads:
+            for at in range(0, len(manifests), AT_ONCE):
+                batch = manifests[at : at + AT_ONCE]
+                list(threads.map(lambda manifest: enter(self._reader, manifest.index, cache), batch))
+                yield from batch
 
     def _chosen(self, left: set[PackId], sizes: dict[PackId, int], share: float, count: int) -> list[PackId]:
         present = sorted(left & sizes.keys())

@@ -24,7 +24,7 @@ import pytest
 from cowfs import clock, errors
 from cowfs.format.sealed import Sealed
 from cowfs.index import blocks, catalogues
-from cowfs.maintain import kept_versions, pack_check, pack_copies, pruning, roots
+from cowfs.maintain import kept_versions, pack_check, pack_copies, pruning, roots, verify
 from cowfs.session import acquiring
 from cowfs.store import beside, initialize, refs
 from cowfs.version import contents, protection, tags
@@ -53,6 +53,7 @@ AT_ONCE = (
     protection,
     kept_versions,
     pack_check,
+    verify,
 )
 """Have thread pools whose work an actor may do itself, one request after the other. `beside` has
 others: there either order must be right."""
