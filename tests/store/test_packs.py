@@ -291,6 +291,22 @@ def test_moved_records_are_followed(store: ObjectStore) -> None:
         read(before, locations[0], raws[0])
 
 
+def test_who_reads_what_was_collected_is_told_so(directory: ObjectStore) -> None:
+    raws = chunks(2)
+    locations = put_pack(directory, raws)
+    reader = PackReader(directory)
+    key = keys.pack(locations[0].pack)
+    whole = bytes(directory.get(key))
+    directory.delete([key])
+    with pytest.raises(CorruptError) as gone:
+        read(reader, locations[0], raws[0])
+    assert "collected since it was opened" in gone.value.hint
+    directory.put(key, bytes(len(whole)))
+    with pytest.raises(CorruptError) as damaged:
+        read(reader, locations[1], raws[1])
+    assert "collected" not in damaged.value.hint
+
+
 def repack(store: ObjectStore, packs: list[PackId], number: int) -> PackId:
     """Copies all blobs of `packs` into one new pack and deletes the old ones."""
     builder = PackBuilder(PackKind.DATA)
