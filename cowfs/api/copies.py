@@ -353,7 +353,7 @@ def _fill(
             written = fill(tree, aside, read_only=is_read_only, report=progress, clones=clones)
             clones.trim()
             try:
-                copy.end_filling(aside, version, written)
+                copy.end_filling(version, written)
             except PermissionError as error:
                 raise _closed(volume, os.fsencode(error.filename or aside).removeprefix(aside)) from error
     except BaseException:

@@ -3,11 +3,11 @@
     of a volume      <working copy>/copy.json, copy.stamps          the work in the folder belongs to that working copy
     of a version     <state dir>/copies/<registration>/             the same two files; read-only
 
-    copy.json        {"format": 1, "mount_path", "root_ino", "root_device", "is_made", "stage", "store_url", "store_id", "volume",
-                      "version" | null, "read_only", "process"}
+    copy.json        {"format": 2, "mount_path", "root_ino", "root_device", "is_made", "aside", "stage", "store_url", "store_id",
+                      "volume", "version" | null, "read_only", "process"}
     copy.stamps      what each file looked like when it was the version's (stamps.py)
 
-    stage   filling    the version is being written into a directory of its own, `.cowfs-aside-…` in the folder
+    stage   filling    the version is being written into a directory of its own in the folder, `aside`
             arriving   it is whole there, and is being moved into the folder
             whole      a user's; if something is aside, it belongs into the folder
             leaving    everything of it was set aside again, and is being deleted
@@ -27,7 +27,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import stat
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -37,14 +36,12 @@ from typing import Any, Literal
 from cowfs import clock, config, log
 from cowfs.errors import ConflictError, CorruptError, NotFoundError, UnsupportedFormatError
 from cowfs.ids import VersionId
-from cowfs.machine import mount_table, processes, stamps, used_paths
+from cowfs.machine import aside, mount_table, processes, stamps, used_paths
 from cowfs.machine import state as states
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
 
-FORMAT = 1
-_ASIDE = b".cowfs-aside-"
-_ASIDE_NAME = re.compile(rb"\.cowfs-aside-[0-9a-f]{16}")
+FORMAT = 2
 _COARSE_NS = 2_000_000_000
 """How coarse a file system may keep times (FAT does)."""
 _log = log.get("copy")
@@ -55,13 +52,15 @@ Stage = Literal["filling", "arriving", "whole", "leaving"]
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """is_made: the folder was made for the copy, and goes with it. version: of a read-only copy;
-    that of a volume stands on its working copy's base."""
+    """is_made: the folder was made for the copy, and goes with it. aside: name of the directory in
+    the folder that is cowfs' own; "" in records of format 1: any that looks like one. version: of
+    a read-only copy; that of a volume stands on its working copy's base."""
 
     mount_path: str
     root_ino: int
     root_device: int
     is_made: bool
+    aside: str
     stage: Stage
     store_url: str
     store_id: str
@@ -110,7 +109,9 @@ class Copy:
         """NotFoundError: there is no copy."""
         try:
             record: dict[str, Any] = json.loads(self.record_path.read_bytes())
-            if record.pop("format") != FORMAT:
+            if (version := record.pop("format")) == 1:
+                record["aside"] = ""
+            elif version != FORMAT:
                 raise UnsupportedFormatError(
                     f"{self.record_path} has a format that this cowfs does not know",
                     hint="Use the cowfs that made this copy, or a newer one; nothing was changed.",
@@ -130,9 +131,10 @@ class Copy:
         """The directory to write the version into. What was begun is durable before it is made."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._store(record)
-        return _new_aside(os.fsencode(record.mount_path))
+        os.mkdir(path := _aside(record), 0o700)
+        return path
 
-    def end_filling(self, aside: bytes, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
+    def end_filling(self, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
         """Everything is in the directory that `begin` made, and comes into the folder now.
         expected: (size, mtime_ns) of each path that was written; one that is not so gets no stamp,
         and counts as changed. ConflictError: somebody has put something into the folder
@@ -140,13 +142,13 @@ class Copy:
         record = self.record
         root = os.fsencode(record.mount_path)
         self.sync()
-        if others := [name for name in os.listdir(root) if os.path.join(root, name) != aside]:
+        if others := [name for name in os.listdir(root) if name != os.fsencode(record.aside)]:
             raise ConflictError(
                 f"{record.mount_path} was empty, and has {os.fsdecode(others[0])!r} now that the copy was to come into it",
                 hint="Move what is there elsewhere, or choose another mount path; then mount again.",
             )
         clock.sleep_s(stamps.STILL_NS / 1e9)
-        found = ((path, stamps.of(each)) for path, each in stamps.walk(aside))
+        found = ((path, stamps.of(each)) for path, each in stamps.walk(_aside(record)))
         known = {path: each for path, each in found if _is_as(each, expected.get(path))}
         stamps.store(self.stamps_path, version, known)
         self._store(replace(record, stage="arriving"))
@@ -255,13 +257,13 @@ class Copy:
         root = os.fsencode(self.record.mount_path)
         known = stamps.load(self.stamps_path, version) or {}
         try:
-            aside = _set_aside(root)
+            away = _set_aside(self.record)
         except OSError as error:
             _bring_back(self.record)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
-        changed = stamps.first_difference(aside, known, is_same=_moved(aside))
-        if changed is not None or os.listdir(root) != [os.path.basename(aside)]:
+        changed = stamps.first_difference(away, known, is_same=_moved(away))
+        if changed is not None or os.listdir(root) != [os.path.basename(away)]:
             _bring_back(self.record)
             return False
         self._delete()
@@ -271,7 +273,8 @@ class Copy:
         """Deletes folder and record, whatever is in the folder; one that is not there is left
         alone."""
         if self.record.stage in ("arriving", "whole") and self.is_there:
-            _set_aside(os.fsencode(self.record.mount_path))
+            _bring_back(self.record)
+            _set_aside(self.record)
         self._delete()
 
     def remove_filling(self) -> None:
@@ -285,8 +288,8 @@ class Copy:
             self._store(replace(record, stage="leaving"))
         if self.is_there:
             root = os.fsencode(record.mount_path)
-            for name in _aside_names(root):
-                delete_tree(os.path.join(root, name))
+            for name in _asides(record):
+                aside.delete_tree(os.path.join(root, name))
             if record.is_made:
                 with contextlib.suppress(OSError):  # somebody has put something there
                     os.rmdir(root)
@@ -335,29 +338,13 @@ def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only
         root_ino=found.st_ino,
         root_device=found.st_dev,
         is_made=is_made,
+        aside=aside.new_name(),
         stage="filling",
         version=version.hex() if version is not None else None,
         read_only=read_only,
         process=processes.this_process(),
         **store,
     )
-
-
-def delete_tree(path: bytes) -> None:
-    """A directory with everything in it, whatever its permissions and however deep: `shutil.rmtree`
-    calls itself for each level."""
-    found, left = [], [path]
-    while left:
-        found.append(directory := left.pop())
-        os.chmod(directory, 0o700)
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(entry.path)
-                else:
-                    os.unlink(entry.path)
-    for directory in reversed(found):
-        os.rmdir(directory)
 
 
 def _stand_still(path: str) -> int:
@@ -368,65 +355,34 @@ def _stand_still(path: str) -> int:
     return still_ns
 
 
-def _new_aside(root: bytes) -> bytes:
-    aside = os.path.join(root, _ASIDE + clock.random_bytes(8).hex().encode())
-    os.mkdir(aside, 0o700)
-    return aside
+def _aside(record: CopyRecord) -> bytes:
+    return os.path.join(os.fsencode(record.mount_path), os.fsencode(record.aside or aside.new_name()))
 
 
-def _set_aside(root: bytes) -> bytes:
-    """Moves everything in the folder into a directory of its own there."""
-    before = os.lstat(root)
-    _open_up(root)
-    aside = _new_aside(root)
-    os.chmod(aside, stat.S_IMODE(before.st_mode) | 0o700)  # if it is interrupted, that of the folder again
-    for name in os.listdir(root):
-        if not _ASIDE_NAME.fullmatch(name):
-            _move(os.path.join(root, name), os.path.join(aside, name))
-    _set_attributes(aside, before)
-    return aside
+def _asides(record: CopyRecord) -> list[bytes]:
+    """Names of those that are in the folder."""
+    root = os.fsencode(record.mount_path)
+    if not record.aside:
+        return aside.looking_like_one(root)
+    name = os.fsencode(record.aside)
+    return [name] if os.path.lexists(os.path.join(root, name)) else []
+
+
+def _set_aside(record: CopyRecord) -> bytes:
+    path = _aside(record)
+    return aside.set_aside(os.fsencode(record.mount_path), os.path.basename(path))
 
 
 def _bring_back(record: CopyRecord) -> None:
-    """What was set aside, unless there is something of that name again."""
     root = os.fsencode(record.mount_path)
-    for aside in _aside_names(root):
-        above = os.path.join(root, aside)
-        before = os.lstat(above)
-        _open_up(above)
-        for name in os.listdir(above):
-            if not os.path.lexists(os.path.join(root, name)):
-                _move(os.path.join(above, name), os.path.join(root, name))
-        if not os.listdir(above):
-            os.rmdir(above)
-            if record.is_made:
-                _set_attributes(root, before)
-
-
-def _move(path: bytes, to: bytes) -> None:
-    """A directory has to be writable for that, since it names the one above."""
-    mode = os.lstat(path).st_mode
-    if stat.S_ISDIR(mode):
-        _open_up(path)
-    os.rename(path, to)
-    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-        os.chmod(to, stat.S_IMODE(mode))
-
-
-def _aside_names(root: bytes) -> list[bytes]:
-    return [name for name in os.listdir(root) if _ASIDE_NAME.fullmatch(name)]
-
-
-def _set_attributes(path: bytes, found: os.stat_result) -> None:
-    os.chmod(path, stat.S_IMODE(found.st_mode))
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
-def _open_up(path: bytes) -> None:
-    mode = os.lstat(path).st_mode
-    if mode & 0o700 != 0o700:
-        with contextlib.suppress(PermissionError):
-            os.chmod(path, stat.S_IMODE(mode) | 0o700)
+    for name in _asides(record):
+        for path, beside in aside.bring_back(root, name, sets_attributes=record.is_made):
+            _log.warning(
+                "%s: somebody made %r anew while the copy was moved; what was there before is %r now",
+                record.mount_path,
+                os.fsdecode(path),
+                os.fsdecode(beside),
+            )
 
 
 def _moved(directory: bytes) -> Callable[[bytes, FileStamp, FileStamp], bool]:

@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,6 +46,7 @@ from tests.api.test_uploading import (
     OPERATIONS,
     PATHS,
     Changing,
+    Seen,
     in_source,
     in_version,
     machine,
@@ -121,6 +123,61 @@ def test_any_edits_are_what_the_next_version_has(steps: list[tuple[list[tuple[An
                 volume.mount(place / "mnt", mode="copy")
                 assert in_source(root) == wanted
                 assert is_whole(volume)
+
+
+def contents(found: dict[str, Seen]) -> Counter[tuple[int, bytes | None]]:
+    return Counter((stat.S_IFMT(each.mode), each.content) for each in found.values() if not stat.S_ISDIR(each.mode))
+
+
+@settings(max_examples=25)
+@given(earlier=st.lists(OPERATIONS, max_size=10), meanwhile=st.lists(OPERATIONS, min_size=1, max_size=8))
+@example(earlier=[("mkdir", "a"), ("write", "a/b", b"x")], meanwhile=[("mkdir", "a"), ("write", "a/c", b"y")])
+@example(earlier=[("write", "a", b"x")], meanwhile=[("write", "a", b"y")])
+def test_an_unmount_loses_nothing_of_what_is_written_meanwhile(
+    earlier: list[tuple[Any, ...]], meanwhile: list[tuple[Any, ...]]
+) -> None:
+    """While everything is set aside a program comes by paths, finds nothing, and makes it anew."""
+    with machine() as place, pytest.MonkeyPatch.context() as patch:
+        volume: RWVolume = Volume.new("data")
+        root = volume.mount(place / "mnt", mode="copy")
+        for operation in earlier:
+            Changing(root).apply(*operation)
+        volume.commit()
+        before, made = in_source(root), [{}]
+        look = stamps.first_difference
+
+        def written_to(at: bytes, *arguments: Any, **named: Any) -> bytes | None:
+            if at != os.fsencode(root):
+                away = Path(os.fsdecode(at))
+                away.rename(hidden := place / "hidden")  # not a place that programs come to
+                program = Changing(root)
+                for operation in meanwhile:
+                    program.apply(*operation)
+                made[0] = in_source(root)
+                hidden.rename(away)
+            return look(at, *arguments, **named)
+
+        patch.setattr(stamps, "first_difference", written_to)
+        volume.unmount()
+        patch.undo()
+        if not made[0]:
+            assert not root.exists()
+            return
+        after = in_source(root)
+        assert contents(after) == contents(before) + contents(made[0])
+        assert all(after[path].content == each.content for path, each in made[0].items())
+        taken = {
+            path
+            for path, each in made[0].items()
+            if path in before and not (stat.S_ISDIR(each.mode) and stat.S_ISDIR(before[path].mode))
+        }
+        for path, each in before.items():  # what was not made anew is at its place
+            if not any(path == other or path.startswith(f"{other}/") for other in taken):
+                assert after[path].content == each.content
+        again = Volume.open("data")
+        again.mount(root, mode="copy")
+        assert in_version(again.commit()) == in_source(root)
+        again.unmount()
 
 
 @pytest.fixture
@@ -392,7 +449,7 @@ def kill_at(point: str, call: int, program: str) -> None:
     killed = f"""
 import os
 from cowfs.blocking import Volume
-from cowfs.machine import copies, stamps
+from cowfs.machine import aside, copies, stamps
 original, calls = {point}, []
 def last(*arguments, **named):
     calls.append(1)
@@ -411,11 +468,11 @@ def last(*arguments, **named):
     [
         pytest.param("copies.Copy.end_filling", 1, MOUNT, id="written"),
         pytest.param("copies._bring_back", 1, MOUNT, id="whole, all aside"),
-        pytest.param("copies._move", 2, MOUNT, id="half aside"),
+        pytest.param("aside.move", 2, MOUNT, id="half aside"),
         pytest.param("stamps.take_again", 1, MOUNT, id="arrived"),
-        pytest.param("copies._move", 2, UNMOUNT, id="half set aside"),
+        pytest.param("aside.move", 2, UNMOUNT, id="half set aside"),
         pytest.param("stamps.first_difference", 2, UNMOUNT, id="set aside"),
-        pytest.param("copies.delete_tree", 1, UNMOUNT, id="leaving"),
+        pytest.param("aside.delete_tree", 1, UNMOUNT, id="leaving"),
     ],
 )
 def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, call: int, program: str) -> None:
@@ -430,7 +487,7 @@ def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, 
     again = Volume.open("data")
     again.mount(mode="copy")
     assert sorted(os.listdir(path)) == ["dir", "file"]
-    is_kept = program == UNMOUNT and point != "copies.delete_tree"
+    is_kept = program == UNMOUNT and point != "aside.delete_tree"
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path / "dir")]
     assert modes == [0o750 if is_kept else 0o755, 0o555]  # commits leave the root's mode as it is
     assert not again.commit().is_new
@@ -442,6 +499,69 @@ def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, 
         with pytest.raises(InvalidStateError, match="has ended"):
             volume.unmount()
     assert not path.exists()
+
+
+def test_a_directory_that_is_called_like_cowfs_own_stays_where_it_is(volume: RWVolume, place: Path) -> None:
+    path = volume.path / ".cowfs-aside-0123456789abcdef"
+    path.mkdir()
+    (path / "a").write_text("a")
+    (volume / "file").write_text("changed")
+    volume.unmount()
+    volume.mount(mode="copy")
+    assert sorted(os.listdir(volume.path)) == [path.name, "dir", "file"]
+    version = volume.commit()
+    assert version.files.read(f"{path.name}/a") == b"a"
+    volume.unmount()
+    assert not path.parent.exists()
+    volume.mount(mode="copy")
+    assert (path / "a").read_text() == "a"
+
+
+@pytest.mark.parametrize("program", [MOUNT, UNMOUNT])
+def test_what_an_older_cowfs_had_moved_half_way_is_gone_on_with(volume: RWVolume, place: Path, program: str) -> None:
+    """Its record does not say which directory is its own."""
+    record, path = volume._working_copy().path / "copy.json", volume.path
+    if program == MOUNT:
+        volume.unmount()
+    kill_at("aside.move", 2, program)
+    of_old = json.loads(record.read_bytes())
+    assert (path / of_old.pop("aside")).is_dir()
+    record.write_text(json.dumps({**of_old, "format": 1}))
+    again = Volume.open("data")
+    assert again.mount(mode="copy") == path
+    assert sorted(os.listdir(path)) == ["dir", "file"]
+    assert not again.commit().is_new
+    again.unmount()
+    if program == UNMOUNT:  # it has not ended for this object, which shares it
+        volume.unmount()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("by", ["version", "program"])
+def test_paths_that_are_too_long_are_in_nobodys_way(volume: RWVolume, place: Path, by: str) -> None:
+    """One of more than 4,095 bytes can be made, but not named from the root."""
+    names = [f"{number:02}" + "x" * 248 for number in range(18)]
+    if by == "version":
+        volume.unmount()
+        volume.files.mkdir("/".join(names), parents=True)
+        volume.commit()
+        with pytest.raises(InvalidInputError, match="too long"):
+            Volume.open("data").mount(mode="copy")
+    else:
+        fd = os.open(volume.path, os.O_RDONLY)
+        for name in names:
+            os.mkdir(name, dir_fd=fd)
+            inner = os.open(name, os.O_RDONLY, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        os.close(fd)
+        with pytest.raises(InvalidInputError, match="too long"):
+            volume.commit()
+        volume.discard()
+    assert not (Path.home() / "cowfs" / "data").exists()
+    again = Volume.open("data")
+    assert again.files.read("file") == b"one"
+    assert again.commit().files.read("file") == b"one"
 
 
 @pytest.mark.parametrize("by", ["mount", "sweep", "conflict"])

@@ -1,0 +1,90 @@
+"""What is moved out of the way and back, and what is deleted whatever it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cowfs.machine import aside
+
+NAME = b".cowfs-aside-0123456789abcdef"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    (folder / "dir" / "sub").mkdir(parents=True)
+    (folder / "dir" / "old").write_text("old")
+    (folder / "dir" / "sub" / "deep").write_text("deep")
+    (folder / "file").write_text("before")
+    (folder / "dir").chmod(0o750)
+    return folder
+
+
+def bring_back(folder: Path) -> list[tuple[bytes, bytes]]:
+    return aside.bring_back(os.fsencode(folder), NAME, sets_attributes=True)
+
+
+def test_everything_comes_back(folder: Path) -> None:
+    before = os.lstat(folder)
+    away = Path(os.fsdecode(aside.set_aside(os.fsencode(folder), NAME)))
+    assert sorted(os.listdir(away)) == ["dir", "file"]
+    assert bring_back(folder) == []
+    assert sorted(os.listdir(folder)) == ["dir", "file"]
+    assert os.lstat(folder).st_mtime_ns == before.st_mtime_ns
+
+
+def test_what_was_made_anew_meanwhile_stays_and_so_does_what_was_there(folder: Path) -> None:
+    aside.set_aside(os.fsencode(folder), NAME)
+    (folder / "dir" / "sub").mkdir(parents=True)
+    (folder / "dir" / "new").write_text("new")
+    (folder / "dir" / "old").write_text("another")
+    (folder / "file").mkdir()
+    (folder / "file.cowfs-aside").write_text("somebody's")
+    assert sorted(bring_back(folder)) == [
+        (b"dir/old", b"dir/old.cowfs-aside"),
+        (b"file", b"file.cowfs-aside-2"),
+    ]
+    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert found == {
+        "dir/new": "new",
+        "dir/old": "another",
+        "dir/old.cowfs-aside": "old",
+        "dir/sub/deep": "deep",
+        "file.cowfs-aside": "somebody's",
+        "file.cowfs-aside-2": "before",
+    }
+    assert (folder / "file").is_dir()
+    assert (folder / "dir").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_long_name_has_room_for_what_tells_it_apart(folder: Path) -> None:
+    name = "x" * 255
+    (folder / name).write_text("before")
+    aside.set_aside(os.fsencode(folder), NAME)
+    (folder / name).write_text("anew")
+    [(path, beside)] = bring_back(folder)
+    assert path == name.encode()
+    assert (folder / os.fsdecode(beside)).read_text() == "before"
+    assert (folder / name).read_text() == "anew"
+
+
+def test_a_tree_goes_however_deep_and_whatever_its_modes(tmp_path: Path) -> None:
+    """18 names of 250 bytes are more than the system takes for a path."""
+    top = tmp_path / "tree"
+    top.mkdir()
+    (top / "link").symlink_to(tmp_path)
+    fd = os.open(top, os.O_RDONLY)
+    for number in range(18):
+        name = f"{number:02}" + "x" * 248
+        os.mkdir(name, dir_fd=fd)
+        inner = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=inner))
+        os.mkdir("beside", 0, dir_fd=inner)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    aside.delete_tree(os.fsencode(top))
+    assert os.listdir(tmp_path) == []
