@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from cowfs import clock
 from cowfs.errors import ConflictError, LeaseHeldError, NotFoundError
@@ -28,6 +29,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import CondemnedRecord, LeaseRecord, SparedRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore
+from cowfs.store.damaged import read_as
 from cowfs.store.holder import is_dead
 from cowfs.store.pins import LATE_DELETE_NS
 from cowfs.store.repeating import create
@@ -134,7 +136,7 @@ class Generations:
     def _require_abandoned(self, number: int, holder: Holder) -> None:
         key = keys.collection(number, "begin")
         try:
-            found = LeaseRecord.decode(self.store.get(key), what=key).holder
+            found = read_as(self.store, key, partial(LeaseRecord.decode, what=key)).holder
         except NotFoundError:
             return
         is_seen = (found.machine_id, found.boot_id) == (holder.machine_id, holder.boot_id)
@@ -154,11 +156,11 @@ class Generations:
 
     def _records(self, number: int) -> Iterator[CondemnedRecord]:
         key = keys.condemned(number)
-        first = CondemnedRecord.decode(self.store.get(key), what=key)
+        first = read_as(self.store, key, partial(CondemnedRecord.decode, what=key))
         yield first
         for shard in range(first.shards or 0):
             key = keys.condemned_shard(number, shard)
-            yield CondemnedRecord.decode(self.store.get(key), what=key)
+            yield read_as(self.store, key, partial(CondemnedRecord.decode, what=key))
 
     def condemn(self, number: int, doomed: Condemned) -> Condemned:
         """Publishes the list; what it names, as it is in the store."""
@@ -184,7 +186,7 @@ class Generations:
                 return
             except ConflictError:
                 key = keys.condemned_shard(number, shard)
-                there = CondemnedRecord.decode(self.store.get(key), what=key)
+                there = read_as(self.store, key, partial(CondemnedRecord.decode, what=key))
                 is_there = set(packs) <= set(there.packs) and set(moved) <= set(there.moved)
                 if is_there and set(versions) <= set(there.versions):
                     return
@@ -194,7 +196,7 @@ class Generations:
         """What was decided; None: nothing yet."""
         key = keys.collection(number, "spared")
         try:
-            found = SparedRecord.decode(self.store.get(key), what=key)
+            found = read_as(self.store, key, partial(SparedRecord.decode, what=key))
         except NotFoundError:
             return None
         return Condemned(frozenset(found.packs), frozenset(found.versions), frozenset(found.moved))

@@ -28,6 +28,7 @@ from cowfs.format.records import HeadRecord, PinRecord, TagRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.contract import list_carefully
+from cowfs.store.damaged import read_as
 from cowfs.store.repeating import repeated
 from cowfs.version import pruned
 
@@ -274,8 +275,8 @@ class RootReader:
                 record = self._pins.get(info.key)
                 if record is None or number == 0:  # an old one is replaced
                     place = keys.pin_prefix(id) if number else ""
-                    data = self._store.get(info.key)
-                    record = self._pins[info.key] = PinRecord.decode(data, what=info.key, key=place)
+                    decode = partial(PinRecord.decode, what=info.key, key=place)
+                    record = self._pins[info.key] = read_as(self._store, info.key, decode)
                 return FoundPin(id, number, record, info.mtime_ns, info.key)
             except NotFoundError:  # its owner has gone on since; one that had one object for all records is another now
                 found = self._newest_listed(id)

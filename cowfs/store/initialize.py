@@ -8,6 +8,7 @@ keys record that the next one with the same secret goes on with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError
@@ -18,6 +19,7 @@ from cowfs.format.store_record import AES_256_GCM
 from cowfs.ids import StoreId, WriteId
 from cowfs.store import refs, unlocking
 from cowfs.store.contract import ObjectStore
+from cowfs.store.damaged import read_as
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.open import open_store
 from cowfs.store.probe import WRITERS, probe
@@ -80,7 +82,7 @@ def load_record(store: ObjectStore) -> StoreRecord:
     word on whether it is written to.
     """
     try:
-        data = store.get(keys.STORE)
+        record = read_as(store, keys.STORE, partial(StoreRecord.decode, what=f"{keys.STORE} of {store.url}"))
     except NotFoundError as error:
         if error.details.get("code") == "NoSuchBucket":
             raise
@@ -88,7 +90,6 @@ def load_record(store: ObjectStore) -> StoreRecord:
             f"there is no cowfs store at {store.url}",
             hint="Check the URL, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
         ) from error
-    record = StoreRecord.decode(data, what=f"{keys.STORE} of {store.url}")
     if not record.probe.put_if_absent and isinstance(store, RetryingStore):
         store.look_before_create()
     if record.cipher is not None:

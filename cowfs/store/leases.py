@@ -38,6 +38,7 @@ from cowfs.ids import WriteId
 from cowfs.store import refs
 from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
+from cowfs.store.damaged import read_as
 from cowfs.store.holder import is_dead, is_in_another_container, is_of_earlier_boot
 from cowfs.store.scratch import store_now_ns
 
@@ -222,11 +223,11 @@ def _is_released(store: ObjectStore, volume: str, epoch: int) -> bool:
 
 
 def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
+    what = f"the heartbeat of volume {volume}, epoch {epoch}"
     try:
-        data = store.get(keys.heartbeat(volume, epoch))
+        return read_as(store, keys.heartbeat(volume, epoch), partial(HeartbeatRecord.decode, what=what))
     except NotFoundError:
         return None
-    return HeartbeatRecord.decode(data, what=f"the heartbeat of volume {volume}, epoch {epoch}")
 
 
 def _judge(

@@ -28,6 +28,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
@@ -36,6 +37,7 @@ from cowfs.format.records import CondemnedRecord, PinKind, PinRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
+from cowfs.store.damaged import read_as
 
 LIFETIME_S = 7 * 24 * 3600
 # An unchanged pin is written again only when this part of its time has passed.
@@ -209,7 +211,7 @@ def _replace_old(store: ObjectStore, key: str) -> Pin | None:
     """Earlier versions of cowfs replaced one object `pins/<pin id>`; its state moves to a pin of
     records."""
     try:
-        record = PinRecord.decode(store.get(key), what=f"pin {key}")
+        record = read_as(store, key, partial(PinRecord.decode, what=f"pin {key}"))
     except NotFoundError:
         return None
     record = replace(record, lifetime_s=LIFETIME_S, write_id=_write_id(), extra={})
@@ -276,7 +278,8 @@ def newest_condemned(store: ObjectStore) -> int:
 def _lists(store: ObjectStore, generation: int) -> list[CondemnedRecord]:
     key = keys.condemned(generation)
     try:
-        first = CondemnedRecord.decode(store.get(key), what=f"the condemned list of collection {generation}")
+        what = f"the condemned list of collection {generation}"
+        first = read_as(store, key, partial(CondemnedRecord.decode, what=what))
         return [first, *(_shard(store, generation, shard) for shard in range(first.shards or 0))]
     except NotFoundError:
         # Only lists of collections that have ended are removed: what they named is gone.
@@ -316,7 +319,7 @@ def _condemned_generations(store: ObjectStore, after_generation: int) -> Iterato
 
 def _shard(store: ObjectStore, generation: int, shard: int) -> CondemnedRecord:
     what = f"part {shard} of the condemned list of collection {generation}"
-    found = CondemnedRecord.decode(store.get(keys.condemned_shard(generation, shard)), what=what)
+    found = read_as(store, keys.condemned_shard(generation, shard), partial(CondemnedRecord.decode, what=what))
     if found.generation != generation:
         raise CorruptError(f"{what} says it belongs to collection {found.generation}")
     return found

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import (
     HeadRecord,
@@ -37,6 +37,7 @@ from cowfs.format.records import (
 from cowfs.ids import PackId, WriteId
 from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
+from cowfs.store.damaged import read_as
 from cowfs.store.patience import Patience, Pauses, patience_of
 
 FIRST = 1
@@ -192,14 +193,7 @@ def newest_from(store: ObjectStore, ref: Ref[R], number: int) -> tuple[int, R] |
 def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     """Record number n. NotFoundError when there is none; CorruptError: it is damaged, or another
     one, also when it is asked for again."""
-    data = None
-    try:
-        data = store.get(ref.key(n))
-        return ref.decode(data, n)
-    except CorruptError:
-        if (again := store.get(ref.key(n))) == data:
-            raise
-    return ref.decode(again, n)
+    return read_as(store, ref.key(n), lambda data: ref.decode(data, n))
 
 
 def _read_if_there(store: ObjectStore, ref: Ref[R], n: int) -> R | None:

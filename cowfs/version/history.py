@@ -16,6 +16,7 @@ from cowfs.format import keys
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore
+from cowfs.store.damaged import read_as
 from cowfs.store.sealed import sealing_of
 from cowfs.version.volumes import find_head
 
@@ -44,15 +45,17 @@ def open_version(store: ObjectStore, version: VersionId, data: bytes | None = No
     """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError. data: of
     `read_ahead`."""
     key = keys.version(version)
+
+    def decode(data: bytes) -> Manifest:
+        return Manifest.decode(data, version, what=f"{store.url}/{key}", sealing=sealing_of(store))
+
     try:
-        if data is None:
-            data = store.get(key)
+        return read_as(store, key, decode, data)
     except NotFoundError as error:
         raise NotFoundError(
             f"{store.url} has no version {version}",
             hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
         ) from error
-    return Manifest.decode(data, version, what=f"{store.url}/{key}", sealing=sealing_of(store))
 
 
 def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes | None = None) -> Manifest:

@@ -18,6 +18,7 @@ from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.beside import beside
+from cowfs.store.damaged import read_as
 from cowfs.version import quotas
 from cowfs.version.volumes import Head, Seen, head_of, read_head
 
@@ -65,11 +66,14 @@ def _released(store: ObjectStore, name: str, epoch: int) -> dict[str, bytes]:
     if epoch < refs.FIRST:
         return {}
     key = keys.heartbeat(name, epoch)
+
+    def released(data: bytes) -> dict[str, bytes]:
+        return {key: data} if HeartbeatRecord.decode(data, what=f"the heartbeat of volume {name}").released else {}
+
     try:
-        data = store.get(key)
+        return read_as(store, key, released)
     except NotFoundError:
         return {}
-    return {key: data} if HeartbeatRecord.decode(data, what=f"the heartbeat of volume {name}").released else {}
 
 
 def _quota(store: ObjectStore, name: str, number: int) -> int:

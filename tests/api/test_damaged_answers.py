@@ -1,0 +1,120 @@
+"""The store is whole, and answers are damaged on their way: what is asked for once more is right,
+and nothing is called damaged."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs.blocking import RWVolume, Volume
+from cowfs.errors import CorruptError
+from cowfs.format import keys
+from cowfs.store import directory, open_store
+from cowfs.store.damaged import ASKS, read_as
+from tests.api.conftest import place
+from tests.faulty_store import FaultyStore
+
+__all__ = ["place"]
+
+
+def cut(data: bytes, chance: random.Random) -> bytes:
+    return data[: chance.randrange(len(data))]
+
+
+def flipped(data: bytes, chance: random.Random) -> bytes:
+    place = chance.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
+
+
+def of_a_proxy(data: bytes, chance: random.Random) -> bytes:
+    return b"<html>%d: we are sorry</html>" % chance.random()
+
+
+DAMAGE = [cut, flipped, of_a_proxy]
+
+
+def diff(volume: RWVolume) -> None:
+    assert [change.path for change in Volume.version("data@{1}").diff(Volume.version("data"))]
+
+
+def look(volume: RWVolume) -> None:
+    assert [version.message for version in volume.history()] == ["second", "first"]
+    assert [found.name for found in Volume.list()] == ["data", "fork"]
+    assert Volume.version("data@first").files.read("a") == b"a"
+
+
+def write(volume: RWVolume) -> None:
+    volume.files.write("c", b"c")
+    volume.commit("third")
+    assert volume.fork("another").files.read("c") == b"c"
+
+
+def keep_house(volume: RWVolume) -> None:
+    report = Volume.verify()
+    assert report.is_sound
+    assert not report.broken
+    plan = Volume.plan_prune("data", last=2)
+    assert [version.message for version in Volume.prune(plan)] == []
+    Volume.gc()
+    assert Volume.verify().is_sound
+
+
+def merge(volume: RWVolume) -> None:
+    Volume.merge("data", [Volume.version("fork")])
+    assert Volume.version("data").files.read("b") == b"of the fork"
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("work", [look, diff, write, keep_house, merge])
+def test_one_damaged_answer_for_each_object_stops_nothing(
+    place: Path, work: Callable[[RWVolume], None], damage: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume: RWVolume = Volume.new("data")
+    volume.files.write("a", b"a")
+    volume.commit("first").tag("first")
+    fork = volume.fork("fork")
+    fork.files.write("b", b"of the fork")
+    fork.commit("the fork's")
+    volume.files.write("a", b"another a")
+    volume.commit("second")
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "cold"))
+    answered: Counter[tuple[str, object]] = Counter()
+    chance = random.Random(7)
+
+    def altering(ask: Callable[..., bytes]) -> Callable[..., bytes]:
+        def answer(self: directory.DirectoryStore, key: str, *more: Any) -> bytes:
+            data = bytes(ask(self, key, *more))
+            answered[key, more] += 1
+            return damage(data, chance) if data and answered[key, more] == 1 else data
+
+        return answer
+
+    for name in ("get", "get_range"):
+        monkeypatch.setattr(directory.DirectoryStore, name, altering(getattr(directory.DirectoryStore, name)))
+    work(Volume.open("data"))
+    assert answered
+
+
+def test_what_is_damaged_is_told_from_what_arrives_damaged(place: Path) -> None:
+    Volume.new("data").resolve()
+    store = FaultyStore(open_store((place / "store").as_uri()))
+    answers: list[bytes] = []
+    key = keys.STORE
+
+    def refuse(data: bytes) -> None:
+        answers.append(data)
+        raise CorruptError("damaged")
+
+    for wanted, given in [(2, [b"x", b"x", b"y"]), (ASKS, [b"%d" % n for n in range(9)]), (4, [b"1", b"2", b"1", b"1"])]:
+        answers.clear()
+        left = iter(given)
+        store.get = lambda key, left=left: next(left)  # type: ignore[method-assign]
+        with pytest.raises(CorruptError, match="damaged") as caught:
+            read_as(store, key, refuse)
+        assert len(answers) == wanted
+        assert "asked for again" in caught.value.hint
