@@ -55,8 +55,18 @@ def emit(declared: Declared, kind: Kind) -> str:
 # -- sh
 
 
+_IS_MISSING = """\
+# Whether a volume is neither there nor deleted. $1, $2: code and output of `cowfs get --json`; a store that does not
+# answer says nothing about it.
+is_missing() {
+    [ "$1" -eq 3 ] && case $2 in *'"is_deleted": true'*) return 1 ;; esac
+}"""
+
+
 def _script(declared: Declared) -> str:
     lines = ["#!/bin/sh", "# Makes and mounts what is declared; `cowfs unmount PATH` takes each mount off.", "set -eu"]
+    if any(not volume.read_only for volume in declared.volumes):
+        lines += ["", _IS_MISSING]
     for volume in declared.volumes:
         mount = " || ".join(_mount_command(declared, volume, source) for source in volume.candidates)
         steps = [mount] if volume.read_only else [_create_command(declared, volume), mount]
@@ -70,13 +80,17 @@ def _script(declared: Declared) -> str:
 
 
 def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
-    """The first volume of the candidates, unless one is there; "": none is a volume."""
+    """Makes the first volume of the candidates if none is there, nor was deleted; "": none is a
+    volume. What goes wrong is seen when it is mounted."""
     volumes = [each for each in volume.candidates if not host_paths.is_one(each)]
     if not volumes:
         return ""
-    there = [f"test -e {shlex.quote(host_paths.expanded(each))}" for each in volume.candidates if each not in volumes]
-    known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volumes]
-    return " || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])
+    absent = [f"[ ! -e {shlex.quote(host_paths.expanded(each))} ]" for each in volume.candidates if each not in volumes]
+    missing = [
+        f'{{ said=$({_command(declared, volume, "get", source, "--json")} 2>/dev/null); is_missing $? "$said"; }}'
+        for source in volumes
+    ]
+    return " && ".join([*absent, *missing, _command(declared, volume, "create", volumes[0])]) + " || :"
 
 
 def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
