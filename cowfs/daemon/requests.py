@@ -41,6 +41,7 @@ from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
 from cowfs.session.work_comparing import compared
 from cowfs.session.work_restoring import Stale, restore
+from cowfs.store import aws
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.volumes import locator
 
@@ -227,6 +228,11 @@ class Requests:
         uses = (
             f"The mount at {path} uses the credentials that it was started with, whatever the shell or program has now."
         )
+        if self._session.store.url.startswith("s3:") and not aws.are_in_variables():
+            return (
+                "The mount takes its credentials from AWS' configuration of who mounted it, and has asked there again. Renew "
+                "them there (`aws sso login`, or what credential_process runs), and repeat this; nothing is lost."
+            )
         if self._session.scratch is not None:
             return f"{uses} A scratch keeps nothing when it ends: copy what is worth it to another place first."
         return (

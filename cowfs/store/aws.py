@@ -9,16 +9,21 @@ the environment, or for the settings in a configuration file that exists.
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cowfs import clock
 from cowfs.store.identity import Credentials
 from cowfs.store.s3_errors import CredentialsFailed, NoCredentials
 
 DEFAULT_REGION = "us-east-1"
+PAUSE_S = 5.0
+"""Between two attempts to get others: many threads are refused at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class AmbientCredentials:
     def __init__(self) -> None:
         self._newest: Credentials | None = None
         self._found: Any = None  # botocore's, which renews them
+        self._renewing = threading.Lock()
+        self._renewed_s = -math.inf
 
     @property
     def newest(self) -> Credentials:
@@ -50,6 +57,22 @@ class AmbientCredentials:
             self._newest = given
         elif self._newest is None or self._found is not None:
             self._newest = self._of_botocore()
+
+    def renew(self, used: Credentials) -> bool:
+        """After these were refused as expired, whatever they said of their end: whether there are
+        others, in the configuration or by its credential_process. Not of variables, which this
+        process has for good."""
+        with self._renewing:
+            if self._found is None:
+                return False
+            if self.newest == used and clock.monotonic_s() >= self._renewed_s + PAUSE_S:
+                self._renewed_s = clock.monotonic_s()
+                before, self._found = self._found, None
+                try:
+                    self._newest = self._of_botocore()
+                except (NoCredentials, CredentialsFailed):
+                    self._found = before
+            return self.newest != used
 
     def _of_botocore(self) -> Credentials:
         import botocore.session
@@ -66,6 +89,11 @@ class AmbientCredentials:
         if self._newest is not None and (self._newest.secret_key, self._newest.token) == (now.secret_key, now.token):
             return self._newest
         return Credentials(now.access_key, now.secret_key, now.token)
+
+
+def are_in_variables() -> bool:
+    """Whether the environment's credentials stand in variables."""
+    return _of_variables() is not None
 
 
 def settings() -> Settings:

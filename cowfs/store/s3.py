@@ -215,11 +215,22 @@ class S3Store:
         try:
             if not self._is_anonymous:
                 self._ambient.ready()
+                return self._renewed(request, key, self._ambient.newest)
             return self._attempt(request, key)
         except NoCredentials:  # nothing was sent
             self._give_no_name()
         except S3Failure as failure:
             raise from_failure(failure, url=self._url, key=key) from None
+        return self._attempt(request, key)
+
+    def _renewed(self, request: Callable[[S3Requests], T], key: str, used: Credentials) -> T:
+        """With others, if the environment's are refused as expired, and there are. A refused
+        request had no effect."""
+        try:
+            return self._attempt(request, key)
+        except CowfsError as error:
+            if refusal_of(error) != "expired" or not self._ambient.renew(used):
+                raise
         return self._attempt(request, key)
 
     def _attempt(self, request: Callable[[S3Requests], T], key: str) -> T:

@@ -110,7 +110,11 @@ def test_what_is_damaged_is_told_from_what_arrives_damaged(place: Path) -> None:
         answers.append(data)
         raise CorruptError("damaged")
 
-    for wanted, given in [(2, [b"x", b"x", b"y"]), (ASKS, [b"%d" % n for n in range(9)]), (4, [b"1", b"2", b"1", b"1"])]:
+    for wanted, given in [
+        (2, [b"x", b"x", b"y"]),
+        (ASKS, [b"%d" % n for n in range(9)]),
+        (4, [b"1", b"2", b"1", b"1"]),
+    ]:
         answers.clear()
         left = iter(given)
         store.get = lambda key, left=left: next(left)  # type: ignore[method-assign]

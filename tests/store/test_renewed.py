@@ -1,0 +1,69 @@
+"""Credentials of AWS' configuration that a store calls expired before they say so: the configuration
+is asked for others, and the request sent again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.errors import AccessDeniedError
+from cowfs.store import aws, open_store, s3_obstore
+from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
+
+EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>no longer</Message></Error>"
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A credential_process whose keys are numbered; how often it ran is the length of the file."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    program, asked = tmp_path / "credentials.py", tmp_path / "asked"
+    asked.touch()
+    program.write_text(f"""
+import json, pathlib
+asked = pathlib.Path({str(asked)!r})
+asked.write_text(asked.read_text() + "x")
+number = len(asked.read_text())
+print(json.dumps({{"Version": 1, "AccessKeyId": f"KEY{{number}}", "SecretAccessKey": f"secret-{{number}}",
+                   "SessionToken": f"token-{{number}}", "Expiration": "2099-01-01T00:00:00Z"}}))
+""")
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {sys.executable} {program}\nregion = x\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return asked
+
+
+@pytest.mark.parametrize("backend", ["obstore", "s3fs"])
+def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
+    asked: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_obstore, "is_usable", lambda: backend == "obstore")
+    expired: set[str] = set()
+
+    def answer(request: Request) -> Answer:
+        if any(key in request.headers.get("authorization", "") for key in expired):
+            return response("403 Forbidden", EXPIRED), True
+        return STORED if request.method == "PUT" else response("200 OK", b"value"), True
+
+    with ScriptedServer(answer) as server:
+        store = open_store(f"s3://bucket;endpoint={server.endpoint.replace('/', '%2F').replace(':', '%3A')};region=x/p")
+        store.put("key", b"value")
+        assert asked.read_text() == "x"
+        expired.add("KEY1/")
+        store.put("key", b"value")
+        store.put("key", b"value")
+        assert asked.read_text() == "xx"
+        expired.add("KEY2/")
+        with pytest.raises(AccessDeniedError):  # a moment ago they were asked for
+            store.put("key", b"value")
+        assert asked.read_text() == "xx"
+        monkeypatch.setattr(aws, "PAUSE_S", 0.0)
+        store.put("key", b"value")
+        expired.add("KEY")
+        with pytest.raises(AccessDeniedError):
+            store.put("key", b"value")
+        store.close()
