@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from cowfs.api import deleting, mounts, quotas, stores
+from cowfs.api import deleting, hints, mounts, quotas, stores
 from cowfs.api.declared import mounting, plan, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.mounting import Outcome
@@ -38,7 +38,8 @@ def apply(
         recorded = plan.settled(recorded)
         for step in made.steps:
             if step.is_change:
-                recorded, outcome = _done(made, step, recorded, progress, force=force)
+                with hints.of_store(step.store_url or None):
+                    recorded, outcome = _done(made, step, recorded, progress, force=force)
                 hears(step, outcome)
 
 

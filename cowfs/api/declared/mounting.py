@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from cowfs import failpoints
-from cowfs.api import stores
+from cowfs.api import hints, stores
 from cowfs.api import targets as live_targets
 from cowfs.api.declared import host_paths, plan, targets
 from cowfs.api.declared.model import Declared
@@ -150,7 +150,8 @@ def _mount_any(
         if each.trouble is not None:
             break
         try:
-            recorded = _entered(declared, each, recorded, progress)
+            with hints.of_store(each.store_url or None):
+                recorded = _entered(declared, each, recorded, progress)
         except (LeaseHeldError, NotFoundError, UnavailableError) as error:
             failures.append(error)
             continue

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cowfs.api import quotas, sources, stores
+from cowfs.api import hints, quotas, sources, stores
 from cowfs.api.declared import host_paths
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
@@ -122,8 +122,9 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
             name, url = locator.volume, locator.store_url
         else:
             url = stores.canonical_url(store)
-        found = sources.find(source, store)
-        version = found.locator().version if volume.read_only else None
+        with hints.of_store(url):
+            found = sources.find(source, store)
+            version = found.locator().version if volume.read_only else None
     except CowfsError as error:
         return Target(volume, source, name, url, None, is_missing=False, trouble=error)
     return Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)

@@ -242,6 +242,28 @@ def test_a_mount_of_the_same_name_in_another_store_is_told_with_both(place: Path
     other.unmount()
 
 
+def test_what_to_do_next_names_the_store_that_is_declared(place: Path) -> None:
+    other = (place / "other").as_uri()
+    file = place / "cowfs.toml"
+    said = f"""stores = {{main = "{place / "other"}"}}
+    volumes = [{{name = "ckpt", path = "{place}/mnt/ckpt", store = "main", read_only = false}}]"""
+    file.write_text(said)
+    Declared.load(file).plan().apply()
+    (place / "mnt" / "ckpt" / "step").write_text("7")
+    Declared.load(file).down()
+    file.write_text(said.partition("\n")[0])
+    pruned = Declared.load(file).plan(prune=True)
+    with pytest.raises(InvalidStateError, match="has uncommitted work") as caught:
+        pruned.apply()
+    assert f"`cowfs commit ckpt --store {other}`" in caught.value.hint
+    assert f"`cowfs unmount ckpt --discard --store {other}`" in caught.value.hint
+    Volume.delete("ckpt", store=other, force=True)
+    file.write_text(said)
+    with pytest.raises(NotFoundError, match="was deleted") as deleted:
+        Declared.load(file).up()
+    assert f"`cowfs undelete ckpt --store {other}`" in deleted.value.hint
+
+
 @pytest.mark.s3
 def test_a_store_is_asked_with_the_credentials_that_are_declared(
     place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
