@@ -157,7 +157,8 @@ def mount_volume(
         left = left_behind(working_copy, given)
         if left is not None and _is_current(left, working_copy, store):
             return _registered(left, store, target.name, working_copy=working_copy.path)
-        tree_publishing.require_committed(target, spec)
+        reason = f"; this machine cannot mount it: {why.message}" if why is not None else ""
+        tree_publishing.require_committed(target, spec, f"a copy would not show{reason}")
         kept_work.warn(working_copy, store)
         with ExitStack() as stack:
             from cowfs.session.copy_opening import copy_base
@@ -261,7 +262,7 @@ def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None)
         return None
     raise InvalidStateError(
         f"uncommitted work of volume {working_copy.volume!r} is in the copy at {record.mount_path}",
-        hint=f"Mount it there (without a path, or `cowfs mount {working_copy.volume} {record.mount_path}`), and commit it; "
+        hint=f"Mount it there (`cowfs mount {working_copy.volume} {record.mount_path}`, mount()), and commit it; "
         f"or drop it (`cowfs unmount {working_copy.volume} --discard`, discard()).",
     )
 

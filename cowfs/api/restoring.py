@@ -46,13 +46,15 @@ class RestoreReport:
     """locator: of the volume's last version, None before the first; is_new: whether this made it.
     source: what was brought back. paths: of the volume that are added, removed or changed.
     mount_path: of the mount whose working copy has it now, for its next commit; None: the volume
-    was not mounted here."""
+    was not mounted here. more: how many paths are not in `paths`, of a mount that has too many to
+    tell."""
 
     locator: str | None
     is_new: bool
     source: str
     paths: list[MergedPath]
     mount_path: str | None = None
+    more: int = 0
 
 
 def restore(
@@ -98,7 +100,7 @@ def _in_mount(
     done = live_mount.restore(entry, wanted)
     locator = str(volume._locator(done.version)) if done.version is not None else None
     paths = [MergedPath(each.path, each.kind) for each in done.paths]
-    return RestoreReport(locator, False, version.locator, paths, entry.mount_path)
+    return RestoreReport(locator, False, version.locator, paths, entry.mount_path, done.more)
 
 
 def _made(volume: RWVolume, version: ROVolume, path: bytes, to: bytes, message: str, dry_run: bool) -> RestoreReport:

@@ -46,11 +46,12 @@ def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
     """What became of the volume; also of a rollback."""
     if is_dry:
         lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.paths]
+        lines += [f"… and {done.more} more"] if done.more else []
         output.emit(as_json, dataclasses.asdict(done), "\n".join(lines))
         return
     if done.mount_path is not None:
         said = (
-            f"Restored {output.count(len(done.paths), 'path')} below {done.mount_path}"
+            f"Restored {output.count(len(done.paths) + done.more, 'path')} below {done.mount_path}"
             if done.paths
             else "Nothing else is there"
         )

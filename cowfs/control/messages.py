@@ -179,10 +179,11 @@ class RestoredPath:
 @dataclass(frozen=True)
 class Restored:
     """version: the one that the volume's uncommitted work stands on, None before the first. paths:
-    of the volume."""
+    of the volume; more: how many others there are, which a message has no room for."""
 
     version: VersionId | None
     paths: tuple[RestoredPath, ...]
+    more: int = 0
 
 
 @dataclass(frozen=True)

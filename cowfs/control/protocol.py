@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterable
 from typing import Any
 
+from cowfs.control.typed import to_json
 from cowfs.errors import InvalidInputError
 
 LINE_LIMIT_BYTES = 1 << 20
@@ -29,6 +31,19 @@ PIECE_BYTES = 256 << 10
 """Of a long message: quotation marks and backslashes double on their way."""
 MESSAGE_LIMIT_BYTES = 1 << 28
 """A comparison of a million paths."""
+OTHER_BYTES = 1 << 16
+"""Of a message, besides the many things that it is about."""
+
+
+def fitting(items: Iterable[object]) -> int:
+    """How many of them, from the first on, a message has room for."""
+    left_bytes, count = MESSAGE_LIMIT_BYTES - OTHER_BYTES, 0
+    for each in items:
+        left_bytes -= len(json.dumps(to_json(each))) + len(", ")
+        if left_bytes < 0:
+            break
+        count += 1
+    return count
 
 
 class LineSocket:

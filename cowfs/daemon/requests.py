@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cowfs import clock, failpoints
@@ -33,6 +34,7 @@ from cowfs.control.messages import (
     Waiting,
     WriterStatus,
 )
+from cowfs.control.protocol import fitting
 from cowfs.daemon.audience import Audience
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.mappings import Mappings
@@ -168,7 +170,13 @@ class Requests:
         self._writer()
         with self._asking(listener), self._commits:
             self._mappings.flush()
-            return compared(self._session, wanted)
+            found = compared(self._session, wanted)
+        if fitting(found.changes) < len(found.changes):
+            raise InvalidStateError(
+                f"{len(found.changes)} changes are more than can be told at once",
+                hint="Compare folder by folder (`cowfs diff NAME:FOLDER`, path=), or commit, and compare the two versions.",
+            )
+        return found
 
     def _restore(self, wanted: Restoration, listener: Listener) -> Restored:
         self._writer()
@@ -178,9 +186,11 @@ class Requests:
             self._mappings.flush()
             self._mappings.check()
             try:
-                return restore(self._session, wanted, stale)
+                done = restore(self._session, wanted, stale)
             finally:
                 self._mappings.forget(stale.names, stale.inodes)
+        count = fitting(done.paths)
+        return replace(done, paths=done.paths[:count], more=len(done.paths) - count)
 
     def _adopt(self, adoption: Adoption, listener: Listener) -> Nothing:
         if (scratch := self._session.scratch) is None:

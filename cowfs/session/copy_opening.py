@@ -56,7 +56,7 @@ def copy_base(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[CopyBa
         writer, head = claim(spec, stack, store, working_copy)
         stack.callback(_leave, writer)
         if working_copy.has_records:
-            raise has_uncommitted(spec.volume)
+            raise has_uncommitted(spec.volume, "a copy would not show")
         stack.enter_context(renewed(writer))
         working_copy.rebase(head.number, head.version)
         writer.protection.follow(head.number)

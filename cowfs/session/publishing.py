@@ -127,11 +127,12 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         is_done.set()
 
 
-def has_uncommitted(volume: str) -> InvalidStateError:
+def has_uncommitted(volume: str, lacks: str = "the new version would not have") -> InvalidStateError:
+    """lacks: what would become of it."""
     return InvalidStateError(
-        f"volume {volume!r} has uncommitted work on this machine, which the new version would not have",
-        hint=f"Look at it first: mount the volume (`cowfs mount {volume}`, mount()). Then publish it "
-        f"(`cowfs commit {volume}`, commit()), or drop it (`cowfs unmount {volume} --discard`, discard()).",
+        f"volume {volume!r} has uncommitted work on this machine, which {lacks}",
+        hint=f"See first what it changed (`cowfs diff {volume}`, diff()). Then publish it (`cowfs commit {volume}`, commit()), or "
+        f"drop it (`cowfs unmount {volume} --discard`, discard()).",
     )
 
 

@@ -280,6 +280,6 @@ def _is_visible(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: Cowfs
 def _unknown(ref: Ref[R], n: int, record: R, problem: CowfsError) -> UnavailableError:
     return UnavailableError(
         f"whether {ref.title} became number {n} is unknown: {problem.message}",
-        hint="Repeat the same call with the same record: it cannot be stored twice, and nothing is lost.",
+        hint="It may be there already. Run the same again: that finds out, and nothing is lost.",
         details={"number": n, "write_id": record.write_id.hex()},
     )

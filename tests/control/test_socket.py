@@ -12,13 +12,15 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cowfs.control import Client, Listener, Server, StoreWait, wait_gone
-from cowfs.control.protocol import LINE_LIMIT_BYTES
+from cowfs.control import Client, Listener, Server, StoreWait, messages, protocol, wait_gone
+from cowfs.control.protocol import LINE_LIMIT_BYTES, LineSocket
+from cowfs.control.typed import to_json
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, LeaseHeldError, UnavailableError
 from cowfs.version.commit import Progress, ProgressListener
 
@@ -294,3 +296,25 @@ def test_a_message_longer_than_a_line_travels_in_pieces(server: Server, path: Pa
         connection.shutdown(socket.SHUT_WR)
         (reply,) = replies(connection)
     assert reply["error"]["kind"] == "invalid_input"
+
+
+def test_of_many_things_as_many_are_told_as_a_message_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MESSAGE_LIMIT_BYTES", 1_500_000)
+    monkeypatch.setattr(protocol, "OTHER_BYTES", 1000)
+    paths = tuple(messages.RestoredPath(f"/{number}" + "\udcff" * 40, "changed") for number in range(8000))
+    count = protocol.fitting(paths)
+    assert 4000 < count < 6000
+    assert protocol.fitting(paths[:10]) == 10
+    for shown, fits in ((paths[:count], True), (paths[: count + 20], False)):
+        ours, theirs = socket.socketpair()
+        with closing(ours), closing(theirs):
+            reader = threading.Thread(target=LineSocket(theirs).receive)
+            reader.start()
+            answer = to_json(messages.Restored(None, shown, 7))
+            if fits:
+                LineSocket(ours).send(answer)
+            else:
+                with pytest.raises(InvalidInputError, match="too long"):
+                    LineSocket(ours).send(answer)
+            ours.close()
+            reader.join()
