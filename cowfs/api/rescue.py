@@ -3,13 +3,18 @@ one."""
 
 from __future__ import annotations
 
-from cowfs.api import names, stores
+from cowfs import log
+from cowfs.api import hints, names, stores
 from cowfs.api.claiming import claimed
 from cowfs.api.provenance import author
+from cowfs.errors import CowfsError
 from cowfs.format.locator import Locator
-from cowfs.machine.working_copy import WorkingCopy
+from cowfs.machine import state as states
+from cowfs.machine.working_copy import WorkingCopy, list_working_copies
 from cowfs.version import volumes
 from cowfs.version.volumes import Head
+
+_log = log.get("volume")
 
 
 def fork(
@@ -28,3 +33,44 @@ def fork(
     head = claimed(names.checked(name) if name is not None else names.generated(), create, strict=strict)
     working_copy.move_to(working_copy.beside(head.volume), head.number)
     return head, base
+
+
+def ended(store: stores.OpenStore, volume: str, name: str | None) -> tuple[Head, Locator | None] | None:
+    """As `fork`, if one to this name was killed half way: ends it. None: there is none. Work that
+    has gone to another name is told of."""
+    prefix = store.record.store_id.hex()[:16]
+    for copy in list_working_copies():
+        if not copy.path.name.startswith(f"{prefix}-") or (move := _move(copy)) is None or move[0] != volume:
+            continue
+        becomes = move[1]
+        if becomes == name:
+            return _ended(store, copy, becomes)
+        if copy.volume == becomes:
+            _log.warning(
+                "the uncommitted work of volume %s is volume %s's now: a fork that was killed has moved it. %s publishes it",
+                volume,
+                becomes,
+                hints.about(store.url, f"`cowfs commit {becomes}`"),
+            )
+    return None
+
+
+def _move(copy: WorkingCopy) -> tuple[str, str] | None:
+    """None, too: its state cannot be read, which another volume's fork need not know."""
+    try:
+        return copy.interrupted_move
+    except CowfsError:
+        return None
+
+
+def _ended(store: stores.OpenStore, copy: WorkingCopy, name: str) -> tuple[Head, Locator | None] | None:
+    state = states.load(copy.state_path)
+    head = volumes.find_head(store.objects, name)
+    if head is None or state.moving is None or (copy.volume != name and head.number != state.moving[1]):
+        return None
+    if copy.volume == name:
+        copy.end_move()
+    else:
+        copy.move_to(copy.beside(name), head.number)
+    version = state.base_version
+    return head, volumes.locator(store.objects, state.volume, version) if version is not None else None

@@ -507,9 +507,11 @@ class RWVolume:
             message = f"before the fork {name}" if name else "before a fork"
             if name is not None:
                 names.checked(name)
-                if strict and self.has_changes():  # a fork that is refused publishes nothing
-                    self.resolve()
-                    volumes.require_free(self._opened().objects, name)
+            if (rescued := self._rescued_before(name)) is not None:
+                return rescued
+            if name is not None and strict and self.has_changes():  # a fork that is refused publishes nothing
+                self.resolve()
+                volumes.require_free(self._opened().objects, name)
             try:
                 version = self._commit(replace(commit_request(message), given=frozenset()))
             except LeaseLostError:
@@ -584,7 +586,18 @@ class RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
         self._end_files(force=True)
         self._mount_used.end(self.live(), mounts.unmount, force=False)
-        head, base = rescue.fork(store, working_copy, name, strict=strict)
+        return self._rescued(*rescue.fork(store, working_copy, name, strict=strict), options)
+
+    def _rescued_before(self, name: str | None) -> RWVolume | None:
+        """By a fork that was killed half way."""
+        if self._claim == "new" and self._store is None:
+            return None
+        self.resolve()
+        found = rescue.ended(self._opened(), self.name, name)
+        return None if found is None else self._rescued(*found, self._options)
+
+    def _rescued(self, head: Head, base: Locator | None, options: MountOptions) -> RWVolume:
+        store = self._opened()
         rescued = RWVolume.made(store, head, ROVolume(base, storage=store.storage) if base is not None else None)
         rescued._options = options
         return rescued

@@ -328,6 +328,18 @@ class WorkingCopy:
             states.store(other.state_path, moving.as_moved(other.volume))
             places.forget(self.path)
 
+    @property
+    def interrupted_move(self) -> tuple[str, str] | None:
+        """Of which volume its work was, and which one's it was to become, if `move_to` was killed;
+        `volume` says how far it came."""
+        state = states.load(self.state_path)
+        return (state.volume, state.moving[0]) if state.moving is not None else None
+
+    def end_move(self) -> None:
+        """After a `move_to` that was killed when everything had moved."""
+        with self.lock(LockHolder.for_a_moment(f"(moving {self.path})")):
+            states.store(self.state_path, self.state)
+
     def delete(self) -> None:
         """Drops the working copy and with it all uncommitted work. LeaseHeldError when another
         process holds it."""

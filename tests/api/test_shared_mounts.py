@@ -311,6 +311,38 @@ def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
     assert not Volume.open(saved.name).has_changes()
 
 
+@pytest.mark.parametrize("again", ["saved", "another"])
+@pytest.mark.parametrize("point", ["work-moving", "work-moved"])
+def test_a_fork_that_was_killed_is_ended_by_the_same_again(
+    place: Path, point: str, again: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = Volume.new("line")
+    (volume.mount() / "base").write_text("both have it")
+    base = volume.commit()
+    (volume.path / "mine").write_text("not published")
+    volume.unmount()
+    elsewhere("v = Volume.open('line'); (v.mount() / 'theirs').write_text('x'); v.finalize()", **another_machine(place))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COWFS_FAILPOINT": point}
+    code = "from cowfs.blocking import Volume; Volume.open('line').fork('saved')"
+    killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    saved = Volume.open("line").fork(again, strict=True)
+    has_gone = point == "work-moved" and again == "another"  # to the name that was asked for first
+    assert saved.has_changes() is not has_gone
+    assert ("is volume saved's now" in caplog.text) is has_gone
+    if has_gone:
+        saved = Volume.open("saved")
+    else:
+        assert saved.name == again
+        assert saved.forked_from is not None
+        assert saved.forked_from.id == base.id
+    with saved:
+        assert sorted(each.name for each in saved.path.iterdir()) == ["base", "mine"]
+    caplog.clear()
+    Volume.open("line").fork("third", strict=True)
+    assert "now" not in caplog.text
+
+
 def test_who_comes_back_after_somebody_else_is_told(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     volume = Volume.new("line")
     (volume.mount() / "base").write_text("both have it")
