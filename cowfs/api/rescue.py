@@ -65,6 +65,8 @@ def _move(copy: WorkingCopy) -> tuple[str, str] | None:
 
 def _ended(store: stores.OpenStore, copy: WorkingCopy, name: str) -> tuple[Head, Locator | None] | None:
     state = states.load(copy.state_path)
+    if copy.volume == name and any(each.is_kept for each in WorkingCopy.known(store.record.store_id, state.volume)):
+        return None  # there is other work since, which is meant
     head = volumes.find_head(store.objects, name)
     if head is None or state.moving is None or (copy.volume != name and head.number != state.moving[1]):
         return None

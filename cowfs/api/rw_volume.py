@@ -590,7 +590,7 @@ class RWVolume:
 
     def _rescued_before(self, name: str | None) -> RWVolume | None:
         """By a fork that was killed half way."""
-        if self._claim == "new" and self._store is None:
+        if (self._claim == "new" and self._store is None) or self.live() is not None:
             return None
         self.resolve()
         found = rescue.ended(self._opened(), self.name, name)
