@@ -26,10 +26,10 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.unmounted import Dropped
 from cowfs.api.volume import Volume
-from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
-from cowfs.machine import dead_mounts, mounting, registry
+from cowfs.machine import dead_mounts, mount_table, mounting, registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.commit import ProgressListener
@@ -190,7 +190,12 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
         if here is None:
-            mount_paths.require_alive(registry.canonical(target))
+            mount_paths.require_alive(path := registry.canonical(target))
+            if (found := mount_table.mount_at(path)) is not None and found.is_cowfs and not found.is_ours:
+                raise AccessDeniedError(
+                    f"volume {found.volume} is mounted at {target} by another user",
+                    hint="Its files are used as theirs allow; who has mounted it commits and unmounts it.",
+                )
             raise NotFoundError(
                 f"no volume is mounted at {target}", hint="`cowfs status` lists mounts, and work that waits for one."
             )

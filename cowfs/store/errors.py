@@ -99,6 +99,8 @@ def from_os_error(error: OSError, where: str) -> CowfsError:
     if cls is NotFoundError:
         return NotFoundError(f"{where} does not exist")
     reason = os.strerror(error.errno) if error.errno else (str(error) or type(error).__name__)
+    if cls is AccessDeniedError and isinstance(error.filename, str | bytes):
+        reason += f" ({os.fsdecode(error.filename)})"
     return cls(f"{where}: {reason}", hint=hint)
 
 

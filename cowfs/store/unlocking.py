@@ -92,7 +92,10 @@ def of_file(path: str | os.PathLike[str]) -> Secret:
             data = file.read((1 << 16) + 1)
     except OSError as error:
         raise AccessDeniedError(
-            f"the key file {os.fspath(path)} cannot be read: {error.strerror}", hint="Make it readable for you alone."
+            f"the key file {os.fspath(path)} cannot be read: {error.strerror}",
+            hint="Name the file that has the key."
+            if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+            else "Make it readable for you alone.",
         ) from error
     return Secret("key", _trimmed(data))
 

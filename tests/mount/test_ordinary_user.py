@@ -80,6 +80,22 @@ reader.unmount(force=True)
 """)
 
 
+def test_a_mount_of_another_user_is_told_from_none() -> None:
+    run_as_nobody("""
+from cowfs.api import targets
+from cowfs.machine import registry
+mount = place.mount("v")
+find, registry.find_by_path = registry.find_by_path, lambda *given, **named: None  # as in another user's place
+real, os.geteuid = os.geteuid, lambda: 65533
+try:
+    with pytest.raises(AccessDeniedError, match="volume v is mounted at .* by another user"):
+        targets.find_mount(str(mount.path), None)
+finally:
+    registry.find_by_path, os.geteuid = find, real
+mount.unmount()
+""")
+
+
 def test_an_ordinary_user_resumes_after_kill_9_on_the_same_path() -> None:
     run_as_nobody("""
 mount = place.mount("v")

@@ -379,6 +379,25 @@ def _use(root: Path, user: int) -> int:
     return 0
 
 
+def test_what_another_user_has_closed_is_named() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be several users")
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        root.chmod(0o755)
+        DirectoryStore(root, url="file:///x").put("a/key", b"x")
+        (root / "a" / "key").chmod(0o600)
+        child = os.fork()
+        if child == 0:
+            os.setuid(12345)
+            try:
+                DirectoryStore(root, url="file:///x").get("a/key")
+            except AccessDeniedError as error:
+                os._exit(0 if str(root / "a" / "key") in error.message else 2)
+            os._exit(3)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_listing_one_key_stats_one_file(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(50):
         store.put(f"ref/{number:02}", b"")

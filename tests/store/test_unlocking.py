@@ -308,8 +308,9 @@ def test_what_is_too_short_for_a_key_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AccessDeniedError, match="No such file"):
+    with pytest.raises(AccessDeniedError, match="No such file") as caught:
         unlocking.of_file(tmp_path / "nothing")
+    assert "Name the file" in caught.value.hint
 
 
 def test_keys_are_neither_shown_nor_pickled(made: ObjectStore) -> None:
