@@ -47,8 +47,8 @@ def publish_tree(
 
 
 def require_committed(target: Target, spec: SessionSpec, *lacks: str) -> None:
-    """InvalidStateError when uncommitted work is here; lacks: as of `has_uncommitted`. A journal may also have records that change
-    nothing: only opening it tells."""
+    """InvalidStateError when uncommitted work is here; lacks: as of `has_uncommitted`. A journal
+    may also have records that change nothing: only opening it tells."""
     if not target.working_copy.has_records:
         return
     from cowfs.session.opening import opened

@@ -1,7 +1,7 @@
 """Objects that are looked at again when they seem damaged.
 
-An answer may be damaged on its way, or be the one to another question, while the object is right. So
-damage counts only when two answers in a row are the same, or ASKS answers are all damaged.
+An answer may be damaged on its way, or be the one to another question, while the object is right.
+So damage counts only when two answers in a row are the same, or ASKS answers are all damaged.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ def test_an_unmount_loses_nothing_of_what_is_written_meanwhile(
         for operation in earlier:
             Changing(root).apply(*operation)
         volume.commit()
-        before, made = in_source(root), [{}]
+        before = in_source(root)
+        made: list[dict[str, Seen]] = [{}]
         look = stamps.first_difference
 
         def written_to(at: bytes, *arguments: Any, **named: Any) -> bytes | None:

@@ -1,5 +1,5 @@
-"""Credentials of AWS' configuration that a store calls expired before they say so: the configuration
-is asked for others, and the request sent again."""
+"""Credentials of AWS' configuration that a store calls expired before they say so: the
+configuration is asked for others, and the request sent again."""
 
 from __future__ import annotations
 
