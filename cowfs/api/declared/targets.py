@@ -20,7 +20,14 @@ from cowfs.api.declared import host_paths
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
 from cowfs.api.storage.storage import Storage
-from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
+from cowfs.errors import (
+    AccessDeniedError,
+    CorruptError,
+    CowfsError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedFormatError,
+)
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
@@ -88,9 +95,12 @@ def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
 def usable(declared: Declared, volume: DeclaredVolume, mounted: Mapping[str, str]) -> Iterator[Target]:
     """Every usable candidate, in order; else one with the trouble, or the one to create."""
     seen = []
+    silent: dict[str, CowfsError] = {}
     current = mounted.get(volume.mount_path)
     for source in sorted(volume.candidates, key=lambda each: each != current):
-        seen.append(target := _look(declared, volume, source))
+        seen.append(target := _look(declared, volume, source, silent))
+        if isinstance(target.trouble, UnavailableError):
+            silent[target.store_url] = target.trouble
         if target.trouble is None:
             yield target
     if all(each.trouble is not None for each in seen):
@@ -110,7 +120,8 @@ def _is_nowhere(trouble: CowfsError | None) -> bool:
     return isinstance(trouble, NotFoundError) and not trouble.details.get("is_deleted")
 
 
-def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
+def _look(declared: Declared, volume: DeclaredVolume, source: str, silent: Mapping[str, CowfsError]) -> Target:
+    """silent: stores that were waited for, and have not answered; they are not waited for again."""
     if host_paths.is_one(source):
         path, trouble = host_paths.expanded(source), host_paths.trouble(source)
         return Target(volume, source, path, "", None, is_missing=False, trouble=trouble)
@@ -122,6 +133,8 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
             name, url = locator.volume, locator.store_url
         else:
             url = stores.canonical_url(store)
+        if url in silent:
+            raise silent[url]
         with hints.of_store(url):
             found = sources.find(source, store)
             version = found.locator().version if volume.read_only else None

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from cowfs.api import sources
 from cowfs.api.declared.plan import Plan
 from cowfs.blocking import Declared, Volume
 from cowfs.errors import (
@@ -18,6 +20,7 @@ from cowfs.errors import (
     InvalidInputError,
     InvalidStateError,
     NotFoundError,
+    UnavailableError,
     UnsupportedFormatError,
 )
 from cowfs.machine import applied
@@ -54,6 +57,21 @@ def objects(store: Path) -> dict[str, int]:
 
 def commit(name: str, store: Path) -> None:
     Volume.new(name, store=store, strict=True).commit("made")
+
+
+def test_a_store_that_does_not_answer_is_waited_for_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many candidates it has."""
+    asked: list[str] = []
+
+    def silent(source: str, _: object) -> NoReturn:
+        asked.append(source)
+        raise UnavailableError("does not answer")
+
+    monkeypatch.setattr(sources, "find", silent)
+    file = declare(place, '{name = ["a", "b", "c"], path = "/c", store = "main", read_only = false}')
+    with pytest.raises(UnavailableError, match="does not answer"):
+        planned(file)
+    assert asked == ["a"]
 
 
 def test_a_plan_writes_no_object_and_no_record(file: Path, place: Path) -> None:
