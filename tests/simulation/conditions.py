@@ -45,6 +45,7 @@ class Conditions:
     has_repairer: bool  # who finds packs damaged, and repairs the store
     times_off_s: float  # the store has several servers: an object's time is off by up to that, either way
     has_slow_puts: bool  # a pack's time is that at which its upload began (S3, in parts)
+    altered: float  # an answer is damaged on its way
 
 
 def conditions_of(seed: int) -> Conditions:
@@ -71,6 +72,7 @@ def conditions_of(seed: int) -> Conditions:
         times_off_s=drawn.choice((0.0, 0.0, 5.0)),
         has_slow_puts=drawn.random() < 0.3,
         has_repairer=drawn.random() < 0.3,
+        altered=drawn.choice((0.0, 0.0, 0.01)),
     )
     if not found.has_pusher:
         return found

@@ -35,7 +35,7 @@ from cowfs.maintain.repair import Repair
 from cowfs.maintain.roots import FoundPin, RootReader, Roots
 from cowfs.session import acquiring
 from cowfs.session.committer import Committer
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore, damaged, refs
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader, moved_records
 from cowfs.store.packs.moved import MovedPacks
@@ -380,6 +380,11 @@ def repairs_trust_the_record_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Repair, "_is_told", lambda self, pack: pack in self._damage.moved)
 
 
+def damage_counts_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An answer that was damaged on its way is taken for a damaged object."""
+    patch.setattr(damaged, "ASKS", 1)
+
+
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     superseded_writer_goes_on,
     takeover_without_a_fence,
@@ -422,6 +427,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     pushes_rely_on_the_condemned,
     half_repaired_packs_travel,
     mirrors_follow_parents_alone,
+    damage_counts_at_once,
 )
 
 

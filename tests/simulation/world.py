@@ -128,10 +128,20 @@ class ActorStore:
         return self._inner.sealing
 
     def get(self, key: str) -> bytes:
-        return self._call("get", key, lambda: self._inner.get(key))
+        return self._arrived(key, self._call("get", key, lambda: self._inner.get(key)))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        return self._call("get", key, lambda: self._inner.get_range(key, offset, length))
+        return self._arrived(key, self._call("get", key, lambda: self._inner.get_range(key, offset, length)))
+
+    def _arrived(self, key: str, data: bytes) -> bytes:
+        chance, altered = self._actor.random, self._world.conditions.altered
+        if not data or self._world.is_over or not altered or chance.random() >= altered:
+            return data
+        self._world.note(self._actor, f"gets {key} damaged")
+        if chance.random() < 0.5:
+            return data[: chance.randrange(len(data))]
+        place = chance.randrange(len(data))
+        return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
 
     def size(self, key: str) -> int | None:
         return self._call("size", key, lambda: self._inner.size(key))
