@@ -90,7 +90,7 @@ class Mounted:
         away."""
         self._require_unshared(force)
         if not force:
-            mounting.require_nothing_inside(self.path)
+            mount_table.require_nothing_inside(self.path)
         version = self.commit(message, progress=progress)
         released = mounts.release(self._entry, force=force)
         try:

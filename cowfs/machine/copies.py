@@ -271,7 +271,9 @@ class Copy:
 
     def remove(self) -> None:
         """Deletes folder and record, whatever is in the folder; one that is not there is left
-        alone."""
+        alone. ConflictError: another file system is mounted in it, whose files are not the copy's
+        to delete."""
+        mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
         if self.record.stage in ("arriving", "whole") and self.is_there:
             _bring_back(self.record)
             _set_aside(self.record)
@@ -287,6 +289,7 @@ class Copy:
         if record.stage != "filling":
             self._store(replace(record, stage="leaving"))
         if self.is_there:
+            mount_table.require_nothing_inside(os.path.realpath(record.mount_path))
             root = os.fsencode(record.mount_path)
             for name in _asides(record):
                 aside.delete_tree(os.path.join(root, name))

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cowfs.errors import ConflictError
+
 FILE_SYSTEM_TYPE = "fuse.cowfs"
 SCRATCH_MARK = "+scratch"
 """Behind the volume in the source of a scratch mount; no volume's name has a plus sign."""
@@ -71,9 +73,14 @@ def mount_of(fd: int) -> MountInfo | None:
     return next((mount for mount in mounts() if mount.mount_id == number), None)
 
 
-def inside(mount: MountInfo) -> list[str]:
-    """The paths of other mounts that lie in it."""
-    return [each.path for each in mounts() if each.path.startswith(f"{mount.path.rstrip('/')}/")]
+def require_nothing_inside(path: str) -> None:
+    """ConflictError: mounts lie below that canonical path, and would go with it."""
+    if inner := [each.path for each in mounts() if each.path.startswith(f"{path.rstrip('/')}/")]:
+        raise ConflictError(
+            f"{path} is in use: {', '.join(inner)} is mounted in it",
+            hint="Unmount that first. `cowfs status` shows the mounts of cowfs, `findmnt` all.",
+            details={"mounts": inner},
+        )
 
 
 def users(mount: MountInfo) -> list[int]:

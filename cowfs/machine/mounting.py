@@ -354,20 +354,9 @@ def _not_a_directory(path: str) -> InvalidInputError:
     )
 
 
-def require_nothing_inside(path: str) -> None:
-    """ConflictError: other mounts lie in the mount at that canonical path, and would go with it."""
-    mount = mount_table.mount_at(path)
-    if mount is not None and (inner := mount_table.inside(mount)):
-        raise ConflictError(
-            f"{path} is in use: {', '.join(inner)} is mounted in it",
-            hint="Unmount that first. `cowfs status` shows the mounts of cowfs, `findmnt` all.",
-            details={"mounts": inner},
-        )
-
-
 def _busy(mount: MountInfo) -> ConflictError:
     try:
-        require_nothing_inside(mount.path)
+        mount_table.require_nothing_inside(mount.path)
     except ConflictError as error:
         return error
     pids = mount_table.users(mount)

@@ -502,6 +502,32 @@ def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, 
     assert not path.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a directory elsewhere")
+@pytest.mark.parametrize("by", ["discard", "unmount", "settle"])
+def test_what_is_mounted_inside_is_not_deleted(volume: RWVolume, place: Path, by: str) -> None:
+    precious, inside = place / "precious", volume.path / "dir" / "inside"
+    precious.mkdir()
+    (precious / "gold").write_text("gold")
+    inside.mkdir()
+    if by == "settle":
+        kill_at("aside.delete_tree", 1, "Volume.open('data').discard(force=True)")
+        [aside] = volume.path.glob(".cowfs-aside-*")
+        inside = aside / "dir" / "inside"
+    subprocess.run(["mount", "--bind", precious, inside], check=True)
+    try:
+        if by == "unmount":
+            volume.unmount(force=True)
+            assert (inside / "gold").exists()
+        else:
+            with pytest.raises(ConflictError, match=f"{inside} is mounted in it"):
+                volume.discard(force=True)
+    finally:
+        subprocess.run(["umount", inside], check=True)
+    assert (precious / "gold").read_text() == "gold"
+    Volume.open("data").discard(force=True)
+    assert not (Path.home() / "cowfs" / "data").exists()
+
+
 def test_a_directory_that_is_called_like_cowfs_own_stays_where_it_is(volume: RWVolume, place: Path) -> None:
     path = volume.path / ".cowfs-aside-0123456789abcdef"
     path.mkdir()
