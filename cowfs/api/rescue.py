@@ -3,6 +3,8 @@ one."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from cowfs import log
 from cowfs.api import hints, names, stores
 from cowfs.api.claiming import claimed
@@ -46,6 +48,8 @@ def ended(store: stores.OpenStore, volume: str, name: str | None) -> tuple[Head,
         if becomes == name:
             return _ended(store, copy, becomes)
         if copy.volume == becomes:
+            with suppress(CowfsError):  # somebody is at it: who opens it ends the move, too
+                copy.end_move()
             _log.warning(
                 "the uncommitted work of volume %s is volume %s's now: a fork that was killed has moved it. %s publishes it",
                 volume,
@@ -63,10 +67,17 @@ def _move(copy: WorkingCopy) -> tuple[str, str] | None:
         return None
 
 
+def _has_other_work(store: stores.OpenStore, copy: WorkingCopy, volume: str) -> bool:
+    """Whether there is work of the volume besides what has moved. The place where that was is
+    remembered still."""
+    known = WorkingCopy.known(store.record.store_id, volume)
+    return any(each.is_kept for each in known if each.exists or each.path != copy.beside(volume).path)
+
+
 def _ended(store: stores.OpenStore, copy: WorkingCopy, name: str) -> tuple[Head, Locator | None] | None:
     state = states.load(copy.state_path)
-    if copy.volume == name and any(each.is_kept for each in WorkingCopy.known(store.record.store_id, state.volume)):
-        return None  # there is other work since, which is meant
+    if copy.volume == name and _has_other_work(store, copy, state.volume):
+        return None  # which is meant
     head = volumes.find_head(store.objects, name)
     if head is None or state.moving is None or (copy.volume != name and head.number != state.moving[1]):
         return None

@@ -44,10 +44,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class RestoreReport:
     """locator: of the volume's last version, None before the first; is_new: whether this made it.
-    source: what was brought back. paths: of the volume that are added, removed or changed.
-    mount_path: of the mount whose working copy has it now, for its next commit; None: the volume
-    was not mounted here. more: how many paths are not in `paths`, of a mount that has too many to
-    tell."""
+    source: what was brought back. paths: of the volume that are added, removed or changed; more:
+    how many others, of a mount that has too many to tell. mount_path: of the mount whose working
+    copy has it now, for its next commit; None: the volume was not mounted here."""
 
     locator: str | None
     is_new: bool

@@ -46,8 +46,8 @@ def publish_tree(
     return tree.done, base, base.version_id != before.version_id
 
 
-def require_committed(target: Target, spec: SessionSpec, *lacks: str) -> None:
-    """InvalidStateError when uncommitted work is here; lacks: as of `has_uncommitted`. A journal
+def require_committed(target: Target, spec: SessionSpec, fate: str = "") -> None:
+    """InvalidStateError when uncommitted work is here; fate: as of `has_uncommitted`. A journal
     may also have records that change nothing: only opening it tells."""
     if not target.working_copy.has_records:
         return
@@ -57,5 +57,5 @@ def require_committed(target: Target, spec: SessionSpec, *lacks: str) -> None:
     discard = threading.Event()
     with opened(spec, discard=discard, access=target.store.access) as session:
         if session.engine.is_dirty():
-            raise has_uncommitted(target.name, *lacks)
+            raise has_uncommitted(target.name, fate)
         discard.set()

@@ -44,6 +44,7 @@ from cowfs.session.session import Session, Writer
 from cowfs.session.work_comparing import compared
 from cowfs.session.work_restoring import Stale, restore
 from cowfs.store import aws
+from cowfs.store.s3_errors import refusal_of
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.volumes import locator
 
@@ -231,17 +232,20 @@ class Requests:
                     or not error.message.startswith(self._session.store.url)
                 ):
                     raise
-                raise AccessDeniedError(error.message, hint=self._own_credentials(), details=error.details) from error
+                hint = self._own_credentials(has_expired=refusal_of(error) == "expired")
+                raise AccessDeniedError(error.message, hint=hint, details=error.details) from error
 
-    def _own_credentials(self) -> str:
+    def _own_credentials(self, *, has_expired: bool) -> str:
         path = self._spec.mount_path
         uses = (
             f"The mount at {path} uses the credentials that it was started with, whatever the shell or program has now."
         )
-        if self._session.store.url.startswith("s3:") and not aws.are_in_variables():
+        is_of_configuration = aws.has_configuration() and not aws.are_in_variables()
+        if has_expired and is_of_configuration and self._session.store.url.startswith("s3:"):
             return (
-                "The mount takes its credentials from AWS' configuration of who mounted it, and has asked there again. Renew "
-                "them there (`aws sso login`, or what credential_process runs), and repeat this; nothing is lost."
+                "The mount takes its credentials from AWS' configuration of who mounted it, and asks there again when they are "
+                "called expired. Renew them there (`aws sso login`, or what credential_process runs), and repeat this; nothing "
+                "is lost."
             )
         if self._session.scratch is not None:
             return f"{uses} A scratch keeps nothing when it ends: copy what is worth it to another place first."

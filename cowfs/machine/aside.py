@@ -38,9 +38,15 @@ def new_name() -> str:
     return _PREFIX + clock.random_bytes(8).hex()
 
 
-def looking_like_one(root: bytes) -> list[bytes]:
-    """Names in a folder whose record does not say which one is ours: older ones did not."""
-    return [name for name in os.listdir(root) if _ANY.fullmatch(name)]
+def is_name(name: str) -> bool:
+    return _ANY.fullmatch(os.fsencode(name)) is not None
+
+
+def those_in(root: bytes, name: bytes) -> list[bytes]:
+    """The directory of that name, if it is in the folder; name empty: whatever looks like one, in a
+    folder whose record does not say which one is ours, as older ones did not."""
+    names = [name] if name else [each for each in os.listdir(root) if _ANY.fullmatch(each)]
+    return [each for each in names if _is_directory(os.path.join(root, each))]
 
 
 def set_aside(root: bytes, name: bytes) -> bytes:
@@ -51,7 +57,7 @@ def set_aside(root: bytes, name: bytes) -> bytes:
     os.mkdir(aside, 0o700)
     os.chmod(aside, stat.S_IMODE(before.st_mode) | 0o700)  # if it is interrupted, that of the folder again
     for each in os.listdir(root):
-        if each != name:
+        if each != name:  # whoever looks at the folder afterwards sees what was not moved
             move(os.path.join(root, each), os.path.join(aside, each))
     _set_attributes(aside, before)
     return aside
@@ -81,7 +87,7 @@ def _merge(above: bytes, to: bytes) -> list[tuple[bytes, bytes]]:
         if _is_directory(old) and _is_directory(new):
             open_up(new)
             before = os.lstat(old)
-            with contextlib.suppress(OSError):  # what was made anew has nothing of its own worth keeping
+            with contextlib.suppress(OSError):  # as it was before somebody made it anew
                 shutil.copystat(old, new, follow_symlinks=False)
                 os.chown(new, before.st_uid, before.st_gid, follow_symlinks=False)
             open_up(new)
@@ -179,7 +185,11 @@ def _free(path: bytes) -> bytes:
 
 
 def _is_directory(path: bytes) -> bool:
-    return stat.S_ISDIR(os.lstat(path).st_mode)
+    """No link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _set_attributes(path: bytes, found: os.stat_result) -> None:

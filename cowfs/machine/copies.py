@@ -116,6 +116,8 @@ class Copy:
                     f"{self.record_path} has a format that this cowfs does not know",
                     hint="Use the cowfs that made this copy, or a newer one; nothing was changed.",
                 )
+            if not isinstance(name := record["aside"], str) or (name and not aside.is_name(name)):
+                raise ValueError(f"{name!r} is no name of a directory of ours")
             return CopyRecord(**{**record, "process": ProcessIdentity.from_record(record["process"])})
         except FileNotFoundError as error:
             raise NotFoundError(f"{self._directory} has no copy", hint="Mount the volume to make one.") from error
@@ -364,11 +366,7 @@ def _aside(record: CopyRecord) -> bytes:
 
 def _asides(record: CopyRecord) -> list[bytes]:
     """Names of those that are in the folder."""
-    root = os.fsencode(record.mount_path)
-    if not record.aside:
-        return aside.looking_like_one(root)
-    name = os.fsencode(record.aside)
-    return [name] if os.path.lexists(os.path.join(root, name)) else []
+    return aside.those_in(os.fsencode(record.mount_path), os.fsencode(record.aside))
 
 
 def _set_aside(record: CopyRecord) -> bytes:

@@ -338,7 +338,10 @@ class WorkingCopy:
     def end_move(self) -> None:
         """After a `move_to` that was killed when everything had moved."""
         with self.lock(LockHolder.for_a_moment(f"(moving {self.path})")):
+            before = self.beside(states.load(self.state_path).volume)
             states.store(self.state_path, self.state)
+            if not config.is_there(before.path):
+                places.forget(before.path)
 
     def delete(self) -> None:
         """Drops the working copy and with it all uncommitted work. LeaseHeldError when another

@@ -31,7 +31,7 @@ from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore
 from cowfs.store.damaged import read_as
 from cowfs.store.holder import is_dead
-from cowfs.store.pins import LATE_DELETE_NS
+from cowfs.store.pins import LATE_DELETE_NS, condemned_of
 from cowfs.store.repeating import create
 
 SHARD_IDS = 5000
@@ -156,11 +156,11 @@ class Generations:
 
     def _records(self, number: int) -> Iterator[CondemnedRecord]:
         key = keys.condemned(number)
-        first = read_as(self.store, key, partial(CondemnedRecord.decode, what=key))
+        first = read_as(self.store, key, partial(condemned_of, number, key))
         yield first
         for shard in range(first.shards or 0):
             key = keys.condemned_shard(number, shard)
-            yield read_as(self.store, key, partial(CondemnedRecord.decode, what=key))
+            yield read_as(self.store, key, partial(condemned_of, number, key))
 
     def condemn(self, number: int, doomed: Condemned) -> Condemned:
         """Publishes the list; what it names, as it is in the store."""
@@ -186,7 +186,7 @@ class Generations:
                 return
             except ConflictError:
                 key = keys.condemned_shard(number, shard)
-                there = read_as(self.store, key, partial(CondemnedRecord.decode, what=key))
+                there = read_as(self.store, key, partial(condemned_of, number, key))
                 is_there = set(packs) <= set(there.packs) and set(moved) <= set(there.moved)
                 if is_there and set(versions) <= set(there.versions):
                     return

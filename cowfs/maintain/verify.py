@@ -37,6 +37,7 @@ from cowfs.index.cache import BlockCache
 from cowfs.maintain.broken_paths import broken_files, walked
 from cowfs.maintain.kept_versions import KeptVersion, kept_versions
 from cowfs.maintain.linked_objects import LinkCheck
+from cowfs.maintain.marking import AT_ONCE, THREADS
 from cowfs.maintain.pack_check import Expected, PackState, check_packs
 from cowfs.maintain.references import References, in_packs, index_packs, is_needed, one_of_each
 from cowfs.maintain.verify_log import VerifyLog
@@ -44,9 +45,6 @@ from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
 from cowfs.store import Access, ObjectStore, refs
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Progress, ProgressListener
-
-AT_ONCE = 64
-THREADS = 16
 
 NotRight = dict[PackId, PackState]
 InParts = Callable[[Sequence[Expected]], Iterator[list[PackState]]]
@@ -173,7 +171,7 @@ class Verifier:
         them."""
         manifests = [version.manifest for version in versions if version.manifest is not None]
         cache = BlockCache(self._cache_dir, name=self._reader.sealing.name)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-verify") as threads:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-indexes") as threads:
             for at in range(0, len(manifests), AT_ONCE):
                 batch = manifests[at : at + AT_ONCE]
                 list(threads.map(lambda manifest: enter(self._reader, manifest.index, cache), batch))

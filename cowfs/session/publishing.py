@@ -127,10 +127,10 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         is_done.set()
 
 
-def has_uncommitted(volume: str, lacks: str = "the new version would not have") -> InvalidStateError:
-    """lacks: what would become of it."""
+def has_uncommitted(volume: str, fate: str = "") -> InvalidStateError:
+    """fate: what would become of it; empty: the new version would not have it."""
     return InvalidStateError(
-        f"volume {volume!r} has uncommitted work on this machine, which {lacks}",
+        f"volume {volume!r} has uncommitted work on this machine, which {fate or 'the new version would not have'}",
         hint=f"See first what it changed (`cowfs diff {volume}`, diff()). Then publish it (`cowfs commit {volume}`, commit()), or "
         f"drop it (`cowfs unmount {volume} --discard`, discard()).",
     )

@@ -17,13 +17,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock
+from cowfs import clock, log
 from cowfs.store.identity import Credentials
-from cowfs.store.s3_errors import CredentialsFailed, NoCredentials
+from cowfs.store.s3_errors import CredentialsFailed, NoCredentials, S3Failure
 
 DEFAULT_REGION = "us-east-1"
 PAUSE_S = 5.0
 """Between two attempts to get others: many threads are refused at the same moment."""
+RENEWAL_S = 30.0
+"""So long a request waits for others: a credential_process may wait for a person."""
+
+_log = log.get("store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,8 @@ class AmbientCredentials:
     def __init__(self) -> None:
         self._newest: Credentials | None = None
         self._found: Any = None  # botocore's, which renews them
-        self._renewing = threading.Lock()
+        self._lock = threading.Lock()  # guards those below; not held while anybody is asked
+        self._renewal: threading.Event | None = None
         self._renewed_s = -math.inf
 
     @property
@@ -56,39 +61,64 @@ class AmbientCredentials:
         if self._newest is None and (given := _of_variables()) is not None:
             self._newest = given
         elif self._newest is None or self._found is not None:
-            self._newest = self._of_botocore()
+            self._found = self._found or _searched()
+            self._take(_frozen(self._found))
 
     def renew(self, used: Credentials) -> bool:
         """After these were refused as expired, whatever they said of their end: whether there are
-        others, in the configuration or by its credential_process. Not of variables, which this
-        process has for good."""
-        with self._renewing:
-            if self._found is None:
-                return False
-            if self.newest == used and clock.monotonic_s() >= self._renewed_s + PAUSE_S:
-                self._renewed_s = clock.monotonic_s()
-                before, self._found = self._found, None
-                try:
-                    self._newest = self._of_botocore()
-                except (NoCredentials, CredentialsFailed):
-                    self._found = before
-            return self.newest != used
+        others, in the configuration or by its credential_process, which is waited for RENEWAL_S at
+        most. Not of variables, which this process has for good."""
+        if self._found is None:
+            return False
+        with self._lock:
+            is_under_way = self._renewal is not None and not self._renewal.is_set()
+            if self.newest == used and not is_under_way and clock.monotonic_s() >= self._renewed_s + PAUSE_S:
+                self._renewed_s, self._renewal = clock.monotonic_s(), threading.Event()
+                threading.Thread(target=self._renew, args=(self._renewal,), name="cowfs-renewal", daemon=True).start()
+            renewal = self._renewal
+        if renewal is not None:
+            renewal.wait(RENEWAL_S)
+        return self.newest != used
 
-    def _of_botocore(self) -> Credentials:
-        import botocore.session
-        from botocore.exceptions import BotoCoreError
-
+    def _renew(self, renewal: threading.Event) -> None:
         try:
-            if self._found is None:
-                self._found = botocore.session.Session().get_credentials()
-            if self._found is None:
-                raise NoCredentials("no credentials were found")
-            now = self._found.get_frozen_credentials()
-        except BotoCoreError as error:
-            raise CredentialsFailed(str(error)) from None
-        if self._newest is not None and (self._newest.secret_key, self._newest.token) == (now.secret_key, now.token):
-            return self._newest
-        return Credentials(now.access_key, now.secret_key, now.token)
+            found = _searched()
+            self._take(_frozen(found))
+            self._found = found
+        except S3Failure as failure:
+            _log.info("there are no other credentials: %s", failure.reason)
+        finally:
+            renewal.set()
+
+    def _take(self, now: Credentials) -> None:
+        before = self._newest
+        if before is None or (before.secret_key, before.token) != (now.secret_key, now.token):
+            self._newest = now
+
+
+def _searched() -> Any:
+    """botocore's. NoCredentials, CredentialsFailed as `AmbientCredentials.ready`."""
+    import botocore.session
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        found = botocore.session.Session().get_credentials()
+    except (BotoCoreError, OSError, ValueError) as error:  # a credential_process fails as programs do
+        raise CredentialsFailed(str(error)) from None
+    if found is None:
+        raise NoCredentials("no credentials were found")
+    return found
+
+
+def _frozen(found: Any) -> Credentials:
+    """CredentialsFailed: they cannot be renewed."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        now = found.get_frozen_credentials()
+    except (BotoCoreError, OSError, ValueError) as error:
+        raise CredentialsFailed(str(error)) from None
+    return Credentials(now.access_key, now.secret_key, now.token)
 
 
 def are_in_variables() -> bool:

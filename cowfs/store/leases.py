@@ -31,7 +31,7 @@ from functools import partial
 from typing import Literal
 
 from cowfs import clock
-from cowfs.errors import ConflictError, LeaseHeldError, LeaseLostError, NotFoundError
+from cowfs.errors import ConflictError, CorruptError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord, Holder, LeaseRecord
 from cowfs.ids import WriteId
@@ -223,11 +223,19 @@ def _is_released(store: ObjectStore, volume: str, epoch: int) -> bool:
 
 
 def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
-    what = f"the heartbeat of volume {volume}, epoch {epoch}"
     try:
-        return read_as(store, keys.heartbeat(volume, epoch), partial(HeartbeatRecord.decode, what=what))
+        return read_as(store, keys.heartbeat(volume, epoch), partial(heartbeat_of, volume, epoch))
     except NotFoundError:
         return None
+
+
+def heartbeat_of(volume: str, epoch: int, data: bytes) -> HeartbeatRecord:
+    """CorruptError: it is damaged, or another one."""
+    what = f"the heartbeat of volume {volume}, epoch {epoch}"
+    found = HeartbeatRecord.decode(data, what=what)
+    if found.epoch != epoch:
+        raise CorruptError(f"{what} says it is of epoch {found.epoch}")
+    return found
 
 
 def _judge(

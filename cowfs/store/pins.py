@@ -279,7 +279,7 @@ def _lists(store: ObjectStore, generation: int) -> list[CondemnedRecord]:
     key = keys.condemned(generation)
     try:
         what = f"the condemned list of collection {generation}"
-        first = read_as(store, key, partial(CondemnedRecord.decode, what=what))
+        first = read_as(store, key, partial(condemned_of, generation, what))
         return [first, *(_shard(store, generation, shard) for shard in range(first.shards or 0))]
     except NotFoundError:
         # Only lists of collections that have ended are removed: what they named is gone.
@@ -319,7 +319,12 @@ def _condemned_generations(store: ObjectStore, after_generation: int) -> Iterato
 
 def _shard(store: ObjectStore, generation: int, shard: int) -> CondemnedRecord:
     what = f"part {shard} of the condemned list of collection {generation}"
-    found = read_as(store, keys.condemned_shard(generation, shard), partial(CondemnedRecord.decode, what=what))
+    return read_as(store, keys.condemned_shard(generation, shard), partial(condemned_of, generation, what))
+
+
+def condemned_of(generation: int, what: str, data: bytes) -> CondemnedRecord:
+    """CorruptError: it is damaged, or another one."""
+    found = CondemnedRecord.decode(data, what=what)
     if found.generation != generation:
         raise CorruptError(f"{what} says it belongs to collection {found.generation}")
     return found

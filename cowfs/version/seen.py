@@ -15,8 +15,7 @@ from functools import partial
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format import keys
-from cowfs.format.records import HeartbeatRecord
-from cowfs.store import ObjectInfo, ObjectStore, refs
+from cowfs.store import ObjectInfo, ObjectStore, leases, refs
 from cowfs.store.beside import beside
 from cowfs.store.damaged import read_as
 from cowfs.version import quotas
@@ -68,7 +67,7 @@ def _released(store: ObjectStore, name: str, epoch: int) -> dict[str, bytes]:
     key = keys.heartbeat(name, epoch)
 
     def released(data: bytes) -> dict[str, bytes]:
-        return {key: data} if HeartbeatRecord.decode(data, what=f"the heartbeat of volume {name}").released else {}
+        return {key: data} if leases.heartbeat_of(name, epoch, data).released else {}
 
     try:
         return read_as(store, key, released)

@@ -311,13 +311,15 @@ def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
     assert not Volume.open(saved.name).has_changes()
 
 
+@pytest.mark.parametrize("meta_dir", [None, "meta"])
 @pytest.mark.parametrize("again", ["saved", "another"])
 @pytest.mark.parametrize("point", ["work-moving", "work-moved"])
 def test_a_fork_that_was_killed_is_ended_by_the_same_again(
-    place: Path, point: str, again: str, caplog: pytest.LogCaptureFixture
+    place: Path, point: str, again: str, meta_dir: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    where = None if meta_dir is None else place / meta_dir
     volume = Volume.new("line")
-    (volume.mount() / "base").write_text("both have it")
+    (volume.mount(meta_dir=where) / "base").write_text("both have it")
     base = volume.commit()
     (volume.path / "mine").write_text("not published")
     volume.unmount()
@@ -339,6 +341,7 @@ def test_a_fork_that_was_killed_is_ended_by_the_same_again(
     with saved:
         assert sorted(each.name for each in saved.path.iterdir()) == ["base", "mine"]
     caplog.clear()
+    assert not Volume.open("line").has_changes()
     Volume.open("line").fork("third", strict=True)
     assert "now" not in caplog.text
 

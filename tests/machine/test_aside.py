@@ -60,6 +60,22 @@ def test_what_was_made_anew_meanwhile_stays_and_so_does_what_was_there(folder: P
     assert (folder / "dir").stat().st_mode & 0o777 == 0o750
 
 
+def test_only_a_directory_is_one_of_ours(folder: Path, tmp_path: Path) -> None:
+    """Whatever is called so: a link leads out of the folder."""
+    name, elsewhere = os.fsdecode(NAME), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / name).symlink_to(elsewhere)
+    assert aside.those_in(os.fsencode(folder), NAME) == aside.those_in(os.fsencode(folder), b"") == []
+    (folder / name).unlink()
+    (folder / name).write_text("a file")
+    assert aside.those_in(os.fsencode(folder), NAME) == aside.those_in(os.fsencode(folder), b"") == []
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert aside.those_in(os.fsencode(folder), NAME) == aside.those_in(os.fsencode(folder), b"") == [NAME]
+    assert aside.is_name(name)
+    assert not aside.is_name("../elsewhere")
+
+
 def test_a_long_name_has_room_for_what_tells_it_apart(folder: Path) -> None:
     name = "x" * 255
     (folder / name).write_text("before")

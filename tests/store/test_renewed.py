@@ -67,3 +67,39 @@ def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
         with pytest.raises(AccessDeniedError):
             store.put("key", b"value")
         store.close()
+
+
+def test_a_process_that_fails_or_hangs_is_asked_again_later(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As programs do that wait for a person: whoever waits for them is not waited for."""
+    monkeypatch.setattr(aws, "PAUSE_S", 0.0)
+    monkeypatch.setattr(aws, "RENEWAL_S", 0.5)
+    program = asked.with_name("credentials.py")
+    works = program.read_text()
+    expired: set[str] = set()
+
+    def answer(request: Request) -> Answer:
+        if any(key in request.headers.get("authorization", "") for key in expired):
+            return response("403 Forbidden", EXPIRED), True
+        return STORED if request.method == "PUT" else response("200 OK", b"value"), True
+
+    with ScriptedServer(answer) as server:
+        store = open_store(f"s3://bucket;endpoint={server.endpoint.replace('/', '%2F').replace(':', '%3A')};region=x/p")
+        store.put("key", b"value")
+        expired.add("KEY1/")
+        stopped = asked.with_name("stopped")
+        waits = f"import os, time, pathlib\nwhile not os.path.exists({str(stopped)!r}): time.sleep(0.05)\n"
+        for broken in ("print('log in first')", "raise SystemExit(1)", "import os; os.write(1, bytes([255]))", waits):
+            program.write_text(broken)
+            for _ in range(2):
+                with pytest.raises(AccessDeniedError, match="no longer"):
+                    store.put("key", b"value")
+        stopped.touch()
+        program.write_text(works)
+        for _ in range(200):
+            try:
+                store.put("key", b"value")
+                break
+            except AccessDeniedError:
+                continue
+        assert asked.read_text() == "xx"
+        store.close()
