@@ -9,11 +9,12 @@ the environment, or for the settings in a configuration file that exists.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from cowfs.store.identity import Credentials
 from cowfs.store.s3_errors import CredentialsFailed, NoCredentials, S3Failure
 
 DEFAULT_REGION = "us-east-1"
+SOON_S = 15 * 60
+"""Credentials that end within are renewed; as botocore does, which AWS' roles are made for."""
 PAUSE_S = 5.0
 """Between two attempts to get others: many threads are refused at the same moment."""
 RENEWAL_S = 30.0
-"""So long a request waits for others: a credential_process may wait for a person."""
+"""So long requests wait for others."""
 
 _log = log.get("store")
 
@@ -39,15 +42,28 @@ class Settings:
     style: str | None = None
 
 
+@dataclass(eq=False)
+class _Renewal:
+    """failure: why there are no others, once it is over."""
+
+    begun_s: float
+    is_over: threading.Event = field(default_factory=threading.Event)
+    failure: S3Failure | None = None
+
+
 class AmbientCredentials:
-    """Those of the environment, found once and renewed by botocore. Any thread may call."""
+    """Those of the environment, found once and renewed by botocore. Any thread may call.
+
+    The first ones are waited for as long as it takes: somebody may have to type a code. Later ones
+    are asked for by a thread, which is waited for RENEWAL_S at most: a credential_process that
+    hangs must not hang commits and unmounts.
+    """
 
     def __init__(self) -> None:
         self._newest: Credentials | None = None
         self._found: Any = None  # botocore's, which renews them
-        self._lock = threading.Lock()  # guards those below; not held while anybody is asked
-        self._renewal: threading.Event | None = None
-        self._renewed_s = -math.inf
+        self._lock = threading.Lock()  # guards the one below; not held while anybody is asked
+        self._renewal: _Renewal | None = None
 
     @property
     def newest(self) -> Credentials:
@@ -60,51 +76,54 @@ class AmbientCredentials:
         cannot be had."""
         if self._newest is None and (given := _of_variables()) is not None:
             self._newest = given
-        elif self._newest is None or self._found is not None:
-            self._found = self._found or _searched()
-            self._take(_frozen(self._found))
+        elif self._newest is None:
+            self._found = _searched()
+            self._newest = _frozen(self._found)
+        elif self._found is not None and _ends_within(self._found, SOON_S):
+            failure = self._ask(anew=False)
+            if failure is not None and _ends_within(self._found, 0):
+                raise failure
 
     def renew(self, used: Credentials) -> bool:
         """After these were refused as expired, whatever they said of their end: whether there are
-        others, in the configuration or by its credential_process, which is waited for RENEWAL_S at
-        most. Not of variables, which this process has for good."""
-        if self._found is None:
-            return False
-        with self._lock:
-            is_under_way = self._renewal is not None and not self._renewal.is_set()
-            if self.newest == used and not is_under_way and clock.monotonic_s() >= self._renewed_s + PAUSE_S:
-                self._renewed_s, self._renewal = clock.monotonic_s(), threading.Event()
-                threading.Thread(target=self._renew, args=(self._renewal,), name="cowfs-renewal", daemon=True).start()
-            renewal = self._renewal
-        if renewal is not None:
-            renewal.wait(RENEWAL_S)
+        others, in the configuration or by its credential_process. Not of variables, which this
+        process has for good."""
+        if self._found is not None and self.newest == used:
+            self._ask(anew=True)
         return self.newest != used
 
-    def _renew(self, renewal: threading.Event) -> None:
+    def _ask(self, *, anew: bool) -> S3Failure | None:
+        """anew: the configuration is read again. One at a time, and not again at once."""
+        with self._lock:
+            now_s, renewal = clock.monotonic_s(), self._renewal
+            if renewal is None or (renewal.is_over.is_set() and now_s >= renewal.begun_s + PAUSE_S):
+                renewal = self._renewal = _Renewal(now_s)
+                work = partial(self._renew, renewal, anew=anew)
+                threading.Thread(target=work, name="cowfs-renewal", daemon=True).start()
+        if renewal.is_over.wait(max(0.0, renewal.begun_s + RENEWAL_S - now_s)):
+            return renewal.failure
+        return CredentialsFailed("whatever gives the credentials does not answer")
+
+    def _renew(self, renewal: _Renewal, *, anew: bool) -> None:
         try:
-            found = _searched()
-            self._take(_frozen(found))
+            found = _searched() if anew else self._found
+            now = _frozen(found)
+            if (now.secret_key, now.token) != (self.newest.secret_key, self.newest.token):
+                self._newest = now
             self._found = found
         except S3Failure as failure:
-            _log.info("there are no other credentials: %s", failure.reason)
+            renewal.failure = failure
+            _log.warning("there are no new credentials: %s", failure.reason)
         finally:
-            renewal.set()
-
-    def _take(self, now: Credentials) -> None:
-        before = self._newest
-        if before is None or (before.secret_key, before.token) != (now.secret_key, now.token):
-            self._newest = now
+            renewal.is_over.set()
 
 
 def _searched() -> Any:
-    """botocore's. NoCredentials, CredentialsFailed as `AmbientCredentials.ready`."""
+    """botocore's. NoCredentials; CredentialsFailed: the configuration, or what it runs, fails."""
     import botocore.session
-    from botocore.exceptions import BotoCoreError
 
-    try:
+    with _failing():
         found = botocore.session.Session().get_credentials()
-    except (BotoCoreError, OSError, ValueError) as error:  # a credential_process fails as programs do
-        raise CredentialsFailed(str(error)) from None
     if found is None:
         raise NoCredentials("no credentials were found")
     return found
@@ -112,13 +131,25 @@ def _searched() -> Any:
 
 def _frozen(found: Any) -> Credentials:
     """CredentialsFailed: they cannot be renewed."""
+    with _failing():
+        now = found.get_frozen_credentials()
+        return Credentials(now.access_key, now.secret_key, now.token)
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What a credential_process does wrong comes through botocore as it is."""
     from botocore.exceptions import BotoCoreError
 
     try:
-        now = found.get_frozen_credentials()
-    except (BotoCoreError, OSError, ValueError) as error:
+        yield
+    except (BotoCoreError, OSError, ValueError, RuntimeError) as error:
         raise CredentialsFailed(str(error)) from None
-    return Credentials(now.access_key, now.secret_key, now.token)
+
+
+def _ends_within(found: Any, seconds: float) -> bool:
+    """Of those that end at all."""
+    return bool(getattr(found, "refresh_needed", lambda _: False)(seconds))
 
 
 def are_in_variables() -> bool:

@@ -4,12 +4,15 @@ configuration is asked for others, and the request sent again."""
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from cowfs.errors import AccessDeniedError
 from cowfs.store import aws, open_store, s3_obstore
+from cowfs.store.s3_errors import CredentialsFailed
 from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>no longer</Message></Error>"
@@ -42,6 +45,7 @@ def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
     asked: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_obstore, "is_usable", lambda: backend == "obstore")
+    monkeypatch.setattr(aws, "PAUSE_S", 3600.0)
     expired: set[str] = set()
 
     def answer(request: Request) -> Answer:
@@ -72,7 +76,6 @@ def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
 def test_a_process_that_fails_or_hangs_is_asked_again_later(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As programs do that wait for a person: whoever waits for them is not waited for."""
     monkeypatch.setattr(aws, "PAUSE_S", 0.0)
-    monkeypatch.setattr(aws, "RENEWAL_S", 0.5)
     program = asked.with_name("credentials.py")
     works = program.read_text()
     expired: set[str] = set()
@@ -90,16 +93,49 @@ def test_a_process_that_fails_or_hangs_is_asked_again_later(asked: Path, monkeyp
         waits = f"import os, time, pathlib\nwhile not os.path.exists({str(stopped)!r}): time.sleep(0.05)\n"
         for broken in ("print('log in first')", "raise SystemExit(1)", "import os; os.write(1, bytes([255]))", waits):
             program.write_text(broken)
+            monkeypatch.setattr(aws, "RENEWAL_S", 0.2 if broken == waits else 60.0)
             for _ in range(2):
                 with pytest.raises(AccessDeniedError, match="no longer"):
                     store.put("key", b"value")
-        stopped.touch()
         program.write_text(works)
-        for _ in range(200):
-            try:
-                store.put("key", b"value")
-                break
-            except AccessDeniedError:
-                continue
+        stopped.touch()
+        monkeypatch.setattr(aws, "RENEWAL_S", 60.0)
+        with suppress(AccessDeniedError):  # waits for what has hung so far
+            store.put("key", b"value")
+        store.put("key", b"value")
         assert asked.read_text() == "xx"
         store.close()
+
+
+def test_credentials_that_end_soon_are_renewed_and_a_process_that_hangs_holds_nothing_up(
+    asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they have ended: then it is said that there are no others."""
+    monkeypatch.setattr(aws, "PAUSE_S", 0.0)
+    have_ended = False
+    ends = aws._ends_within
+    monkeypatch.setattr(aws, "_ends_within", lambda found, s: have_ended if s == 0 else ends(found, s))
+    program, stopped = asked.with_name("credentials.py"), asked.with_name("stopped")
+    soon = (datetime.now(UTC) + timedelta(seconds=600)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    works = program.read_text().replace("2099-01-01T00:00:00Z", soon)
+    program.write_text(works)
+    credentials = aws.AmbientCredentials()
+    credentials.ready()
+    first = credentials.newest
+    credentials.ready()
+    newest = credentials.newest
+    assert newest != first
+    monkeypatch.setattr(aws, "RENEWAL_S", 0.2)
+    program.write_text(f"import os, time\nwhile not os.path.exists({str(stopped)!r}): time.sleep(0.05)\n")
+    credentials.ready()
+    assert credentials.newest == newest
+    have_ended = True
+    with pytest.raises(CredentialsFailed, match="does not answer"):
+        credentials.ready()
+    program.write_text(works)
+    stopped.touch()
+    monkeypatch.setattr(aws, "RENEWAL_S", 60.0)
+    with suppress(CredentialsFailed):  # of what has hung so far
+        credentials.ready()
+    credentials.ready()
+    assert credentials.newest != newest
