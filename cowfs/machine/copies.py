@@ -259,8 +259,9 @@ class Copy:
         root = os.fsencode(self.record.mount_path)
         known = stamps.load(self.stamps_path, version) or {}
         try:
+            mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
             away = _set_aside(self.record)
-        except OSError as error:
+        except (ConflictError, OSError) as error:
             _bring_back(self.record)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False

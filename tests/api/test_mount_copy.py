@@ -503,27 +503,30 @@ def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a directory elsewhere")
-@pytest.mark.parametrize("by", ["discard", "unmount", "settle"])
+@pytest.mark.parametrize("by", ["discard", "unmount", "unmount, nothing in it", "settle"])
 def test_what_is_mounted_inside_is_not_deleted(volume: RWVolume, place: Path, by: str) -> None:
     precious, inside = place / "precious", volume.path / "dir" / "inside"
     precious.mkdir()
-    (precious / "gold").write_text("gold")
     inside.mkdir()
+    if by == "unmount, nothing in it":
+        volume.commit("a place for it")
+    else:
+        (precious / "gold").write_text("gold")
     if by == "settle":
         kill_at("aside.delete_tree", 1, "Volume.open('data').discard(force=True)")
         [aside] = volume.path.glob(".cowfs-aside-*")
         inside = aside / "dir" / "inside"
     subprocess.run(["mount", "--bind", precious, inside], check=True)
     try:
-        if by == "unmount":
-            volume.unmount(force=True)
-            assert (inside / "gold").exists()
+        if by.startswith("unmount"):
+            volume.unmount()
+            assert os.path.samefile(inside, precious), "it is where it was"
         else:
             with pytest.raises(ConflictError, match=f"{inside} is mounted in it"):
                 volume.discard(force=True)
     finally:
         subprocess.run(["umount", inside], check=True)
-    assert (precious / "gold").read_text() == "gold"
+    assert os.listdir(precious) == ([] if by == "unmount, nothing in it" else ["gold"])
     Volume.open("data").discard(force=True)
     assert not (Path.home() / "cowfs" / "data").exists()
 
