@@ -30,7 +30,8 @@ _ANY = re.compile(rb"\.cowfs-aside-[0-9a-f]{16}")
 _BESIDE = b".cowfs-aside"
 _NAME_MAX = 255
 _AT_FDCWD, _NOREPLACE = -100, 1
-_libc = ctypes.CDLL(None, use_errno=True)
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+"""None: a C library that does not know it."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -115,9 +116,9 @@ def move(path: bytes, to: bytes) -> bool:
 
 
 def _rename(path: bytes, to: bytes) -> bool:
-    if _libc.renameat2(_AT_FDCWD, path, _AT_FDCWD, to, _NOREPLACE) == 0:
+    if _renameat2 is not None and _renameat2(_AT_FDCWD, path, _AT_FDCWD, to, _NOREPLACE) == 0:
         return True
-    number = ctypes.get_errno()
+    number = ctypes.get_errno() if _renameat2 is not None else errno.ENOSYS
     if number == errno.EEXIST:
         return False
     if number not in (errno.EINVAL, errno.ENOSYS):

@@ -36,7 +36,13 @@ def test_everything_comes_back(folder: Path) -> None:
     assert os.lstat(folder).st_mtime_ns == before.st_mtime_ns
 
 
-def test_what_was_made_anew_meanwhile_stays_and_so_does_what_was_there(folder: Path) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_was_made_anew_meanwhile_stays_and_so_does_what_was_there(
+    folder: Path, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a C library or a file system that does not know renames which replace nothing."""
+    if not is_known:
+        monkeypatch.setattr(aside, "_renameat2", None)
     aside.set_aside(os.fsencode(folder), NAME)
     (folder / "dir" / "sub").mkdir(parents=True)
     (folder / "dir" / "new").write_text("new")
