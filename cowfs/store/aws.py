@@ -29,6 +29,8 @@ PAUSE_S = 5.0
 """Between two attempts to get others: many threads are refused at the same moment."""
 RENEWAL_S = 30.0
 """So long requests wait for others."""
+GIVEN_UP_S = 300.0
+"""Whatever has not answered by then is not waited for any more: others are asked for anew."""
 
 _log = log.get("store")
 
@@ -96,9 +98,10 @@ class AmbientCredentials:
         """anew: the configuration is read again. One at a time, and not again at once."""
         with self._lock:
             now_s, renewal = clock.monotonic_s(), self._renewal
-            if renewal is None or (renewal.is_over.is_set() and now_s >= renewal.begun_s + PAUSE_S):
+            hangs = renewal is not None and not renewal.is_over.is_set()
+            if renewal is None or now_s >= renewal.begun_s + (GIVEN_UP_S if hangs else PAUSE_S):
                 renewal = self._renewal = _Renewal(now_s)
-                work = partial(self._renew, renewal, anew=anew)
+                work = partial(self._renew, renewal, anew=anew or hangs)  # botocore's is locked by who hangs
                 threading.Thread(target=work, name="cowfs-renewal", daemon=True).start()
         if renewal.is_over.wait(max(0.0, renewal.begun_s + RENEWAL_S - now_s)):
             return renewal.failure
@@ -108,6 +111,8 @@ class AmbientCredentials:
         try:
             found = _searched() if anew else self._found
             now = _frozen(found)
+            if self._renewal is not renewal:  # given up meanwhile
+                return
             if (now.secret_key, now.token) != (self.newest.secret_key, self.newest.token):
                 self._newest = now
             self._found = found

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cowfs.api import launch
-from cowfs.blocking import Volume
+from cowfs.blocking import ROVolume, Volume
 from cowfs.control import live_mount, wait_gone
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine import registry, sharing
@@ -287,15 +287,12 @@ def test_kept_work_is_forked_while_another_writer_is_at_the_volume(place: Path) 
     assert [each.name for each in Volume.open("line").history()[:1]] == ["line"]
 
 
-@pytest.mark.parametrize("meta_dir", [None, "meta"])
-@pytest.mark.parametrize(("point", "whose"), [("work-moving", "line"), ("work-moved", "saved")])
-def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
-    place: Path, point: str, whose: str, meta_dir: str | None
-) -> None:
-    where = None if meta_dir is None else place / meta_dir
+def fork_killed_at(point: str, place: Path, meta_dir: Path | None) -> ROVolume:
+    """Of volume "line", whose work another machine has overtaken, to "saved". The version that the
+    work stands on."""
     volume = Volume.new("line")
-    (volume.mount(meta_dir=where) / "base").write_text("both have it")
-    volume.commit()
+    (volume.mount(meta_dir=meta_dir) / "base").write_text("both have it")
+    base = volume.commit()
     (volume.path / "mine").write_text("not published")
     volume.unmount()
     elsewhere("v = Volume.open('line'); (v.mount() / 'theirs').write_text('x'); v.finalize()", **another_machine(place))
@@ -303,6 +300,16 @@ def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
     code = "from cowfs.blocking import Volume; Volume.open('line').fork('saved')"
     killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
+    return base
+
+
+@pytest.mark.parametrize("meta_dir", [None, "meta"])
+@pytest.mark.parametrize(("point", "whose"), [("work-moving", "line"), ("work-moved", "saved")])
+def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
+    place: Path, point: str, whose: str, meta_dir: str | None
+) -> None:
+    where = None if meta_dir is None else place / meta_dir
+    fork_killed_at(point, place, where)
     assert Volume.open("saved").resolve().has_changes() is (whose == "saved" or where is not None), "or nobody can tell"
     assert Volume.open("line").resolve().has_changes() is (whose == "line" or where is not None)
     saved = Volume.open(whose) if whose == "saved" else Volume.open(whose).fork("again")
@@ -317,17 +324,7 @@ def test_work_that_is_being_moved_is_of_one_volume_or_the_other(
 def test_a_fork_that_was_killed_is_ended_by_the_same_again(
     place: Path, point: str, again: str, meta_dir: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    where = None if meta_dir is None else place / meta_dir
-    volume = Volume.new("line")
-    (volume.mount(meta_dir=where) / "base").write_text("both have it")
-    base = volume.commit()
-    (volume.path / "mine").write_text("not published")
-    volume.unmount()
-    elsewhere("v = Volume.open('line'); (v.mount() / 'theirs').write_text('x'); v.finalize()", **another_machine(place))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COWFS_FAILPOINT": point}
-    code = "from cowfs.blocking import Volume; Volume.open('line').fork('saved')"
-    killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    base = fork_killed_at(point, place, None if meta_dir is None else place / meta_dir)
     saved = Volume.open("line").fork(again, strict=True)
     has_gone = point == "work-moved" and again == "another"  # to the name that was asked for first
     assert saved.has_changes() is not has_gone

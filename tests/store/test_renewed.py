@@ -4,9 +4,11 @@ configuration is asked for others, and the request sent again."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -40,71 +42,79 @@ print(json.dumps({{"Version": 1, "AccessKeyId": f"KEY{{number}}", "SecretAccessK
     return asked
 
 
+@pytest.fixture
+def expired() -> set[str]:
+    """Keys that the server takes for expired."""
+    return set()
+
+
+@pytest.fixture
+def url(expired: set[str]) -> Iterator[str]:
+    def answer(request: Request) -> Answer:
+        if any(key in request.headers.get("authorization", "") for key in expired):
+            return response("403 Forbidden", EXPIRED), True
+        return STORED if request.method == "PUT" else response("200 OK", b"value"), True
+
+    with ScriptedServer(answer) as server:
+        yield f"s3://bucket;endpoint={quote(server.endpoint, safe='')};region=x/p"
+
+
 @pytest.mark.parametrize("backend", ["obstore", "s3fs"])
 def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
-    asked: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+    asked: Path, url: str, expired: set[str], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_obstore, "is_usable", lambda: backend == "obstore")
     monkeypatch.setattr(aws, "PAUSE_S", 3600.0)
-    expired: set[str] = set()
-
-    def answer(request: Request) -> Answer:
-        if any(key in request.headers.get("authorization", "") for key in expired):
-            return response("403 Forbidden", EXPIRED), True
-        return STORED if request.method == "PUT" else response("200 OK", b"value"), True
-
-    with ScriptedServer(answer) as server:
-        store = open_store(f"s3://bucket;endpoint={server.endpoint.replace('/', '%2F').replace(':', '%3A')};region=x/p")
+    store = open_store(url)
+    store.put("key", b"value")
+    assert asked.read_text() == "x"
+    expired.add("KEY1/")
+    store.put("key", b"value")
+    store.put("key", b"value")
+    assert asked.read_text() == "xx"
+    expired.add("KEY2/")
+    with pytest.raises(AccessDeniedError):  # a moment ago they were asked for
         store.put("key", b"value")
-        assert asked.read_text() == "x"
-        expired.add("KEY1/")
-        store.put("key", b"value")
-        store.put("key", b"value")
-        assert asked.read_text() == "xx"
-        expired.add("KEY2/")
-        with pytest.raises(AccessDeniedError):  # a moment ago they were asked for
-            store.put("key", b"value")
-        assert asked.read_text() == "xx"
-        monkeypatch.setattr(aws, "PAUSE_S", 0.0)
-        store.put("key", b"value")
-        expired.add("KEY")
-        with pytest.raises(AccessDeniedError):
-            store.put("key", b"value")
-        store.close()
-
-
-def test_a_process_that_fails_or_hangs_is_asked_again_later(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As programs do that wait for a person: whoever waits for them is not waited for."""
+    assert asked.read_text() == "xx"
     monkeypatch.setattr(aws, "PAUSE_S", 0.0)
-    program = asked.with_name("credentials.py")
-    works = program.read_text()
-    expired: set[str] = set()
-
-    def answer(request: Request) -> Answer:
-        if any(key in request.headers.get("authorization", "") for key in expired):
-            return response("403 Forbidden", EXPIRED), True
-        return STORED if request.method == "PUT" else response("200 OK", b"value"), True
-
-    with ScriptedServer(answer) as server:
-        store = open_store(f"s3://bucket;endpoint={server.endpoint.replace('/', '%2F').replace(':', '%3A')};region=x/p")
+    store.put("key", b"value")
+    expired.add("KEY")
+    with pytest.raises(AccessDeniedError):
         store.put("key", b"value")
-        expired.add("KEY1/")
-        stopped = asked.with_name("stopped")
-        waits = f"import os, time, pathlib\nwhile not os.path.exists({str(stopped)!r}): time.sleep(0.05)\n"
-        for broken in ("print('log in first')", "raise SystemExit(1)", "import os; os.write(1, bytes([255]))", waits):
-            program.write_text(broken)
-            monkeypatch.setattr(aws, "RENEWAL_S", 0.2 if broken == waits else 60.0)
-            for _ in range(2):
-                with pytest.raises(AccessDeniedError, match="no longer"):
-                    store.put("key", b"value")
-        program.write_text(works)
+    store.close()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_process_that_fails_or_hangs_is_asked_again_later(
+    asked: Path, url: str, expired: set[str], ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As programs do that wait for a person: whoever waits for them is not waited for, and given up
+    at last."""
+    monkeypatch.setattr(aws, "PAUSE_S", 0.0)
+    program, stopped = asked.with_name("credentials.py"), asked.with_name("stopped")
+    works = program.read_text()
+    waits = f"import os, time\nwhile not os.path.exists({str(stopped)!r}): time.sleep(0.05)\n"
+    store = open_store(url)
+    store.put("key", b"value")
+    expired.add("KEY1/")
+    for broken in ("print('log in first')", "raise SystemExit(1)", "import os; os.write(1, bytes([255]))", waits):
+        program.write_text(broken)
+        monkeypatch.setattr(aws, "RENEWAL_S", 0.2 if broken == waits else 60.0)
+        for _ in range(2):
+            with pytest.raises(AccessDeniedError, match="no longer"):
+                store.put("key", b"value")
+    program.write_text(works)
+    monkeypatch.setattr(aws, "RENEWAL_S", 60.0)
+    if ends:
         stopped.touch()
-        monkeypatch.setattr(aws, "RENEWAL_S", 60.0)
         with suppress(AccessDeniedError):  # waits for what has hung so far
             store.put("key", b"value")
-        store.put("key", b"value")
-        assert asked.read_text() == "xx"
-        store.close()
+    else:
+        monkeypatch.setattr(aws, "GIVEN_UP_S", 0.0)
+    store.put("key", b"value")
+    assert asked.read_text() == "xx"
+    stopped.touch()
+    store.close()
 
 
 def test_credentials_that_end_soon_are_renewed_and_a_process_that_hangs_holds_nothing_up(
