@@ -130,8 +130,10 @@ def _rename(path: bytes, to: bytes) -> bool:
 
 
 def open_up(path: bytes) -> None:
+    """Of a directory that could not be changed otherwise. A crash before it is closed again leaves
+    it open, so nothing is opened for root, who needs no permission."""
     mode = os.lstat(path).st_mode
-    if mode & 0o700 != 0o700:
+    if mode & 0o700 != 0o700 and not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         with contextlib.suppress(PermissionError):
             os.chmod(path, stat.S_IMODE(mode) | 0o700)
 

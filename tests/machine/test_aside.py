@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +83,43 @@ def test_only_a_directory_is_one_of_ours(folder: Path, tmp_path: Path) -> None:
     assert aside.those_in(os.fsencode(folder), NAME) == aside.those_in(os.fsencode(folder), b"") == [NAME]
     assert aside.is_name(name)
     assert not aside.is_name("../elsewhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others need permission, and keep it after a crash")
+@pytest.mark.parametrize("calls", range(8))
+def test_a_crash_leaves_modes_as_they_were(folder: Path, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two calls that change something, on the way out and back."""
+    (folder / "dir").chmod(0o555)
+    (folder / "closed").mkdir(0o000)
+
+    def crash_after(number: int) -> None:
+        left = [number]
+        for name in ("chmod", "mkdir", "utime", "rmdir"):
+            monkeypatch.setattr(os, name, counted(getattr(os, name), left))
+        monkeypatch.setattr(aside, "_rename", counted(aside._rename, left))
+
+    for goes in (lambda: aside.set_aside(os.fsencode(folder), NAME), lambda: bring_back(folder)):
+        crash_after(calls)
+        with contextlib.suppress(Crash, FileNotFoundError):  # nothing was set aside yet
+            goes()
+        monkeypatch.undo()
+    if aside.those_in(os.fsencode(folder), NAME):
+        bring_back(folder)
+    assert {name: (folder / name).stat().st_mode & 0o777 for name in ("dir", "closed")} == {"dir": 0o555, "closed": 0}
+
+
+class Crash(BaseException):
+    pass
+
+
+def counted(original: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not left[0]:
+            raise Crash
+        left[0] -= 1
+        return original(*arguments, **named)
+
+    return call
 
 
 def test_a_long_name_has_room_for_what_tells_it_apart(folder: Path) -> None:
