@@ -36,7 +36,7 @@ from typing import Any, Literal
 from cowfs import clock, config, log
 from cowfs.errors import ConflictError, CorruptError, NotFoundError, UnsupportedFormatError
 from cowfs.ids import VersionId
-from cowfs.machine import aside, mount_table, processes, stamps, used_paths
+from cowfs.machine import aside, mapped_stores, mount_table, open_writers, processes, stamps, used_paths
 from cowfs.machine import state as states
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
@@ -77,11 +77,11 @@ class CopyRecord:
 @dataclass(frozen=True)
 class Reading:
     """since_ns: no change before has a later ctime, and none after an earlier one, where times are
-    kept as exactly as still_ns says. mapped: inodes."""
+    kept as exactly as still_ns says. digests: times do not tell of stores through mappings."""
 
     since_ns: int
     still_ns: int
-    mapped: set[int]
+    digests: bool
 
     def is_still(self, stamp: FileStamp) -> bool:
         """Whether every change from now on shows in it. Of a directory nothing but its stamp
@@ -89,7 +89,7 @@ class Reading:
         if stat.S_ISDIR(stamp.mode):
             return True
         is_exact = stamps.still_ns(stamp.ctime_ns) <= self.still_ns
-        return is_exact and stamp.ctime_ns < self.since_ns and stamp.ino not in self.mapped
+        return is_exact and stamp.ctime_ns < self.since_ns
 
 
 class Copy:
@@ -150,8 +150,11 @@ class Copy:
                 hint="Move what is there elsewhere, or choose another mount path; then mount again.",
             )
         clock.sleep_s(stamps.STILL_NS / 1e9)
-        found = ((path, stamps.of(each)) for path, each in stamps.walk(_aside(record)))
+        away = _aside(record)
+        found = ((path, stamps.of(each)) for path, each in stamps.walk(away))
         known = {path: each for path, each in found if _is_as(each, expected.get(path))}
+        if not mapped_stores.are_noted(os.fsdecode(away)):
+            known = {path: _with_digest(os.path.join(away, path), each) for path, each in known.items()}
         stamps.store(self.stamps_path, version, known)
         self._store(replace(record, stage="arriving"))
         self._arrive()
@@ -177,17 +180,24 @@ class Copy:
             os.close(fd)
 
     def begin_reading(self) -> Reading:
-        """Before a commit reads the folder; what was written by now is on stable storage."""
-        self.sync()
+        """Before a commit reads the folder; what was written by now is on stable storage.
+
+        The time comes before the sync. A store through a mapping changes no time while its page is
+        still to be written back: only of what has not changed since, every page was written by the
+        sync, or is not mapped writable, and the next store to it changes the time."""
         path = self.record.mount_path
         still_ns = _stand_still(path)
-        return Reading(clock.now_ns() - still_ns, still_ns, used_paths.shared_inodes())
+        since_ns = clock.now_ns() - still_ns
+        self.sync()
+        return Reading(since_ns, still_ns, not mapped_stores.are_noted(path))
 
     def move_base(self, version: VersionId | None, seen: stamps.Stamps, reading: Reading) -> None:
         """The folder's content has become that version; seen: what each file looked like when it
-        was read. What was written to meanwhile, or was or is mapped, gets no stamp."""
-        reading = replace(reading, mapped=reading.mapped | used_paths.shared_inodes())
+        was read. What was written to meanwhile gets no stamp."""
+        root = os.fsencode(self.record.mount_path)
         known = {path: each for path, each in seen.items() if reading.is_still(each)}
+        if reading.digests:
+            known = {path: each for path, each in known.items() if _has_content(os.path.join(root, path), each)}
         stamps.store(self.stamps_path, version, known)
 
     @property
@@ -220,7 +230,6 @@ class Copy:
             return True
         return stamps.first_difference(os.fsencode(record.mount_path), known) is not None
 
-    @property
     def is_used(self) -> bool:
         """Whether a process has files of it open."""
         return self.is_there and bool(used_paths.users(self.record.mount_path))
@@ -254,7 +263,7 @@ class Copy:
     def remove_unchanged(self, version: VersionId | None) -> bool:
         """Deletes folder and record if everything is as in the version, and nobody uses it. False:
         all stays."""
-        if self.is_used or self.differs(version):
+        if self.is_used() or self.differs(version):
             return False
         root = os.fsencode(self.record.mount_path)
         known = stamps.load(self.stamps_path, version) or {}
@@ -266,7 +275,9 @@ class Copy:
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
         changed = stamps.first_difference(away, known, is_same=_moved(away))
-        if changed is not None or os.listdir(root) != [os.path.basename(away)]:
+        # Whoever has come to use it since the first look writes to what would be deleted.
+        is_used = self.is_used() or open_writers.first_written(away) is not None
+        if is_used or changed is not None or os.listdir(root) != [os.path.basename(away)]:
             _bring_back(self.record)
             return False
         self._delete()
@@ -325,7 +336,7 @@ def sweep(live: set[str]) -> None:
         copy = Copy(directory)
         with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, OSError):
             record = copy.record
-            if directory.name in live or record.process.is_alive or copy.is_used:  # or it is just being made
+            if directory.name in live or record.process.is_alive or copy.is_used():  # or it is just being made
                 continue
             if not copy.is_there:
                 copy.forget()
@@ -392,6 +403,15 @@ def _moved(directory: bytes) -> Callable[[bytes, FileStamp, FileStamp], bool]:
     under all its names."""
     moved = {os.lstat(os.path.join(directory, name)).st_ino for name in os.listdir(directory)}
     return lambda path, now, known: (b"/" not in path or now.ino in moved) and now[:4] == known[:4]
+
+
+def _with_digest(path: bytes, stamp: FileStamp) -> FileStamp:
+    return stamp._replace(digest=stamps.digest(path)) if stat.S_ISREG(stamp.mode) else stamp
+
+
+def _has_content(path: bytes, stamp: FileStamp) -> bool:
+    """Whether a file is what it was before it was read, too."""
+    return not stat.S_ISREG(stamp.mode) or (stamp.digest != b"" and stamps.digest(path) == stamp.digest)
 
 
 def _is_as(found: FileStamp, expected: tuple[int, int] | None) -> bool:

@@ -10,8 +10,8 @@ count for nothing: then every file is read. So the file may be lost at any momen
 
 A stamp is taken only of a file that stands still: its last change lies further back than the clock
 that stamps changes is coarse (`still_ns`), so every later change has another time of change
-(ctime), which no program can set. What some process has mapped meanwhile gets none (`used_paths`):
-stores through a mapping that was stored through already change no time.
+(ctime), which no program can set. Where the file system does not note what is stored through a
+mapping (`mapped_stores`), times say nothing, and the stamp has a digest of the content too.
 
 Directories have a mode and a time of modification only. Devices, pipes and sockets are not looked
 at. Nothing here follows a link. For one thread.
@@ -37,19 +37,27 @@ COARSE_STILL_NS = 2_000_000_000 + STILL_NS
 """More than what FAT keeps times to. Others that have no parts of a second: ext4 with inodes of 128
 bytes, HFS+, some that lie on other machines."""
 _SECOND_NS = 1_000_000_000
-_HEAD = b"cowfs-stamps 1 "
-_ROW = struct.Struct("<HIQQqq")
+_HEAD = b"cowfs-stamps 2 "
+_ROW = struct.Struct("<HIQQqqB")
 _DIGEST_BYTES = 32
+_PIECE_BYTES = 1 << 20
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileStamp(NamedTuple):
-    """Of a file or link; of a directory mode and mtime_ns, the rest 0."""
+    """Of a file or link; of a directory mode and mtime_ns, the rest 0. digest: BLAKE3 of a file's
+    content, where times do not tell of all changes; else empty."""
 
     mode: int
     ino: int
     size: int
     mtime_ns: int
     ctime_ns: int
+    digest: bytes = b""
+
+    def looks_like(self, other: FileStamp) -> bool:
+        """All but the content."""
+        return self[:-1] == other[:-1]
 
 
 Stamps = dict[bytes, FileStamp]
@@ -65,6 +73,18 @@ def of(found: os.stat_result) -> FileStamp:
     if stat.S_ISDIR(found.st_mode):
         return FileStamp(found.st_mode, 0, 0, found.st_mtime_ns, 0)
     return FileStamp(found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def digest(path: bytes) -> bytes:
+    """Of the content of the file there; empty: it cannot be read, or is none any more."""
+    try:
+        with open(os.open(path, _READ), "rb", buffering=0) as file:
+            hashed, piece = blake3(), memoryview(bytearray(_PIECE_BYTES))
+            while count := file.readinto(piece):
+                hashed.update(piece[:count])
+            return hashed.digest()
+    except OSError:
+        return b""
 
 
 def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -94,14 +114,16 @@ def first_difference(
     root: bytes, stamps: Stamps, *, is_same: Callable[[bytes, FileStamp, FileStamp], bool] | None = None
 ) -> bytes | None:
     """A path that is not as its stamp says, is missing, or has none; None: there is no such path.
-    is_same: compares (path, found, stamp); equality by default."""
+    is_same: compares (path, found, stamp) but for the content; equality by default."""
     seen = 0
     for path, found in walk(root):
         known = stamps.get(path)
         if known is None:
             return path
         now = of(found)
-        if now != known and not (is_same is not None and is_same(path, now, known)):
+        if not now.looks_like(known) and not (is_same is not None and is_same(path, now, known)):
+            return path
+        if known.digest and digest(os.path.join(root, path)) != known.digest:
             return path
         seen += 1
     if seen == len(stamps):
@@ -138,9 +160,9 @@ def take_again(path: Path, root: bytes, is_same: Callable[[bytes, FileStamp, Fil
         path,
         head,
         {
-            name: now
+            name: now._replace(digest=known.digest)
             for name, now in found
-            if (known := before.get(name)) is not None and (now == known or is_same(name, now, known))
+            if (known := before.get(name)) is not None and (now.looks_like(known) or is_same(name, now, known))
         },
     )
 
@@ -151,15 +173,16 @@ def _read(path: Path) -> tuple[bytes, Stamps]:
         data = path.read_bytes()
     except OSError:
         return b"", {}
-    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    body, checksum = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     at = len(_head(None))
-    if not body.startswith(_HEAD) or len(body) < at or blake3(body).digest() != digest:
+    if not body.startswith(_HEAD) or len(body) < at or blake3(body).digest() != checksum:
         return b"", {}
     stamps: Stamps = {}
     while at < len(body):
-        length, *row = _ROW.unpack_from(body, at)
-        at += _ROW.size + length
-        stamps[body[at - length : at]] = FileStamp(*row)
+        length, *row, digest_bytes = _ROW.unpack_from(body, at)
+        at += _ROW.size + length + digest_bytes
+        name, content = body[at - length - digest_bytes : at - digest_bytes], body[at - digest_bytes : at]
+        stamps[name] = FileStamp(*row)._replace(digest=content)
     return body[: len(_head(None))], stamps
 
 
@@ -169,7 +192,9 @@ def store(path: Path, version: VersionId | None, stamps: Stamps) -> None:
 
 
 def _write(path: Path, head: bytes, stamps: Stamps) -> None:
-    rows = (_ROW.pack(len(each), *stamps[each]) + each for each in sorted(stamps))
+    rows = (
+        _ROW.pack(len(path), *each[:-1], len(each.digest)) + path + each.digest for path, each in sorted(stamps.items())
+    )
     body = b"".join((head, *rows))
     states.replace_durably(path, body + blake3(body).digest())
 

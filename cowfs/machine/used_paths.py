@@ -13,15 +13,7 @@ from collections.abc import Iterator
 
 def users(root: str) -> list[int]:
     """Pids, this process' own too."""
-    return [pid for pid in _pids() if _has_open(pid, root) or any(_is_below(path, root) for path, _, _ in _mapped(pid))]
-
-
-def shared_inodes() -> set[int]:
-    """The inodes of files, on any disk, that a process has in memory by a shared mapping: through
-    one that is there already a file can be written to without a change of its times. Whatever their
-    paths: a bind mount or a hard link gives a file another one, and some file systems have other
-    device numbers here than for `stat`."""
-    return {ino for pid in _pids() for _, ino, is_shared in _mapped(pid) if is_shared}
+    return [pid for pid in _pids() if _has_open(pid, root) or any(_is_below(path, root) for path in _mapped(pid))]
 
 
 def _pids() -> list[int]:
@@ -44,14 +36,14 @@ def _leads_below(link: str, root: str) -> bool:
         return False
 
 
-def _mapped(pid: int) -> Iterator[tuple[str, int, bool]]:
-    """(path, inode, whether it is shared) of each mapping of a file."""
+def _mapped(pid: int) -> Iterator[str]:
+    """The path of each mapping of a file."""
     # 7f2c8a000000-7f2c8a021000 rw-s 00000000 fe:00 1048602                    /path
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", errors="surrogateescape") as lines:
         for line in lines:
             row = line.rstrip("\n").split(maxsplit=5)
             if len(row) == 6 and row[5].startswith("/"):
-                yield row[5], int(row[4]), row[1].endswith("s")
+                yield row[5]
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -4,12 +4,14 @@
     seen    stamps of what this draft has put into the next version, each as it was when it was read
 
 A file that was written to after it was read has another stamp than `seen` has, so the next commit
-reads it. For the thread that runs the upload.
+reads it. Where stamps have digests, a file's digest is taken before it is read for the version, and
+`Copy.move_base` compares it with one that is taken afterwards. For the thread that runs the upload.
 """
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cowfs.machine.stamps import FileStamp, Stamps
@@ -22,10 +24,13 @@ _INO = (1 << 64) - 1
 
 
 class CopyStamps:
-    """known: none, if there are none for that version."""
+    """known: none, if there are none for that version. digest: of the file at a path, where stamps
+    have one."""
 
-    def __init__(self, known: Stamps | None) -> None:
+    def __init__(self, known: Stamps | None, digest: Callable[[bytes], bytes] | None) -> None:
         self._known = known or {}
+        self._digest = digest
+        self._digests: dict[bytes, bytes] = {}
         self.seen: Stamps = {}
         self._linked: dict[int, FileStamp] = {}  # inodes with several names
 
@@ -33,10 +38,16 @@ class CopyStamps:
         """Of a draft."""
         self.seen = {}
         self._linked = {}
+        self._digests = {}
 
     def is_same(self, path: bytes, attr: Attributes) -> bool:
-        """Whether it is, to the byte, what the version has at the path."""
-        return self._known.get(path) == _of(attr)
+        """Whether it is, to the byte, what the version has at the path. Asked before a file is
+        read."""
+        found = _of(attr)
+        if self._digest is not None and stat.S_ISREG(attr.mode):
+            found = found._replace(digest=self._digest(path))
+            self._digests[path] = found.digest
+        return self._known.get(path) == found
 
     def take(self, path: bytes, attr: Attributes) -> None:
         """It is in the next version as it was when its directory was listed."""
@@ -47,13 +58,13 @@ class CopyStamps:
         found = _of(attr)
         if read is not None:
             found = FileStamp(read.mode, read.ino & _INO, read.size, read.mtime_ns, read.ctime_ns)
-        self._put(path, found, attr.nlink)
+        self._put(path, found._replace(digest=self._digests.get(path, b"")), attr.nlink)
 
     def take_link(self, path: bytes, attr: Attributes) -> None:
         """Another name of a file that was taken."""
         found = _of(attr)
-        if self._linked.get(found.ino) == found:
-            self.seen[path] = found
+        if (taken := self._linked.get(found.ino)) is not None and taken.looks_like(found):
+            self.seen[path] = taken
 
     def _put(self, path: bytes, stamp: FileStamp, links: int) -> None:
         self.seen[path] = stamp

@@ -28,6 +28,7 @@ from cowfs import clock, failpoints
 from cowfs.errors import InvalidInputError, NoSpaceError
 from cowfs.format.codec import Blob, Codec
 from cowfs.ids import ChunkHash
+from cowfs.machine import mapped_stores
 from cowfs.native.local import FoundStat, list_directory, open_beneath, read_small_files
 from cowfs.session.source_files import SourceFile, Stamp, wide_ino
 
@@ -86,6 +87,11 @@ class LocalFiles:
         self.close()
 
     # -- reading
+
+    @property
+    def times_tell(self) -> bool:
+        """Whether a file that looks the same has not been stored to through a mapping either."""
+        return mapped_stores.are_noted(os.fsdecode(self._path))
 
     def stat(self, path: bytes) -> LocalAttr:
         with self._parent(path) as (directory, name):

@@ -86,7 +86,8 @@ class SourceFile:
         return None
 
     def extents(self, size: int) -> list[SourceExtent]:
-        """What is no hole of the first `size` bytes, in order."""
+        """What is no hole of the first `size` bytes, in order. Looking for holes waits for a write
+        that is under way (on ext4, btrfs, tmpfs), which has set the time before it copies."""
         found, offset = [], 0
         while offset < size:
             try:

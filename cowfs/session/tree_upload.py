@@ -8,8 +8,9 @@ publisher drafts from where there is no engine, no journal and no staging.
 Files are read and stored by a few threads; what came of them is put into the change set in the
 order in which they were found, so that the numbers of new inodes ascend with their contents. A file
 of the same size and time of modification is not read, unless that time is so close to when it was
-stored that a later write may bear it too. An object of an import (`object_tree`) is not read if its
-state is the same as well; one of which nothing tells its states apart is always read.
+stored that a later write may bear it too, or the file system does not note every store
+(`machine.mapped_stores`). An object of an import (`object_tree`) is not read if its state is the
+same as well; one of which nothing tells its states apart is always read.
 
 What is kept, and what takes the place of what, is as `copying` has it. A file that differs gets an
 inode of its own, as if it had been renamed into place: other names of the old one keep their bytes.
@@ -39,6 +40,7 @@ from cowfs.index import InodeRow
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.copy_stamps import is_left_alone
 from cowfs.session.copying import KEPT_BITS, Attributes
+from cowfs.session.local_files import LocalFiles
 from cowfs.session.upload_changes import Directory, File, UploadChanges
 from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
 from cowfs.session.upload_reading import (
@@ -130,7 +132,8 @@ class _Drafting:
         self._reader = FileReader(
             publisher.chunks, lambda ino: self._index.stored_content(ino)[0], tree, self._stop, self._count, plan.done
         )
-        self._target = UploadChanges(self._index, plan, self._count, self._read)
+        times_tell = plan.stamps is not None or not isinstance(tree, LocalFiles) or tree.times_tell
+        self._target = UploadChanges(self._index, plan, self._count, self._read, times_tell=times_tell)
 
     def run(self) -> UploadChanges:
         return apart.run(self._run, self._end)

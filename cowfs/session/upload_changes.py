@@ -63,9 +63,11 @@ class File:
 
 class UploadChanges:
     """changes: of the volume's tree. contents: of new inodes. done: what was found and put. read: a
-    file that has to be read after all."""
+    file that has to be read after all. times_tell: of what has changed; else every file is read."""
 
-    def __init__(self, index: Index, plan: UploadPlan, count: Count, read: Callable[[File], Read | None]) -> None:
+    def __init__(
+        self, index: Index, plan: UploadPlan, count: Count, read: Callable[[File], Read | None], *, times_tell: bool
+    ) -> None:
         self.changes = TreeChanges(index, owner=plan.owner, now_ns=clock.now_ns())
         self.contents = FileRows()
         self.done = Uploaded()
@@ -74,6 +76,7 @@ class UploadChanges:
         self._stamps = plan.stamps
         self._count = count
         self._read = read
+        self._times_tell = times_tell
         self._named: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
         self._claimed: set[int] = set()  # base inodes with several names that stand for a source inode
 
@@ -124,13 +127,15 @@ class UploadChanges:
     def known(self, file: File) -> Read | None:
         """What the base has of this file, by all appearances: then it is not read."""
         old, attr = file.base, file.attr
+        has_stamp = self._stamps is not None and self._stamps.is_same(file.path, attr)  # also of a new one: it learns
         if old is None or not stat.S_ISREG(old[MODE]):
             return None
         if self._stamps is not None:
-            is_same = self._stamps.is_same(file.path, attr)
+            is_same = has_stamp
             known = Read(stat.S_IMODE(old[MODE]), old[MTIME], old[SIZE], None)
         else:
             is_same = (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns) and self._is_same_state(old, attr)
+            is_same = is_same and self._times_tell
             known = self.as_found(attr)
         return known if is_same and self._may_stay(file, old, known.mode, known.mtime_ns) else None
 

@@ -12,9 +12,10 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,6 +51,7 @@ from tests.api.test_uploading import (
     in_source,
     in_version,
     machine,
+    stored_read_first,
 )
 
 __all__ = ["place"]
@@ -59,6 +61,7 @@ EDITS = st.one_of(
     st.tuples(st.just("sneak"), PATHS),
     st.tuples(st.just("replace"), PATHS, CONTENTS),
     st.tuples(st.just("swap"), PATHS, PATHS, NAMES),
+    st.tuples(st.just("store"), PATHS),
 )
 
 
@@ -67,10 +70,13 @@ class Editing(Changing):
 
     def apply(self, name: str, path: str, *more: object) -> None:
         at = self.root / path
-        if name not in ("sneak", "replace", "swap"):
+        if name not in ("sneak", "replace", "swap", "store"):
             super().apply(name, path, *more)
         elif not at.is_file() or at.is_symlink():
             return
+        elif name == "store":  # through a mapping, after it was read
+            if at.stat().st_size:
+                stored_read_first(at, bytes(byte ^ 1 for byte in at.read_bytes()))
         elif name == "sneak":  # other bytes, the same size and time
             found = at.stat()
             at.write_bytes(bytes(byte ^ 1 for byte in at.read_bytes()))
@@ -92,16 +98,22 @@ def is_whole(volume: RWVolume) -> bool:
 
 @settings(max_examples=15)
 @given(
-    steps=st.lists(st.tuples(st.lists(EDITS, max_size=8), st.sampled_from(["stay", "unmount", "forget"])), max_size=4)
+    steps=st.lists(st.tuples(st.lists(EDITS, max_size=8), st.sampled_from(["stay", "unmount", "forget"])), max_size=4),
+    in_memory=st.booleans(),
 )
-@example(steps=[([("write", "a", b"x")], "stay"), ([("sneak", "a")], "unmount"), ([("sneak", "a")], "forget")])
-@example(steps=[([("write", "a", b"x"), ("link", "a", "b")], "stay"), ([("remove", "a"), ("sneak", "b")], "stay")])
-@example(steps=[([("symlink", "b", "a"), ("link", "b", "a")], "unmount")])
-@example(steps=[([("write", "b", b"x"), ("mkdir", "c"), ("link", "b", "c/b")], "unmount"), ([], "unmount")])
-def test_any_edits_are_what_the_next_version_has(steps: list[tuple[list[tuple[Any, ...]], str]]) -> None:
-    with machine() as place:
+@example([([("write", "a", b"x")], "stay"), ([("sneak", "a")], "unmount"), ([("sneak", "a")], "forget")], False)
+@example([([("write", "a", b"x"), ("link", "a", "b")], "stay"), ([("remove", "a"), ("sneak", "b")], "stay")], True)
+@example([([("symlink", "b", "a"), ("link", "b", "a")], "unmount")], False)
+@example([([("write", "b", b"x"), ("mkdir", "c"), ("link", "b", "c/b")], "unmount"), ([], "unmount")], True)
+@example([([("write", "a", b"x")], "unmount"), ([("store", "a")], "stay"), ([("store", "a")], "forget")], True)
+def test_any_edits_are_what_the_next_version_has(
+    steps: list[tuple[list[tuple[Any, ...]], str]], in_memory: bool
+) -> None:
+    """in_memory: on a tmpfs."""
+    with machine(), TemporaryDirectory(dir="/dev/shm" if in_memory else None) as directory:
         volume: RWVolume = Volume.new("data")
-        root = volume.mount(place / "mnt", mode="copy")
+        at = Path(directory) / "mnt"
+        root = volume.mount(at, mode="copy")
         for edits, then in steps:
             before = in_source(root)
             editing = Editing(root)
@@ -112,7 +124,7 @@ def test_any_edits_are_what_the_next_version_has(steps: list[tuple[list[tuple[An
             if then == "forget":  # as a process that ends does
                 volume.unmount()
                 volume = Volume.open("data")
-                volume.mount(place / "mnt", mode="copy")
+                volume.mount(at, mode="copy")
             version = volume.commit()
             assert in_version(version) == in_source(root) == wanted
             assert is_whole(volume)
@@ -120,7 +132,7 @@ def test_any_edits_are_what_the_next_version_has(steps: list[tuple[list[tuple[An
             if then == "unmount":
                 volume.unmount()
                 assert not root.exists()
-                volume.mount(place / "mnt", mode="copy")
+                volume.mount(at, mode="copy")
                 assert in_source(root) == wanted
                 assert is_whole(volume)
 
@@ -237,7 +249,146 @@ def test_stores_through_a_mapping_of_another_name_are_found(place: Path) -> None
         volume.unmount()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="unshare")
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        yield Path(memory)
+
+
+def test_stores_through_a_mapping_that_is_gone_are_found(place: Path, in_memory: Path) -> None:
+    """A tmpfs hears nothing of them, so times do not tell."""
+    volume = Volume.new("data")
+    path = volume.mount(in_memory / "copy", mode="copy")
+    (path / "dir").mkdir()
+    for name in ("small", "dir/large", "same"):
+        (path / name).write_bytes(b"zeroth" * (1 if name == "small" else 30_000))
+    os.link(path / "dir" / "large", path / "link")
+    volume.commit()
+    assert is_whole(volume)
+    for data in (b"first-", b"second"):
+        for name in ("small", "dir/large"):
+            stored_read_first(path / name, data)
+        assert volume.has_changes()
+        version = volume.commit()
+        assert [version.files.read(name, 0, 6) for name in ("small", "dir/large", "link")] == [data] * 3
+        assert version.files.read("same", 0, 6) == b"zeroth"
+        assert is_whole(volume)
+        assert not volume.commit().is_new
+    stored_read_first(path / "small", b"third-")
+    volume.unmount()
+    assert (path / "small").read_bytes() == b"third-", "it is work, and stays"
+    assert Volume.open("data").commit().files.read("small") == b"third-"
+    assert not path.exists()
+
+
+def test_stores_after_a_version_was_copied_are_found(place: Path, in_memory: Path) -> None:
+    volume = Volume.new("data")
+    volume.files.write("file", b"zeroth")
+    volume.finalize()
+    volume = Volume.open("data")
+    path = volume.mount(in_memory / "copy", mode="copy")
+    assert is_whole(volume)
+    stored_read_first(path / "file", b"first-")
+    assert volume.commit().files.read("file") == b"first-"
+    volume.unmount()
+    assert not path.exists()
+
+
+def test_stores_while_a_commit_takes_digests_are_found(
+    place: Path, in_memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = Volume.new("data")
+    path = volume.mount(in_memory / "copy", mode="copy") / "file"
+    path.write_bytes(b"zeroth")
+    read_small = local_files.LocalFiles.read_small
+
+    def read(self: local_files.LocalFiles, *arguments: Any) -> Any:
+        found = read_small(self, *arguments)
+        stored_read_first(path, b"first-")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files.LocalFiles, "read_small", read)
+        patch.setattr(local_files.LocalFiles, "open_file", None)
+        assert volume.commit().files.read("file") == b"zeroth"
+    assert volume.has_changes()
+    assert volume.commit().files.read("file") == b"first-"
+    volume.unmount()
+
+
+OTHER_STORES = """
+import mmap, os, sys, time
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+number = 0
+while not os.path.exists(sys.argv[2]):
+    number += 1
+    mapped[:8] = number.to_bytes(8, "big")
+    if number == 100:
+        print("stores", flush=True)
+    time.sleep(0.0005)
+"""
+
+
+def test_stores_of_processes_that_cannot_be_seen_are_found(volume: RWVolume, place: Path, monkeypatch: Any) -> None:
+    """Of other users, or in other containers: nothing shows what they have mapped."""
+    monkeypatch.setattr("cowfs.machine.used_paths._pids", list)
+    path = volume / "dir" / "large"
+    for turn in range(3):
+        stop = place / f"stop{turn}"
+        with subprocess.Popen(
+            [sys.executable, "-c", OTHER_STORES, path, stop], stdout=subprocess.PIPE, text=True
+        ) as storing:
+            assert storing.stdout is not None
+            assert storing.stdout.readline() == "stores\n"
+            volume.commit()
+            stop.touch()
+        assert volume.commit().files.read("dir/large", 0, 8) == path.read_bytes()[:8]
+    assert is_whole(volume)
+
+
+UNDER_WAY = """
+import ctypes, fcntl, mmap, os, struct, sys, threading, time
+USERFAULTFD, API, REGISTER, COPY = 323, 0xC018AA3F, 0xC020AA00, 0xC028AA03
+libc = ctypes.CDLL(None, use_errno=True)
+faults = libc.syscall(USERFAULTFD, os.O_CLOEXEC)
+assert faults >= 0, os.strerror(ctypes.get_errno())
+fcntl.ioctl(faults, API, struct.pack("QQQ", 0xAA, 0, 0))
+data, filled = mmap.mmap(-1, mmap.PAGESIZE), mmap.mmap(-1, mmap.PAGESIZE)
+filled[:] = b"later" * (mmap.PAGESIZE // 5) + b"!"
+at = lambda memory: ctypes.addressof(ctypes.c_char.from_buffer(memory))
+fcntl.ioctl(faults, REGISTER, struct.pack("QQQQ", at(data), mmap.PAGESIZE, 1, 0))
+fd = os.open(sys.argv[1], os.O_WRONLY)
+writing = threading.Thread(target=os.pwrite, args=(fd, data, 0))
+writing.start()
+os.read(faults, 32)
+print("under way", flush=True)
+sys.stdin.readline()
+fcntl.ioctl(faults, COPY, struct.pack("QQQQQ", at(data), at(filled), mmap.PAGESIZE, 0, 0))
+writing.join()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="userfaultfd of the kernel's faults")
+@pytest.mark.parametrize("size", [4096, 100_000])
+def test_a_write_that_is_under_way_is_waited_for(volume: RWVolume, size: int) -> None:
+    """It has set the file's times before it copies, so they do not tell of its end."""
+    path = volume / "file"
+    path.write_bytes(b"x" * size)
+    volume.commit()
+    with subprocess.Popen(
+        [sys.executable, "-c", UNDER_WAY, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writing:
+        assert writing.stdin is not None
+        assert writing.stdout is not None
+        assert writing.stdout.readline() == "under way\n"
+        ending = threading.Timer(1.0, writing.communicate, ["\n"])
+        ending.start()
+        volume.commit()
+        ending.join()
+    assert volume.commit().files.read("file", 0, 5) == b"later"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user is root without its capabilities here")
 def test_a_directory_that_its_owner_may_not_read_is_told_of(place: Path) -> None:
     vol = Volume.new("closed")
@@ -334,6 +485,38 @@ def test_an_unmount_removes_what_has_no_work_and_keeps_what_has(volume: RWVolume
     assert not path.exists()
     assert volume.status() is None
     assert version.files.read("file") == b"two"
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("how", ["open", "mapped"])
+def test_who_comes_while_an_unmount_looks_keeps_the_folder(
+    volume: RWVolume, is_seen: bool, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look for users and the move; also a process of another user or container, which
+    nothing shows."""
+    path = volume / "dir" / "large"
+    first_difference = stamps.first_difference
+    if not is_seen:
+        monkeypatch.setattr("cowfs.machine.used_paths._pids", list)
+    with ExitStack() as stack:
+
+        def came(root: bytes, known: stamps.Stamps) -> bytes | None:
+            monkeypatch.setattr(stamps, "first_difference", first_difference)
+            file = stack.enter_context(path.open("r+b"))
+            mapped.append(stack.enter_context(closing(mmap.mmap(file.fileno(), 0))))
+            if how == "mapped":
+                file.close()
+            return first_difference(root, known)
+
+        mapped: list[mmap.mmap] = []
+        monkeypatch.setattr(stamps, "first_difference", came)
+        volume.unmount()
+        mapped[0][:5] = b"later"
+    assert path.read_bytes()[:5] == b"later"
+    assert Volume.open("data").commit().files.read("dir/large", 0, 5) == b"later"
+    Volume.open("data").mount(mode="copy")
+    Volume.open("data").unmount()
+    assert not path.exists()
 
 
 def test_work_that_was_left_is_committed_without_a_mount(volume: RWVolume) -> None:

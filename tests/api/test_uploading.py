@@ -4,6 +4,7 @@ there already is not moved; what is killed, or never stands still, publishes not
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import random
 import shutil
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -336,6 +337,29 @@ def test_what_was_written_within_the_tick_of_the_upload_is_read_again(place: Pat
         os.utime(place / "tree" / "file", ns=(stamp, stamp))
         version = upload(volume, place / "tree").version
         assert in_version(version)["file"].content == content.encode()
+
+
+def stored_read_first(path: Path, data: bytes) -> None:
+    """As programs do that update what they have mapped: a page is read, then stored to."""
+    with path.open("r+b") as file, closing(mmap.mmap(file.fileno(), 0)) as mapped:
+        assert len(mapped[: len(data)]) == len(data)
+        mapped[: len(data)] = data
+
+
+def test_what_was_stored_through_a_mapping_is_read_again(place: Path) -> None:
+    """On a tmpfs, which hears nothing of it."""
+    volume: RWVolume = Volume.new("data")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        path = Path(memory) / "file"
+        path.write_bytes(b"zeroth")
+        os.utime(path, ns=(0, OLD_NS))
+        upload(volume, Path(memory))
+        before = path.stat()
+        stored_read_first(path, b"first-")
+        assert (path.stat().st_mtime_ns, path.stat().st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+        assert upload(volume, Path(memory)).version.files.read("file") == b"first-"
+        again = upload(volume, Path(memory)).report
+        assert (again.is_new, again.unchanged) == (False, 1)
 
 
 def test_the_version_is_one_like_any_other(place: Path, tree: Path) -> None:

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, fstat, openat, openat2, statat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, openat2, seek, statat};
 use rustix::io::Errno;
 
 /// A file's times come from the kernel's tick, 1 to 10 ms: a change within it need not show.
@@ -104,6 +104,10 @@ pub fn read_small(directory: BorrowedFd<'_>, name: &[u8], limit: u64) -> Option<
     if !is_regular || before.size > limit || !is_full || !is_settled(before.ctime_ns) {
         return None;
     }
+    // A call that writes has set the time before it copies. Looking for a hole waits for its end,
+    // where reading does not: on ext4, btrfs, tmpfs.
+    let _ = seek(&file, SeekFrom::Hole(0));
+    seek(&file, SeekFrom::Start(0)).ok()?;
     let mut data = Vec::with_capacity(before.size as usize + 1);
     (&mut file).take(limit + 1).read_to_end(&mut data).ok()?;
     let after = Stat::from(fstat(&file).ok()?);
