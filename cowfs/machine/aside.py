@@ -22,6 +22,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 from cowfs import clock
 
@@ -50,7 +51,30 @@ def those_in(root: bytes, name: bytes) -> list[bytes]:
     return [each for each in names if _is_directory(os.path.join(root, each))]
 
 
-def set_aside(root: bytes, name: bytes) -> bytes:
+class OpenDirectory:
+    """Which directory is open to its owner at this moment, to be moved, though its mode says
+    otherwise: for who comes after a crash. The file has "MODE OLD-PATH\\0NEW-PATH" meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def put(self, mode: int, path: bytes, to: bytes) -> None:
+        self._path.write_bytes(b"%o %s\0%s" % (stat.S_IMODE(mode), path, to))
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def close_again(self) -> None:
+        """It gets its mode back, if nobody has given it another one."""
+        with contextlib.suppress(FileNotFoundError):
+            text, _, paths = self._path.read_bytes().partition(b" ")
+            for path in paths.split(b"\0"):
+                if text and _is_directory(path) and os.lstat(path).st_mode & 0o7777 == int(text, 8) | 0o700:
+                    os.chmod(path, int(text, 8))
+        self.clear()
+
+
+def set_aside(root: bytes, name: bytes, opened: OpenDirectory) -> bytes:
     """Moves everything in the folder into a directory `name` there, which is new."""
     before = os.lstat(root)
     open_up(root)
@@ -59,31 +83,31 @@ def set_aside(root: bytes, name: bytes) -> bytes:
     os.chmod(aside, stat.S_IMODE(before.st_mode) | 0o700)  # if it is interrupted, that of the folder again
     for each in os.listdir(root):
         if each != name:  # whoever looks at the folder afterwards sees what was not moved
-            move(os.path.join(root, each), os.path.join(aside, each))
+            move(os.path.join(root, each), os.path.join(aside, each), opened)
     _set_attributes(aside, before)
     return aside
 
 
-def bring_back(root: bytes, name: bytes, *, sets_attributes: bool) -> list[tuple[bytes, bytes]]:
+def bring_back(root: bytes, name: bytes, opened: OpenDirectory, *, sets_attributes: bool) -> list[tuple[bytes, bytes]]:
     """What was set aside. Returns the paths, relative to the folder, at which there was something
     else by now, and where what was set aside lies instead. sets_attributes: mode and time of the
     folder, too, come back."""
     aside = os.path.join(root, name)
     before = os.lstat(aside)
-    renamed = _merge(aside, root)
+    renamed = _merge(aside, root, opened)
     if sets_attributes:
         _set_attributes(root, before)
     return [(os.path.relpath(path, root), os.path.relpath(beside, root)) for path, beside in renamed]
 
 
-def _merge(above: bytes, to: bytes) -> list[tuple[bytes, bytes]]:
+def _merge(above: bytes, to: bytes, opened: OpenDirectory) -> list[tuple[bytes, bytes]]:
     """Everything in `above` comes to `to`, and `above` goes. Depth is what somebody has made anew
     by path within moments."""
     open_up(above)
     renamed = []
     for name in os.listdir(above):
         old, new = os.path.join(above, name), os.path.join(to, name)
-        if move(old, new):
+        if move(old, new, opened):
             continue
         if _is_directory(old) and _is_directory(new):
             open_up(new)
@@ -92,10 +116,10 @@ def _merge(above: bytes, to: bytes) -> list[tuple[bytes, bytes]]:
                 shutil.copystat(old, new, follow_symlinks=False)
                 os.chown(new, before.st_uid, before.st_gid, follow_symlinks=False)
             open_up(new)
-            renamed += _merge(old, new)
+            renamed += _merge(old, new, opened)
             _set_attributes(new, before)
         else:
-            while not move(old, beside := _free(new)):
+            while not move(old, beside := _free(new), opened):
                 pass
             renamed.append((new, beside))
     with contextlib.suppress(OSError):  # somebody has made something there: the next time brings it
@@ -103,15 +127,20 @@ def _merge(above: bytes, to: bytes) -> list[tuple[bytes, bytes]]:
     return renamed
 
 
-def move(path: bytes, to: bytes) -> bool:
+def move(path: bytes, to: bytes, opened: OpenDirectory) -> bool:
     """Whether it was moved: not to where something is. A directory has to be writable for that,
     since it names the one above."""
     mode = os.lstat(path).st_mode
-    if stat.S_ISDIR(mode):
+    if not stat.S_ISDIR(mode) or not _is_closed(path, mode):
+        return _rename(path, to)
+    opened.put(mode, path, to)
+    is_moved = False
+    try:
         open_up(path)
-    is_moved = _rename(path, to)
-    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+        is_moved = _rename(path, to)
+    finally:
         os.chmod(to if is_moved else path, stat.S_IMODE(mode))
+    opened.clear()
     return is_moved
 
 
@@ -130,12 +159,16 @@ def _rename(path: bytes, to: bytes) -> bool:
 
 
 def open_up(path: bytes) -> None:
-    """Of a directory that could not be changed otherwise. A crash before it is closed again leaves
-    it open, so nothing is opened for root, who needs no permission."""
+    """A directory that could not be changed otherwise."""
     mode = os.lstat(path).st_mode
-    if mode & 0o700 != 0o700 and not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+    if _is_closed(path, mode):
         with contextlib.suppress(PermissionError):
             os.chmod(path, stat.S_IMODE(mode) | 0o700)
+
+
+def _is_closed(path: bytes, mode: int) -> bool:
+    """To this user; root needs no permission."""
+    return mode & 0o700 != 0o700 and not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
 
 
 def delete_tree(path: bytes) -> None:

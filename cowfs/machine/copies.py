@@ -1,11 +1,12 @@
 """A mount without FUSE: a folder of plain files, and what is remembered of it beside.
 
     of a volume      <working copy>/copy.json, copy.stamps          the work in the folder belongs to that working copy
-    of a version     <state dir>/copies/<registration>/             the same two files; read-only
+    of a version     <state dir>/copies/<registration>/             the same files; read-only
 
     copy.json        {"format": 2, "mount_path", "root_ino", "root_device", "is_made", "aside", "stage", "store_url", "store_id",
                       "volume", "version" | null, "read_only", "process"}
     copy.stamps      what each file looked like when it was the version's (stamps.py)
+    copy.opened      a directory whose mode is another one while it is moved (aside.py)
 
     stage   filling    the version is being written into a directory of its own in the folder, `aside`
             arriving   it is whole there, and is being moved into the folder
@@ -99,6 +100,7 @@ class Copy:
         self._directory = directory
         self.record_path = directory / "copy.json"
         self.stamps_path = directory / "copy.stamps"
+        self._opened = aside.OpenDirectory(directory / "copy.opened")
 
     @property
     def exists(self) -> bool:
@@ -161,7 +163,7 @@ class Copy:
 
     def _arrive(self) -> None:
         record = self.record
-        _bring_back(record)
+        _bring_back(record, self._opened)
         self.sync()
         _stand_still(record.mount_path)
         root = os.fsencode(record.mount_path)
@@ -254,10 +256,11 @@ class Copy:
             self._delete()
             return False
         if self.is_there:
+            self._opened.close_again()
             if record.stage == "arriving":
                 self._arrive()
             elif record.stage == "whole":
-                _bring_back(record)
+                _bring_back(record, self._opened)
         return True
 
     def remove_unchanged(self, version: VersionId | None) -> bool:
@@ -269,16 +272,16 @@ class Copy:
         known = stamps.load(self.stamps_path, version) or {}
         try:
             mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
-            away = _set_aside(self.record)
+            away = _set_aside(self.record, self._opened)
         except (ConflictError, OSError) as error:
-            _bring_back(self.record)
+            _bring_back(self.record, self._opened)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
         changed = stamps.first_difference(away, known, is_same=_moved(away))
         # Whoever has come to use it since the first look writes to what would be deleted.
         is_used = self.is_used() or open_writers.first_written(away) is not None
         if is_used or changed is not None or os.listdir(root) != [os.path.basename(away)]:
-            _bring_back(self.record)
+            _bring_back(self.record, self._opened)
             return False
         self._delete()
         return True
@@ -289,8 +292,8 @@ class Copy:
         to delete."""
         mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
         if self.record.stage in ("arriving", "whole") and self.is_there:
-            _bring_back(self.record)
-            _set_aside(self.record)
+            _bring_back(self.record, self._opened)
+            _set_aside(self.record, self._opened)
         self._delete()
 
     def remove_filling(self) -> None:
@@ -314,6 +317,7 @@ class Copy:
 
     def forget(self) -> None:
         """The folder, if there is one, is the user's."""
+        self._opened.clear()
         self.stamps_path.unlink(missing_ok=True)
         self.record_path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a working copy's has more in it
@@ -381,15 +385,15 @@ def _asides(record: CopyRecord) -> list[bytes]:
     return aside.those_in(os.fsencode(record.mount_path), os.fsencode(record.aside))
 
 
-def _set_aside(record: CopyRecord) -> bytes:
+def _set_aside(record: CopyRecord, opened: aside.OpenDirectory) -> bytes:
     path = _aside(record)
-    return aside.set_aside(os.fsencode(record.mount_path), os.path.basename(path))
+    return aside.set_aside(os.fsencode(record.mount_path), os.path.basename(path), opened)
 
 
-def _bring_back(record: CopyRecord) -> None:
+def _bring_back(record: CopyRecord, opened: aside.OpenDirectory) -> None:
     root = os.fsencode(record.mount_path)
     for name in _asides(record):
-        for path, beside in aside.bring_back(root, name, sets_attributes=record.is_made):
+        for path, beside in aside.bring_back(root, name, opened, sets_attributes=record.is_made):
             _log.warning(
                 "%s: somebody made %r anew while the copy was moved; what was there before is %r now",
                 record.mount_path,

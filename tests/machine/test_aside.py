@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
+import stat
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,6 +16,11 @@ import pytest
 from cowfs.machine import aside
 
 NAME = b".cowfs-aside-0123456789abcdef"
+
+
+def opened_in(folder: Path) -> aside.OpenDirectory:
+    """Beside the folder."""
+    return aside.OpenDirectory(folder.parent / "opened")
 
 
 @pytest.fixture
@@ -27,12 +35,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def bring_back(folder: Path) -> list[tuple[bytes, bytes]]:
-    return aside.bring_back(os.fsencode(folder), NAME, sets_attributes=True)
+    return aside.bring_back(os.fsencode(folder), NAME, opened_in(folder), sets_attributes=True)
 
 
 def test_everything_comes_back(folder: Path) -> None:
     before = os.lstat(folder)
-    away = Path(os.fsdecode(aside.set_aside(os.fsencode(folder), NAME)))
+    away = Path(os.fsdecode(aside.set_aside(os.fsencode(folder), NAME, opened_in(folder))))
     assert sorted(os.listdir(away)) == ["dir", "file"]
     assert bring_back(folder) == []
     assert sorted(os.listdir(folder)) == ["dir", "file"]
@@ -46,7 +54,7 @@ def test_what_was_made_anew_meanwhile_stays_and_so_does_what_was_there(
     """Also with a C library or a file system that does not know renames which replace nothing."""
     if not is_known:
         monkeypatch.setattr(aside, "_renameat2", None)
-    aside.set_aside(os.fsencode(folder), NAME)
+    aside.set_aside(os.fsencode(folder), NAME, opened_in(folder))
     (folder / "dir" / "sub").mkdir(parents=True)
     (folder / "dir" / "new").write_text("new")
     (folder / "dir" / "old").write_text("another")
@@ -85,37 +93,62 @@ def test_only_a_directory_is_one_of_ours(folder: Path, tmp_path: Path) -> None:
     assert not aside.is_name("../elsewhere")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="others need permission, and keep it after a crash")
-@pytest.mark.parametrize("calls", range(8))
-def test_a_crash_leaves_modes_as_they_were(folder: Path, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("user", [0, 65534] if os.geteuid() == 0 else [os.geteuid()])
+@pytest.mark.parametrize("calls", range(14))
+def test_a_crash_leaves_modes_as_they_were(calls: int, user: int) -> None:
     """Between any two calls that change something, on the way out and back."""
-    (folder / "dir").chmod(0o555)
-    (folder / "closed").mkdir(0o000)
+    with TemporaryDirectory() as directory:
+        os.chmod(directory, 0o777)
+        folder = Path(directory) / "folder"
 
-    def crash_after(number: int) -> None:
-        left = [number]
-        for name in ("chmod", "mkdir", "utime", "rmdir"):
-            monkeypatch.setattr(os, name, counted(getattr(os, name), left))
-        monkeypatch.setattr(aside, "_rename", counted(aside._rename, left))
+        def make() -> None:
+            for name in ("dir", "closed", "open"):
+                (folder / name).mkdir(parents=True)
+            (folder / "dir").chmod(0o555)
+            (folder / "closed").chmod(0)
 
-    for goes in (lambda: aside.set_aside(os.fsencode(folder), NAME), lambda: bring_back(folder)):
-        crash_after(calls)
-        with contextlib.suppress(Crash, FileNotFoundError):  # nothing was set aside yet
-            goes()
-        monkeypatch.undo()
-    if aside.those_in(os.fsencode(folder), NAME):
-        bring_back(folder)
-    assert {name: (folder / name).stat().st_mode & 0o777 for name in ("dir", "closed")} == {"dir": 0o555, "closed": 0}
+        def settle() -> None:
+            opened_in(folder).close_again()
+            if aside.those_in(os.fsencode(folder), NAME):
+                bring_back(folder)
+
+        as_user(user, make)
+        as_user(user, lambda: aside.set_aside(os.fsencode(folder), NAME, opened_in(folder)), calls)
+        as_user(user, settle, calls)
+        as_user(user, settle)
+        found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+        assert found == {"dir": 0o555, "closed": 0, "open": 0o755}
+        assert not (folder.parent / "opened").exists()
 
 
-class Crash(BaseException):
-    pass
+def as_user(user: int, does: Callable[[], object], calls: int | None = None) -> None:
+    """In a process of its own, which is killed at that call."""
+    if not (pid := os.fork()):
+        try:
+            os.setresuid(user, user, user)
+            os.umask(0o022)
+            if calls is not None:
+                left = [calls]
+                for name in ("chmod", "mkdir", "utime", "rmdir"):
+                    setattr(os, name, counted(getattr(os, name), left))
+                aside._rename = counted(aside._rename, left)
+                for name in ("put", "clear"):
+                    setattr(aside.OpenDirectory, name, counted(getattr(aside.OpenDirectory, name), left))
+            does()
+        except FileNotFoundError:  # nothing was set aside yet
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert ended in ((0,) if calls is None else (0, -signal.SIGKILL))
 
 
 def counted(original: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         if not left[0]:
-            raise Crash
+            os.kill(os.getpid(), signal.SIGKILL)
         left[0] -= 1
         return original(*arguments, **named)
 
@@ -125,7 +158,7 @@ def counted(original: Callable[..., Any], left: list[int]) -> Callable[..., Any]
 def test_a_long_name_has_room_for_what_tells_it_apart(folder: Path) -> None:
     name = "x" * 255
     (folder / name).write_text("before")
-    aside.set_aside(os.fsencode(folder), NAME)
+    aside.set_aside(os.fsencode(folder), NAME, opened_in(folder))
     (folder / name).write_text("anew")
     [(path, beside)] = bring_back(folder)
     assert path == name.encode()
