@@ -125,6 +125,9 @@ class FastLane:
         if self._failure is not None:
             raise broken(self._failure)
 
+    def has_ended(self, within_s: float) -> bool:
+        return self._over.wait(within_s)
+
     def stop(self) -> None:
         self._over.set()
         self._ready.set()

@@ -68,6 +68,8 @@ HANDSHAKE_S = 30.0
 DECIDE_S = 10.0
 """Between a mount's end and the word of whoever ended it on what becomes of its work. Mostly
 nothing."""
+ENDS_S = 3.0
+"""From taking off the last mount of a connection until its end is seen. Mostly nothing."""
 REQUESTS_GRACE_S = 10.0
 """Requests that wait for a store when the mount ends may be answered."""
 COMMIT_GRACE_S = 60.0
@@ -379,6 +381,8 @@ class Daemon:
             with self._unshared(force):
                 with mappings.paused(), self._deciding:
                     self._unmount(lazy=force)
+                    if not force:
+                        self._require_gone()
                     if discard:
                         self._discard.set()
                     mappings.close()
@@ -386,6 +390,21 @@ class Daemon:
                 self._ended.wait()
         if self._failure is not None:
             raise self._failure
+
+    def _require_gone(self) -> None:
+        """ConflictError: the mount is off its path, and the kernel has not ended the connection:
+        there are other mounts of it. Whoever uses them is served on."""
+        if self._mount is None or self._server is None or self._server.has_ended(ENDS_S):
+            return
+        if self._entry is not None:
+            registry.detach(self._entry)
+        raise ConflictError(
+            f"{self._spec.mount_path} is unmounted, but used elsewhere still: through a bind mount, an overlay, a container "
+            f"or another mount namespace; process {os.getpid()} serves that, and keeps what is written there",
+            hint=f"It ends when the last of them is gone (`findmnt -t {mount_table.FILE_SYSTEM_TYPE}` there shows them); or end "
+            "that process.",
+            details={"pid": os.getpid()},
+        )
 
     @contextmanager
     def _unshared(self, force: bool) -> Iterator[None]:

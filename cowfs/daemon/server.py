@@ -55,6 +55,9 @@ class KernelServer(Protocol):
         """Returns once the mount is gone or `stop` was called. Raises what ended the server, if
         anything did."""
 
+    def has_ended(self, within_s: float) -> bool:
+        """Whether the mount is gone, or goes within that time."""
+
     def stop(self) -> None:
         """Lets `wait` return. Safe to call at any time, and more than once."""
 

@@ -285,8 +285,9 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
     if any(entry.is_detached and entry.process == found.process for entry in registry.list_mounts()):
         return LeaseHeldError(
             f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path}, is not any more, but programs still "
-            f"have files of it open; process {found.process.pid} serves them",
-            hint="Let them close their files (lsof shows them), or end that process; or fork the volume to work beside it.",
+            f"have files of it open, or use it elsewhere; process {found.process.pid} serves them",
+            hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process; or fork the "
+            "volume to work beside it.",
             details={
                 "who": f"{found.user}@{found.host}",
                 "where": found.mount_path,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
+from cowfs.machine import mount_table
 from cowfs.store import leases
 from tests.mount.daemons import WAIT_S, Mount, Place, is_mounted, mounted_below
 
@@ -282,6 +283,66 @@ def test_a_mount_in_use_is_not_unmounted_unless_forced(place: Place, mount: Moun
     lose(held)
     nothing_is_left(place)
     assert (place.mount("v").path / "open").read_text() == "still works"
+
+
+WORKS_ELSEWHERE = """
+import mmap, os, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+    mapped[:6] = b"stored"
+    print("ready", flush=True)
+    sys.stdin.readline()
+    file.seek(4096)
+    file.write(b"written")
+    mapped[6:12] = b"stored"
+"""
+ELSEWHERE = {
+    "bind": 'mount --bind "$1" "$2"; exec "$3" -c "$4" "$2/file"',
+    "overlay": 'mkdir "$1/w"; mount -t overlay none -o lowerdir=/mnt,upperdir="$1",workdir="$1/../work" "$2"; '
+    'exec "$3" -c "$4" "$2/file"',
+    "namespace": 'exec unshare --mount --propagation private "$3" -c "$4" "$1/file"',
+}
+
+
+@contextlib.contextmanager
+def unmounted_afterwards(path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if mount_table.mount_at(str(path)) is not None:
+            subprocess.run(["umount", path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+@pytest.mark.parametrize("how", ELSEWHERE)
+@pytest.mark.parametrize("asked", ["unmount", "discard"])
+def test_who_uses_a_mount_elsewhere_is_served_to_the_end(
+    place: Place, mount: Mount, tmp_path: Path, how: str, asked: str
+) -> None:
+    """There the kernel refuses nobody to unmount it."""
+    upper, other = mount.path / "upper", tmp_path / "other"
+    for directory in (upper, mount.path / "work", other):
+        directory.mkdir()
+    (upper / "file").write_bytes(bytes(8192))
+    command = ["sh", "-ec", ELSEWHERE[how], "sh", str(upper), str(other), sys.executable, WORKS_ELSEWHERE]
+    with (
+        unmounted_afterwards(other),
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as working,
+    ):
+        assert working.stdin is not None
+        assert working.stdout is not None
+        assert working.stdout.readline() == "ready\n"
+        with pytest.raises(ConflictError, match="used elsewhere still") as caught:
+            mount.call(asked)
+        assert caught.value.details["pid"] == mount.ready["pid"]
+        assert mount_table.mount_at(str(mount.path)) is None
+        with pytest.raises(LeaseHeldError, match="serves them"):
+            place.mount("v")
+        working.stdin.write("\n")
+    assert working.returncode == 0
+    mount.wait_clean_end()
+    content = (place.mount("v").path / "upper" / "file").read_bytes()
+    assert content == b"stored" * 2 + bytes(4084) + b"written" + bytes(8192 - 4096 - 7)
 
 
 def test_a_refused_discard_discards_nothing(place: Place, mount: Mount) -> None:

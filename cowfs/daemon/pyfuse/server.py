@@ -90,6 +90,9 @@ class PyFuse:
         if self._failure is not None:
             raise self._failure
 
+    def has_ended(self, within_s: float) -> bool:
+        return self._over.wait(within_s)
+
     def stop(self) -> None:
         self._over.set()  # before the token is looked at: a loop that is just starting looks at it afterwards
         self._ready.set()
