@@ -10,7 +10,7 @@ A file system stands for a store. Its paths are NAME[@…]/path, its root lists 
 
 Writing publishes: each file when it is closed, each other call when it returns, as one version.
 `with fs.transaction:` is one version for all that is in it, or none if it raises; until then it
-shows what was there before, and directories that it has made. What is written lies in temporary
+shows what was there before, and directories that it has made. A forked child cannot add to it. What is written lies in temporary
 files of this machine meanwhile. Work of others in between is kept if it concerns other paths, and
 ConflictError otherwise (head_changes).
 A version that is read stays the same for as long as a file of it is open.
@@ -22,6 +22,7 @@ uses it has them.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import threading
@@ -42,7 +43,7 @@ from cowfs.api.head_changes import Change
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.volume import Volume
-from cowfs.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError, ReadOnlyError
 from cowfs.integrations.fsspec_files import ReadFile, WrittenFile
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _entry(self, version: ROVolume | None, source: str, inner: str, path: str, *, follow: bool) -> Entry | None:
         """None: an empty directory, that of a volume without versions, or one that this transaction
         has made."""
-        batch = self._batch()
+        batch = self._current()
         is_empty = not inner or (batch is not None and batch.has_made(source, inner))
         with _of_paths(path):
             if version is None:
@@ -331,6 +332,11 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _batch(self) -> _Batch | None:
         """What changes of this moment belong to; None: each is published by itself."""
+        if (batch := self._current()) is not None:
+            batch.require_own()
+        return batch
+
+    def _current(self) -> _Batch | None:
         return cast("_Batch | None", getattr(self._batches, "current", None)) or self._transacted
 
     @contextmanager
@@ -363,9 +369,21 @@ class _Batch:
         self._contents: list[BinaryIO] = []
         self._directories: set[tuple[str, str]] = set()
         self._thread = threading.get_ident()
+        self._pid = os.getpid()
         self._of_others = 0
         self._is_over = False
         self.holds = False
+
+    def require_own(self) -> None:
+        """InvalidStateError in a child that was forked meanwhile: the process that began it does not
+        hear of what is added there."""
+        if os.getpid() != self._pid:
+            raise InvalidStateError(
+                f"this write belongs to a transaction of process {self._pid}, which cannot publish what a child of it "
+                "writes",
+                hint="Write in that process, or in a worker with a file system object of its own: fsspec.filesystem(…) called "
+                "there, or multiprocessing by spawn. It publishes by itself.",
+            )
 
     def seen(self, volume: str) -> VersionId | None:
         """The version that changes of the volume are based on: the newest one when it is first
@@ -382,6 +400,7 @@ class _Batch:
 
     def add(self, volume: str, seen: VersionId | None, change: Change, content: BinaryIO | None = None) -> None:
         """content: what the change reads."""
+        self.require_own()
         with self._lock:
             if content is not None:
                 self._contents.append(content)
@@ -403,6 +422,7 @@ class _Batch:
             return (volume, directory) in self._directories
 
     def publish(self) -> None:
+        self.require_own()
         try:
             with self._lock:
                 self._is_over = True

@@ -128,6 +128,70 @@ def test_what_other_threads_lose_with_a_transaction_is_told(
     assert caplog.text == ""
 
 
+FORKING = """
+import multiprocessing, os, sys
+from cowfs.errors import InvalidStateError
+from cowfs.integrations.fsspec import CowfsFileSystem
+
+fs = CowfsFileSystem()
+before = None
+
+def child(how):
+    try:
+        if how == "end":
+            fs.transaction.complete()
+        elif how == "close":
+            before.close()
+        elif how == "mkdir":
+            fs.mkdir("data/made")
+        elif how == "pipe":
+            fs.pipe("data/piped", b"x")
+        else:
+            with fs.open("data/opened", "wb") as file:
+                file.write(b"x")
+    except InvalidStateError as error:
+        return f"{how}: {error.message}"
+    return f"{how}: nothing"
+
+def reads(_):
+    return fs.ls("data", detail=False)
+
+def publishes(_):
+    with CowfsFileSystem(skip_instance_cache=True).open("data/alone", "wb") as file:
+        file.write(b"x")
+
+forks = multiprocessing.get_context("fork")
+with fs.transaction:
+    fs.pipe("data/index", b"1")
+    before = fs.open("data/before", "wb")
+    for how in ("end", "close", "mkdir", "pipe", "open"):
+        with forks.Pool(1) as pool:
+            print(*pool.map(child, [how]))
+    with forks.Pool(1) as pool:
+        print(*pool.map(reads, [0]))
+        pool.map(publishes, [0])
+    before.close()
+"""
+
+
+def test_a_forked_child_adds_nothing_to_a_transaction_and_is_told(fs: CowfsFileSystem) -> None:
+    """The process that publishes would not hear of it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, listed = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in refused] == ["end", "close", "mkdir", "pipe", "open"]
+    assert all("belongs to a transaction of process" in line for line in refused)
+    assert listed == "[]"
+    assert sorted(fs.ls("data", detail=False)) == ["data/alone", "data/before", "data/index"]
+
+
 def test_a_transaction_sees_the_directories_that_it_makes(fs: CowfsFileSystem) -> None:
     """As duckdb does, which looks for the directory of a partition after it has made it."""
     with fs.transaction:
