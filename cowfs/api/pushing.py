@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +33,9 @@ from cowfs.version import volumes
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.format.key_slots import Secret
     from cowfs.maintain.push_report import PushReport
+    from cowfs.store import ObjectStore
 
 
 def push(
@@ -145,13 +146,26 @@ def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenSto
                 "`cowfs upload`, files.download() and files.upload()).",
             )
         if is_sealed:
-            record = unlocking.newest_slots(source.objects)[1]
-            write_id = WriteId(clock.random_bytes(WriteId.length))
-            with suppress(ConflictError):  # of an attempt that went no further; initializing says if it does not fit
-                refs.append(objects, refs.key_slots(), refs.FIRST, replace(record, write_id=write_id))
+            _give_keys(source, objects, secret)
     finally:
         objects.close()
     return stores.open_or_initialize(named)
+
+
+def _give_keys(source: OpenStore, objects: ObjectStore, secret: Secret | None) -> None:
+    """What opens the source opens the store that is about to be made, and nothing else does: not what
+    was taken out since an attempt that went no further. Initializing says if what is there is
+    another's."""
+    record, own = unlocking.newest_slots(source.objects)[1], unlocking.store_key_of(source.objects)
+    assert secret is not None
+    assert own is not None
+    given = replace(record, write_id=WriteId(clock.random_bytes(WriteId.length)))
+    try:
+        refs.append(objects, refs.key_slots(), refs.FIRST, given)
+    except ConflictError:
+        ref, (number, found) = refs.key_slots(), unlocking.newest_slots(objects)
+        if number == refs.FIRST and unlocking.opened(found, secret) == own.value:
+            objects.put(ref.key(number), given.encode(key=ref.place(number)))
 
 
 def _keys_differ(source: OpenStore, url: str) -> InvalidInputError:

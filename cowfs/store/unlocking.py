@@ -23,7 +23,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from cowfs import clock, redaction
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot
 from cowfs.ids import WriteId
@@ -182,9 +189,15 @@ def change_slots(
                 hint="Look at them (`cowfs key list`), and repeat what is missing.",
             )
         write_id = WriteId(clock.random_bytes(WriteId.length))
-        with suppress(ConflictError):  # somebody else has changed them
+        try:
             refs.append(store, refs.key_slots(), number + 1, replace(record, slots=slots, write_id=write_id))
             was_made = True
+        except ConflictError:
+            pass  # somebody else has changed them
+        except UnavailableError:
+            if newest_slots(store)[0] <= number + 1:
+                raise
+            was_made = True  # perhaps: it is replaced, and deleted as an older one
 
 
 def _delete_older(store: ObjectStore, than: int) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from cowfs import clock
-from cowfs.api import file_session
+from cowfs.api import file_session, stores
+from cowfs.api.encryption import add_key, remove_key
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import (
+    AccessDeniedError,
     ConflictError,
     CorruptError,
     InvalidInputError,
@@ -539,6 +541,29 @@ def test_encrypted_stores_need_the_same_key_and_a_new_one_gets_it(place: Path, s
     assert there.files.read("big") == BIG
     for path in packs(place / "twin", PackKind.DATA):
         assert path.read_bytes() == (place / "gone" / keys.pack(id_of(path))).read_bytes()
+
+
+def test_what_an_interrupted_push_gave_a_mirror_opens_it_no_more_once_it_is_taken_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the keys and the record of the store that it makes."""
+    sealed, mirror = (at(place, name) for name in ("sealed", "twin"))
+    vol = Volume.new("data", store=Storage(sealed, encryption_key="beta"))
+    vol.files.write("small", b"secret")
+    vol.finalize()
+    alpha = add_key("alpha", Storage(sealed, encryption_key="beta"))
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "open_or_initialize", None)
+        with pytest.raises(TypeError):
+            Volume.push("data", Storage(mirror, encryption_key="alpha"), store=Storage(sealed, encryption_key="alpha"))
+    assert list((place / "twin" / keys.KEYS).iterdir())
+    remove_key(alpha.id, Storage(sealed, encryption_key="beta"))
+    forget(place)
+    Volume.push("data", Storage(mirror, encryption_key="beta"), store=Storage(sealed, encryption_key="beta"))
+    forget(place)
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        Volume.version("data", store=Storage(mirror, encryption_key="alpha"))
+    assert Volume.version("data", store=Storage(mirror, encryption_key="beta")).files.read("small") == b"secret"
 
 
 def test_the_same_store_and_folders_are_refused(place: Path, second: ROVolume, run: Run) -> None:

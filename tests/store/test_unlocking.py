@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,6 +246,36 @@ def test_all_who_change_slots_at_once_succeed_or_are_told(made: ObjectStore, mea
     expected = {*before, *(slot.id for slot in others)} | (set() if is_overtaken else {mine.id})
     assert {slot.id for slot in record.slots} == expected
     assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(number)]
+
+
+@pytest.mark.parametrize("may_repeat", [True, False])
+def test_a_record_that_is_replaced_before_it_is_read_back_is_a_conflict(
+    made: ObjectStore, may_repeat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is deleted as an older one then, and nobody can tell whose it was."""
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    mine, first, second = (new_slot(key.value, KEY) for _ in range(3))
+    check_ours = refs._check_ours
+    asked: list[int] = []
+
+    def change(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        if not asked:
+            asked.append(1)
+            unlocking.change_slots(made, partial(with_slot, slot=first))
+            monkeypatch.setattr(refs, "_check_ours", replaced)
+        return with_slot(slots, mine)
+
+    def replaced(*arguments: Any) -> None:
+        monkeypatch.setattr(refs, "_check_ours", check_ours)
+        unlocking.change_slots(made, partial(with_slot, slot=second))
+        check_ours(*arguments)
+
+    with contextlib.nullcontext() if may_repeat else pytest.raises(ConflictError, match="at the same time"):
+        unlocking.change_slots(made, change, may_repeat=may_repeat)
+    found = unlocking.newest_slots(made)[1].slots
+    assert {first, second} <= set(found)
+    assert (mine in found) is may_repeat
 
 
 def with_slot(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
