@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -106,6 +107,13 @@ def check_device() -> None:
         )
     if not processes.has_capability(processes.CAP_SYS_ADMIN, "CapBnd"):
         raise MountFailedError(f"{program} may not mount here: the capability SYS_ADMIN is missing", hint=CONTAINER)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise MountFailedError(
+            f"{program} mounts for users that have a name, and uid {os.getuid()} has none here",
+            hint="Add a line for it to /etc/passwd, run as a user that is there (docker run --user), or mount as root.",
+        ) from None
 
 
 def _check_opening() -> None:

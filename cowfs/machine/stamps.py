@@ -37,6 +37,7 @@ COARSE_STILL_NS = 2_000_000_000 + STILL_NS
 """More than what FAT keeps times to. Others that have no parts of a second: ext4 with inodes of 128
 bytes, HFS+, some that lie on other machines."""
 _SECOND_NS = 1_000_000_000
+_LATEST_NS = (1 << 63) - 1
 _HEAD = b"cowfs-stamps 2 "
 _ROW = struct.Struct("<HIQQqqB")
 _DIGEST_BYTES = 32
@@ -70,9 +71,11 @@ def still_ns(ctime_ns: int) -> int:
 
 
 def of(found: os.stat_result) -> FileStamp:
+    """A time of modification past what a version can keep is the nearest one that it can."""
+    mtime_ns = max(-_LATEST_NS, min(found.st_mtime_ns, _LATEST_NS))
     if stat.S_ISDIR(found.st_mode):
-        return FileStamp(found.st_mode, 0, 0, found.st_mtime_ns, 0)
-    return FileStamp(found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return FileStamp(found.st_mode, 0, 0, mtime_ns, 0)
+    return FileStamp(found.st_mode, found.st_ino, found.st_size, mtime_ns, found.st_ctime_ns)
 
 
 def digest(path: bytes) -> bytes:

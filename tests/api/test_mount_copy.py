@@ -221,6 +221,17 @@ def test_what_was_not_written_to_is_not_read(volume: RWVolume, monkeypatch: pyte
     assert opened == [b"dir/large"]
 
 
+def test_a_time_that_no_version_can_keep_is_no_change(volume: RWVolume) -> None:
+    for name in ("file", "dir"):
+        os.utime(volume / name, (0, 10_413_792_000))  # 2300
+    if (volume / "file").stat().st_mtime != 10_413_792_000:
+        pytest.skip("the file system here keeps no such time")
+    version = volume.commit()
+    assert version.files.stat("file").mtime_ns == version.files.stat("dir").mtime_ns == (1 << 63) - 1
+    assert is_whole(volume)
+    assert not volume.commit().is_new
+
+
 def test_stores_through_a_mapping_that_outlives_a_commit_are_found(volume: RWVolume) -> None:
     """The kernel changes no time for a store to a page that is dirty already."""
     path = volume / "dir" / "large"

@@ -165,6 +165,7 @@ def shell(commands: str) -> list[str]:
 OPEN_DEVICE = shell("mount -t tmpfs none /mnt; mknod -m 666 /mnt/fuse c 10 229; mount --bind /mnt/fuse /dev/fuse")
 USER = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=+dac_read_search"]
 USER += ["--ambient-caps=+dac_read_search"]  # the checkout may be root's alone
+NAMELESS = ["--reuid=54321", *USER[1:]]
 
 
 @pytest.mark.parametrize(
@@ -178,8 +179,9 @@ USER += ["--ambient-caps=+dac_read_search"]  # the checkout may be root's alone
         (["setpriv", "--bounding-set=-sys_admin"], "root here may not mount", "--cap-add SYS_ADMIN"),
         ([*OPEN_DEVICE, "setpriv", "--no-new-privs", *USER], "no_new_privs is set", "allowPrivilegeEscalation: true"),
         ([*OPEN_DEVICE, "setpriv", "--bounding-set=-sys_admin", *USER], "may not mount here", "--cap-add SYS_ADMIN"),
+        ([*OPEN_DEVICE, "setpriv", *NAMELESS], "uid 54321 has none here", "/etc/passwd"),
     ],
-    ids=["no-device", "no-capability", "no-new-privs", "no-capability-to-gain"],
+    ids=["no-device", "no-capability", "no-new-privs", "no-capability-to-gain", "no-name"],
 )
 def test_a_container_that_may_not_mount_is_told_what_it_lacks(container: list[str], said: str, advised: str) -> None:
     message, hint = said_in(container)
