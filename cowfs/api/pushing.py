@@ -153,8 +153,8 @@ def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenSto
 
 
 def _give_keys(source: OpenStore, objects: ObjectStore, secret: Secret | None) -> None:
-    """What opens the source opens the store that is about to be made, and nothing else does: not what
-    was taken out since an attempt that went no further. Initializing says if what is there is
+    """What opens the source opens the store that is about to be made, and nothing else does: not
+    what was taken out since an attempt that went no further. Initializing says if what is there is
     another's."""
     record, own = unlocking.newest_slots(source.objects)[1], unlocking.store_key_of(source.objects)
     assert secret is not None

@@ -31,8 +31,8 @@ def command(
     s3://BUCKET/PREFIX, gs://… or az://…. Prints the version's locator.
 
     What an earlier export has put there, and nobody has replaced, is not put again: an export that
-    was ended or killed is repeated with the same command. Links to files become objects; other
-    links are refused.
+    was ended is repeated with the same command. One that was killed puts again what it had put
+    within its last 30 s. Links to files become objects; other links are refused.
     """
     from cowfs.api import exporting
 

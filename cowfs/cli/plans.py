@@ -34,6 +34,8 @@ def carry_out(
     """The exit code."""
     from cowfs.cli.start import tidy_up_when_terminated
 
+    if not plan.has_changes and not dry_run:
+        plan.apply()  # who is at it right now may make it untrue that there is nothing to do
     _show(plan, as_json=as_json)
     done: list[dict[str, Any]] = []
     if plan.has_changes and not dry_run:

@@ -10,9 +10,9 @@ A file system stands for a store. Its paths are NAME[@…]/path, its root lists 
 
 Writing publishes: each file when it is closed, each other call when it returns, as one version.
 `with fs.transaction:` is one version for all that is in it, or none if it raises; until then it
-shows what was there before, and directories that it has made. A forked child cannot add to it. What is written lies in temporary
-files of this machine meanwhile. Work of others in between is kept if it concerns other paths, and
-ConflictError otherwise (head_changes).
+shows what was there before, and directories that it has made. A forked child cannot add to it.
+What is written lies in temporary files of this machine meanwhile. Work of others in between is kept
+if it concerns other paths, and ConflictError otherwise (head_changes).
 A version that is read stays the same for as long as a file of it is open.
 
 A file that is not closed is not published: one whose `with` block raises, one that is forgotten.
@@ -375,8 +375,8 @@ class _Batch:
         self.holds = False
 
     def require_own(self) -> None:
-        """InvalidStateError in a child that was forked meanwhile: the process that began it does not
-        hear of what is added there."""
+        """InvalidStateError in a child that was forked meanwhile: the process that began it does
+        not hear of what is added there."""
         if os.getpid() != self._pid:
             raise InvalidStateError(
                 f"this write belongs to a transaction of process {self._pid}, which cannot publish what a child of it "

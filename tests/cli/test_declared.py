@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.machine import applied
 from tests.api.conftest import place
 from tests.cli.test_live import Command, run
 
@@ -37,6 +38,15 @@ def test_a_dry_run_exits_with_two_when_there_is_something_to_do(run: Command, pl
     assert (said.code, said.err) == (0, "Nothing to do.\n")
     assert run("apply", "--no-mount").code == 0, "nobody is asked when nothing is to be done"
     assert "'ckpt'" not in run("ls").err
+
+
+def test_nothing_to_do_is_not_said_while_somebody_undoes_it(run: Command, place: Path, file: Path) -> None:
+    assert run("apply", "--no-mount", "-y").code == 0
+    with applied.locked(file):
+        said = run("apply", "--no-mount")
+        assert (said.code, said.out) == (4, "")
+        assert f"process {os.getpid()} is applying or mounting" in said.err
+        assert run("apply", "--no-mount", "--dry-run").code == 0
 
 
 def test_a_plan_finds_what_no_mount_can_be_made_in(run: Command, place: Path, file: Path) -> None:
