@@ -279,8 +279,14 @@ class Copy:
             return False
         changed = stamps.first_difference(away, known, is_same=_moved(away))
         # Whoever has come to use it since the first look writes to what would be deleted.
-        is_used = self.is_used() or open_writers.first_written(away) is not None
-        if is_used or changed is not None or os.listdir(root) != [os.path.basename(away)]:
+        used = open_writers.first_written(away)
+        if used is not None:
+            _log.warning(
+                "the copy %s stays: somebody has %r open for writing, perhaps another user or in a container",
+                self.record.mount_path,
+                os.fsdecode(used),
+            )
+        if used is not None or self.is_used() or changed is not None or os.listdir(root) != [os.path.basename(away)]:
             _bring_back(self.record, self._opened)
             return False
         self._delete()

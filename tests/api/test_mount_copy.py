@@ -501,7 +501,7 @@ def test_an_unmount_removes_what_has_no_work_and_keeps_what_has(volume: RWVolume
 @pytest.mark.parametrize("is_seen", [True, False])
 @pytest.mark.parametrize("how", ["open", "mapped"])
 def test_who_comes_while_an_unmount_looks_keeps_the_folder(
-    volume: RWVolume, is_seen: bool, how: str, monkeypatch: pytest.MonkeyPatch
+    volume: RWVolume, is_seen: bool, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between the look for users and the move; also a process of another user or container, which
     nothing shows."""
@@ -522,6 +522,7 @@ def test_who_comes_while_an_unmount_looks_keeps_the_folder(
         mapped: list[mmap.mmap] = []
         monkeypatch.setattr(stamps, "first_difference", came)
         volume.unmount()
+        assert "stays: somebody has 'dir/large' open for writing" in caplog.text
         mapped[0][:5] = b"later"
     assert path.read_bytes()[:5] == b"later"
     assert Volume.open("data").commit().files.read("dir/large", 0, 5) == b"later"
