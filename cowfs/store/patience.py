@@ -1,7 +1,7 @@
 """How long a call waits for a store that does not answer, and how the waits are spread.
 
-A call that failed is repeated after a pause, until `limit_s` has passed without any success. One
-`Patience` belongs to all calls of an opened store, and its limit may be changed while they wait: a
+A call that failed is repeated after a pause, until `limit_s` has passed without any success, and
+once at least. One `Patience` belongs to all calls of an opened store, and its limit may be changed while they wait: a
 mount daemon is patient while it serves, and in a hurry when it opens and when it ends. A limit of 0
 ends every wait.
 
@@ -70,6 +70,12 @@ class Patience:
             left_s -= SLICE_S
         return False
 
+    def wait_to_repeat(self, error: CowfsError, pauses: Pauses, since_s: float) -> bool:
+        """`wait` after a call that failed. A call is repeated once however long its first attempt
+        took, which may have waited for one silent connection: so that counts from now."""
+        counted_from_s = clock.monotonic_s() if pauses.is_first else since_s
+        return self.wait(pauses.after(error), counted_from_s)
+
     def reaches(self, pause_s: float, since_s: float) -> bool:
         """Whether a pause that begins now would end within limit_s after since_s."""
         return clock.monotonic_s() + pause_s <= since_s + self.limit_s
@@ -109,9 +115,11 @@ class Pauses:
 
     def __init__(self) -> None:
         self._next_s = FIRST_PAUSE_S
+        self.is_first = True
 
     def after(self, error: CowfsError) -> float:
         """The next pause: ours, or the longer one that the server asked for."""
+        self.is_first = False
         pause_s = self._next_s * (1 - clock.jitter() / 2)
         self._next_s = min(self._next_s * 2, LONGEST_PAUSE_S)
         return max(pause_s, retry_after_s(error))

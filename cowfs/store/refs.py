@@ -229,7 +229,7 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
             if not is_visible and not isinstance(error, UnavailableError):
                 raise
             patience.tell(error, began_s)
-            if not patience.wait(pauses.after(error), began_s):
+            if not patience.wait_to_repeat(error, pauses, began_s):
                 raise _unknown(ref, n, record, error) from error
 
 

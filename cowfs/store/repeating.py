@@ -37,5 +37,5 @@ def repeated(store: ObjectStore, call: Callable[[], T]) -> T:
             return call()
         except UnavailableError as error:
             patience.tell(error, began_s)
-            if not patience.wait(pauses.after(error), began_s):
+            if not patience.wait_to_repeat(error, pauses, began_s):
                 raise

@@ -172,20 +172,20 @@ class RetryingStore:
 
     def _waits(self, error: UnavailableError, pauses: Pauses, began_s: float) -> bool:
         """Pauses before the next attempt; False: there is none."""
-        pause_s = pauses.after(error)
-        _log.info("a request failed, the next attempt in %.1f s: %s", pause_s, error)
+        _log.info("a request failed: %s", error)
         self._patience.tell(error, began_s)
-        return self._patience.wait(pause_s, began_s)
+        return self._patience.wait_to_repeat(error, pauses, began_s)
 
     def _put_large(self, key: str, data: Data) -> None:
-        began_s = clock.monotonic_s()
+        began_s = since_s = clock.monotonic_s()
         problem: UnavailableError | None = None
-        while (turn := self._pace.begin(began_s, is_first=problem is None)) is not None:
+        while (turn := self._pace.begin(since_s, is_first=problem is None)) is not None:
             try:
                 if self._pace.is_in_trouble:
                     self._store.size(key)
                 self._store.put(key, data)
             except UnavailableError as error:
+                since_s = clock.monotonic_s() if problem is None else began_s  # as `Patience.wait_to_repeat`
                 problem = error
                 self._pace.failed(turn, retry_after_s(error), is_trouble=True)
                 _log.info("an upload failed and will be repeated: %s", error)

@@ -17,6 +17,7 @@ from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
 from cowfs.store.patience import BRIEF_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience
+from cowfs.store.repeating import create
 from cowfs.store.retrying import LARGE_BYTES, RetryingStore
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.conftest import PatientClock
@@ -33,6 +34,7 @@ CALLS: dict[str, Callable[[ObjectStore], Any]] = {
 }
 ANSWERS = {"get": b"value", "get_range": b"al", "size": 5, "list": ["key"], "put": None, "delete": None}
 LARGE = bytes(LARGE_BYTES)
+HEAD = HeadRecord(kind="commit", version=VersionId(bytes(32)), epoch=1, created_ns=1, write_id=WriteId(bytes(16)))
 
 
 @pytest.fixture
@@ -113,6 +115,43 @@ def test_slow_failures_end_at_the_limit(faulty: FaultyStore, patient_clock: Pati
     assert slow.count("get") == 2
 
 
+STALLED = {
+    **CALLS,
+    "stream_range": lambda store: b"".join(bytes(each) for each in store.stream_range("key", 1, 2)),
+    "put of a pack": lambda store: store.put("pack", LARGE),
+    "append": lambda store: refs.append(store, refs.head("v"), 1, HEAD),
+    "create": lambda store: create(store, "made", b"value"),
+}
+
+
+@pytest.mark.parametrize("method", STALLED)
+def test_one_connection_that_stands_still_ends_nothing(
+    directory: ObjectStore, patient_clock: PatientClock, method: str
+) -> None:
+    """It is noticed when the patience of a command is over."""
+    directory.put("key", b"value")
+
+    class Stalling(FaultyStore):
+        def _due(self, name: str, key: str) -> Any:
+            due = super()._due(name, key)
+            if due:
+                patient_clock.waited_s.append(BRIEF_S + 1)
+            return due
+
+    stalling = Stalling(directory)
+    stalling.inject(Fault.FAIL, times=1)
+    assert STALLED[method](RetryingStore(stalling)) == {**ANSWERS, "stream_range": b"al"}.get(method)
+    stalling.inject(Fault.FAIL, times=math.inf)
+    store = RetryingStore(stalling)
+    with pytest.raises(UnavailableError):
+        STALLED[method](store)
+    store.close()
+    asked = len(stalling.calls)
+    with pytest.raises(UnavailableError):  # who is in a hurry repeats nothing
+        STALLED[method](store)
+    assert len(stalling.calls) <= asked + 2, "append looks once for what it has put"
+
+
 def test_retry_after_is_heeded(faulty: FaultyStore, patient_clock: PatientClock) -> None:
     store = RetryingStore(faulty)
     asked = UnavailableError("busy", details={RETRY_AFTER: 40.0})
@@ -139,16 +178,9 @@ def test_a_head_survives_an_outage(
     directory: ObjectStore, patient_clock: PatientClock, methods: tuple[str, ...]
 ) -> None:
     """Each conditional put is sent once; between two of them the record is looked for."""
-    record = HeadRecord(
-        kind="commit",
-        version=VersionId(bytes(32)),
-        epoch=1,
-        created_ns=1,
-        write_id=WriteId(bytes(16)),
-    )
     down = DownStore(directory, 120.0, methods=methods)
-    refs.append(RetryingStore(down, Patience(900.0)), refs.head("v"), 1, record)
-    assert refs.newest(directory, refs.head("v")) == (1, record)
+    refs.append(RetryingStore(down, Patience(900.0)), refs.head("v"), 1, HEAD)
+    assert refs.newest(directory, refs.head("v")) == (1, HEAD)
     puts = [at for at, (method, _) in enumerate(down.calls) if method == "put_if_absent"]
     for one, other in pairwise(puts):
         assert "get" in {method for method, _ in down.calls[one:other]}

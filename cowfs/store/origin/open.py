@@ -86,10 +86,9 @@ class RepeatingOrigin:
             try:
                 found = call()
             except UnavailableError as error:
-                pause_s = pauses.after(error)
-                _log.info("a request failed, the next attempt in %.1f s: %s", pause_s, error)
+                _log.info("a request failed: %s", error)
                 self._patience.tell(error, began_s)
-                if not self._patience.wait(pause_s, began_s):
+                if not self._patience.wait_to_repeat(error, pauses, began_s):
                     raise
             else:
                 self._patience.succeeded()
