@@ -17,7 +17,6 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -447,8 +446,7 @@ def commit(
             reading = copy.begin_reading()
             tree = stack.enter_context(LocalFiles(os.fsencode(path)))
             line = stack.enter_context(publishing(spec, access=target.store.access, is_copy=True))
-            digest = partial(_digest, os.fsencode(path)) if reading.digests else None
-            known = CopyStamps(stamps.load(copy.stamps_path, line.publisher.base.version_id), digest)
+            known = CopyStamps(os.fsencode(path), stamps.load(copy.stamps_path, line.publisher.base.version_id))
             plan = UploadPlan(b"", b"", line.owner, delete=True, stamps=known)
             done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
             copy.move_base(base.version_id, known.seen, reading)
@@ -457,10 +455,6 @@ def commit(
             "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them", done.skipped, path
         )
     return base, is_new
-
-
-def _digest(root: bytes, path: bytes) -> bytes:
-    return stamps.digest(os.path.join(root, path))
 
 
 def required(copy: Copy) -> str:

@@ -167,4 +167,4 @@ def _leave(entry: MountEntry, copy: folders.Copy, version: VersionId | None, *, 
             copy.forget()
         return False
     with WorkingCopy(Path(entry.working_copy)).lock(LockHolder.for_a_moment(f"(unmounting {entry.mount_path})")):
-        return not copy.remove_unchanged(version)
+        return not copy.remove_unchanged(version) and copy.differs(version)

@@ -382,7 +382,7 @@ class Daemon:
                 with mappings.paused(), self._deciding:
                     self._unmount(lazy=force)
                     if not force:
-                        self._require_gone()
+                        self._require_gone(discard)
                     if discard:
                         self._discard.set()
                     mappings.close()
@@ -391,18 +391,25 @@ class Daemon:
         if self._failure is not None:
             raise self._failure
 
-    def _require_gone(self) -> None:
-        """ConflictError: the mount is off its path, and the kernel has not ended the connection:
-        there are other mounts of it. Whoever uses them is served on."""
+    def _require_gone(self, is_discarded: bool) -> None:
+        """ConflictError: the kernel has not ended the connection. Something is mounted over the
+        mount; or it is off its path, and used by other ways: whoever does is served on."""
         if self._mount is None or self._server is None or self._server.has_ended(ENDS_S):
             return
+        path, kept = self._spec.mount_path, " Nothing was dropped." if is_discarded else ""
+        if self._mount.device in {each.device for each in mount_table.mounts() if each.path == path}:
+            self._is_asked_to_end = False
+            raise ConflictError(
+                f"something else is mounted over {path}",
+                hint=f"Unmount that first (`findmnt {path}` shows it), and then this.{kept}",
+            )
         if self._entry is not None:
             registry.detach(self._entry)
         raise ConflictError(
-            f"{self._spec.mount_path} is unmounted, but used elsewhere still: through a bind mount, an overlay, a container "
-            f"or another mount namespace; process {os.getpid()} serves that, and keeps what is written there",
-            hint=f"It ends when the last of them is gone (`findmnt -t {mount_table.FILE_SYSTEM_TYPE}` there shows them); or end "
-            "that process.",
+            f"{path} is used elsewhere still: through a bind mount, an overlay, a container or another mount namespace, or by a "
+            f"file that is open; it is off its path, and process {os.getpid()} serves the others",
+            hint="It ends when the last of them is gone. `lsof` shows open files, "
+            f"`findmnt -t {mount_table.FILE_SYSTEM_TYPE}` there shows mounts; or end that process.{kept}",
             details={"pid": os.getpid()},
         )
 

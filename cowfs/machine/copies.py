@@ -78,11 +78,10 @@ class CopyRecord:
 @dataclass(frozen=True)
 class Reading:
     """since_ns: no change before has a later ctime, and none after an earlier one, where times are
-    kept as exactly as still_ns says. digests: times do not tell of stores through mappings."""
+    kept as exactly as still_ns says."""
 
     since_ns: int
     still_ns: int
-    digests: bool
 
     def is_still(self, stamp: FileStamp) -> bool:
         """Whether every change from now on shows in it. Of a directory nothing but its stamp
@@ -191,15 +190,17 @@ class Copy:
         still_ns = _stand_still(path)
         since_ns = clock.now_ns() - still_ns
         self.sync()
-        return Reading(since_ns, still_ns, not mapped_stores.are_noted(path))
+        return Reading(since_ns, still_ns)
 
     def move_base(self, version: VersionId | None, seen: stamps.Stamps, reading: Reading) -> None:
         """The folder's content has become that version; seen: what each file looked like when it
         was read. What was written to meanwhile gets no stamp."""
         root = os.fsencode(self.record.mount_path)
-        known = {path: each for path, each in seen.items() if reading.is_still(each)}
-        if reading.digests:
-            known = {path: each for path, each in known.items() if _has_content(os.path.join(root, path), each)}
+        known = {
+            path: each
+            for path, each in seen.items()
+            if reading.is_still(each) and (not each.digest or _has_content(os.path.join(root, path), each))
+        }
         stamps.store(self.stamps_path, version, known)
 
     @property
@@ -277,16 +278,20 @@ class Copy:
             _bring_back(self.record, self._opened)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
-        changed = stamps.first_difference(away, known, is_same=_moved(away))
-        # Whoever has come to use it since the first look writes to what would be deleted.
-        used = open_writers.first_written(away)
-        if used is not None:
+        is_same = _moved(away)
+        changed = stamps.first_difference(away, known, is_same=is_same)
+        # Whoever has come to use it since the first look writes to what would be deleted; who has
+        # been there and gone has changed a time.
+        if (used := open_writers.first_written(away)) is not None:
             _log.warning(
                 "the copy %s stays: somebody has %r open for writing, perhaps another user or in a container",
                 self.record.mount_path,
                 os.fsdecode(used),
             )
-        if used is not None or self.is_used() or changed is not None or os.listdir(root) != [os.path.basename(away)]:
+        is_free = used is None and not self.is_used()
+        if changed is None and is_free:
+            changed = stamps.first_difference(away, known, is_same=is_same, reads=False)
+        if not is_free or changed is not None or os.listdir(root) != [os.path.basename(away)]:
             _bring_back(self.record, self._opened)
             return False
         self._delete()
@@ -420,8 +425,9 @@ def _with_digest(path: bytes, stamp: FileStamp) -> FileStamp:
 
 
 def _has_content(path: bytes, stamp: FileStamp) -> bool:
-    """Whether a file is what it was before it was read, too."""
-    return not stat.S_ISREG(stamp.mode) or (stamp.digest != b"" and stamps.digest(path) == stamp.digest)
+    """Whether a file is what it was before it was read, too, and nobody may have changed it to and
+    fro meanwhile."""
+    return stamps.digest(path) == stamp.digest and not open_writers.is_written(path)
 
 
 def _is_as(found: FileStamp, expected: tuple[int, int] | None) -> bool:

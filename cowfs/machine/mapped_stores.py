@@ -8,28 +8,52 @@ hear of a store. It is tried, since of an overlay nothing else tells.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-from contextlib import closing
+import tempfile
+from contextlib import closing, suppress
 
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.machine import mount_table
 from cowfs.machine.stamps import still_ns
 
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_UNNOTED = frozenset({"tmpfs", "ramfs", "overlay"})
+
+
+class Devices:
+    """Of files below a directory, which may lie on several file systems. Each is asked once, by a
+    thread at a time."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._known: dict[int, bool] = {}
+
+    def are_noted(self, device: int, path: bytes) -> bool:
+        """On the device that the file at the path, relative to the root, lies on."""
+        if (known := self._known.get(device)) is None:
+            directory = os.path.dirname(os.path.join(self._root, path))
+            known = self._known[device] = are_noted(os.fsdecode(directory))
+        return known
 
 
 def are_noted(directory: str) -> bool:
     """On the file system of this directory, in which a file without a name is made for that. Where
-    that is refused, its type has to tell: those that have no such files are kept by a program or by
-    another machine, or overlays of old kernels."""
-    try:
-        fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        kind = _type_of(directory)
-        return kind not in _IN_MEMORY and (kind != "overlay" or error.errno in _NOT_OURS)
+    that is refused, its type has to tell: in memory they are not; all others are kept by a program
+    or by another machine. An overlay is tried at another place of it, if there is one."""
+    with suppress(OSError), open(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as file:
+        return _is_noted(file.fileno())
+    kind = _type_of(directory)
+    if kind == "overlay":
+        device = os.stat(directory).st_dev
+        for place in (str(config.state_dir()), tempfile.gettempdir()):
+            with suppress(OSError):
+                if os.stat(place).st_dev == device:
+                    with tempfile.TemporaryFile(dir=place) as file:
+                        return _is_noted(file.fileno())
+    return kind not in _UNNOTED
+
+
+def _is_noted(fd: int) -> bool:
     try:
         os.truncate(fd, mmap.PAGESIZE)
         with closing(mmap.mmap(fd, mmap.PAGESIZE)) as mapped:
@@ -40,8 +64,6 @@ def are_noted(directory: str) -> bool:
             return os.fstat(fd).st_ctime_ns != before.st_ctime_ns
     except (OSError, ValueError):  # no room, or nothing is mapped there
         return False
-    finally:
-        os.close(fd)
 
 
 def _type_of(directory: str) -> str:

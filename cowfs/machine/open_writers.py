@@ -11,6 +11,7 @@ is tried on a file of our own. A file of another user tells nothing either, but 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -21,6 +22,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from cowfs.machine import stamps
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_NOTHING_TOLD = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
+)
+"""Not ours, or not there any more, or not on such a file system."""
 
 
 def first_written(root: bytes) -> bytes | None:
@@ -29,15 +34,18 @@ def first_written(root: bytes) -> bytes | None:
     if not _can_be_told(root):
         return None
     for path, found in stamps.walk(root):
-        if stat.S_ISREG(found.st_mode) and _is_written(os.path.join(root, path)):
+        if stat.S_ISREG(found.st_mode) and is_written(os.path.join(root, path)):
             return path
     return None
 
 
-def _is_written(path: bytes) -> bool:
-    with suppress(OSError), _opened(path, _READ) as fd:  # not ours, or gone
-        return not _is_leased(fd)
-    return False
+def is_written(path: bytes) -> bool:
+    """Whether somebody may write to the file, on a file system that can tell."""
+    try:
+        with _opened(path, _READ) as fd:
+            return not _is_leased(fd)
+    except OSError as error:
+        return error.errno not in _NOTHING_TOLD  # else somebody has a lease, or it cannot be looked at now
 
 
 def _is_leased(fd: int) -> bool:

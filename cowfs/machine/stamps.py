@@ -19,6 +19,7 @@ at. Nothing here follows a link. For one thread.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -40,14 +41,15 @@ _SECOND_NS = 1_000_000_000
 _LATEST_NS = (1 << 63) - 1
 _HEAD = b"cowfs-stamps 2 "
 _ROW = struct.Struct("<HIQQqqB")
+_RANGE = struct.Struct("<QQ")
 _DIGEST_BYTES = 32
 _PIECE_BYTES = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileStamp(NamedTuple):
-    """Of a file or link; of a directory mode and mtime_ns, the rest 0. digest: BLAKE3 of a file's
-    content, where times do not tell of all changes; else empty."""
+    """Of a file or link; of a directory mode and mtime_ns, the rest 0. digest: of a file, where
+    times do not tell of all changes (`digest`); else empty."""
 
     mode: int
     ino: int
@@ -79,15 +81,42 @@ def of(found: os.stat_result) -> FileStamp:
 
 
 def digest(path: bytes) -> bytes:
-    """Of the content of the file there; empty: it cannot be read, or is none any more."""
+    """Of the content of the file there, and of where it has holes, which are not read; empty: it
+    cannot be read, or is none any more."""
     try:
-        with open(os.open(path, _READ), "rb", buffering=0) as file:
-            hashed, piece = blake3(), memoryview(bytearray(_PIECE_BYTES))
-            while count := file.readinto(piece):
-                hashed.update(piece[:count])
-            return hashed.digest()
+        fd = os.open(path, _READ)
     except OSError:
         return b""
+    hashed, piece = blake3(), memoryview(bytearray(_PIECE_BYTES))
+    try:
+        size, offset = os.fstat(fd).st_size, 0
+        while offset < size:
+            offset, end = _data(fd, offset, size)
+            hashed.update(_RANGE.pack(offset, end))
+            while offset < end:
+                count = os.preadv(fd, [piece[: end - offset]], offset)
+                if not count:
+                    return b""  # it has become shorter
+                hashed.update(piece[:count])
+                offset += count
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return hashed.digest()
+
+
+def _data(fd: int, offset: int, size: int) -> tuple[int, int]:
+    """Begin and end of the next range that is no hole."""
+    try:
+        begin = os.lseek(fd, offset, os.SEEK_DATA)
+        return begin, min(size, os.lseek(fd, begin, os.SEEK_HOLE))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return size, size
+        if error.errno != errno.EINVAL:
+            raise
+        return offset, size  # a file system that knows no holes
 
 
 def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -114,10 +143,15 @@ def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
 
 
 def first_difference(
-    root: bytes, stamps: Stamps, *, is_same: Callable[[bytes, FileStamp, FileStamp], bool] | None = None
+    root: bytes,
+    stamps: Stamps,
+    *,
+    is_same: Callable[[bytes, FileStamp, FileStamp], bool] | None = None,
+    reads: bool = True,
 ) -> bytes | None:
     """A path that is not as its stamp says, is missing, or has none; None: there is no such path.
-    is_same: compares (path, found, stamp) but for the content; equality by default."""
+    is_same: compares (path, found, stamp) but for the content; equality by default. reads: also
+    what of their content only a digest tells."""
     seen = 0
     for path, found in walk(root):
         known = stamps.get(path)
@@ -126,7 +160,7 @@ def first_difference(
         now = of(found)
         if not now.looks_like(known) and not (is_same is not None and is_same(path, now, known)):
             return path
-        if known.digest and digest(os.path.join(root, path)) != known.digest:
+        if reads and known.digest and digest(os.path.join(root, path)) != known.digest:
             return path
         seen += 1
     if seen == len(stamps):

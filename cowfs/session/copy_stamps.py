@@ -4,17 +4,20 @@
     seen    stamps of what this draft has put into the next version, each as it was when it was read
 
 A file that was written to after it was read has another stamp than `seen` has, so the next commit
-reads it. Where stamps have digests, a file's digest is taken before it is read for the version, and
-`Copy.move_base` compares it with one that is taken afterwards. For the thread that runs the upload.
+reads it. Where stamps have digests (`mapped_stores`), a file's digest is taken before it is read for
+the version, and `Copy.move_base` compares it with one that is taken afterwards; while somebody may
+write to it there is no stamp. For the thread that runs the upload.
 """
 
 from __future__ import annotations
 
+import os
 import stat
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cowfs.machine.stamps import FileStamp, Stamps
+from cowfs.machine import open_writers
+from cowfs.machine.mapped_stores import Devices
+from cowfs.machine.stamps import FileStamp, Stamps, digest
 
 if TYPE_CHECKING:
     from cowfs.session.copying import Attributes
@@ -24,13 +27,13 @@ _INO = (1 << 64) - 1
 
 
 class CopyStamps:
-    """known: none, if there are none for that version. digest: of the file at a path, where stamps
-    have one."""
+    """root: the folder. known: none, if there are none for that version."""
 
-    def __init__(self, known: Stamps | None, digest: Callable[[bytes], bytes] | None) -> None:
+    def __init__(self, root: bytes, known: Stamps | None) -> None:
+        self._root = root
         self._known = known or {}
-        self._digest = digest
-        self._digests: dict[bytes, bytes] = {}
+        self._devices = Devices(root)
+        self._digests: dict[bytes, bytes] = {}  # of those whose device has digests; b"": no stamp
         self.seen: Stamps = {}
         self._linked: dict[int, FileStamp] = {}  # inodes with several names
 
@@ -43,11 +46,12 @@ class CopyStamps:
     def is_same(self, path: bytes, attr: Attributes) -> bool:
         """Whether it is, to the byte, what the version has at the path. Asked before a file is
         read."""
-        found = _of(attr)
-        if self._digest is not None and stat.S_ISREG(attr.mode):
-            found = found._replace(digest=self._digest(path))
-            self._digests[path] = found.digest
-        return self._known.get(path) == found
+        found, known = _of(attr), self._known.get(path)
+        if not stat.S_ISREG(attr.mode) or self._devices.are_noted(attr.ino >> 64, path):
+            return known == found
+        at = os.path.join(self._root, path)
+        self._digests[path] = b"" if open_writers.is_written(at) else digest(at)
+        return known is not None and known.looks_like(found) and known.digest == (self._digests[path] or None)
 
     def take(self, path: bytes, attr: Attributes) -> None:
         """It is in the next version as it was when its directory was listed."""
@@ -58,7 +62,8 @@ class CopyStamps:
         found = _of(attr)
         if read is not None:
             found = FileStamp(read.mode, read.ino & _INO, read.size, read.mtime_ns, read.ctime_ns)
-        self._put(path, found._replace(digest=self._digests.get(path, b"")), attr.nlink)
+        if (content := self._digests.get(path)) != b"":
+            self._put(path, found._replace(digest=content or b""), attr.nlink)
 
     def take_link(self, path: bytes, attr: Attributes) -> None:
         """Another name of a file that was taken."""

@@ -28,7 +28,7 @@ from cowfs import clock, failpoints
 from cowfs.errors import InvalidInputError, NoSpaceError
 from cowfs.format.codec import Blob, Codec
 from cowfs.ids import ChunkHash
-from cowfs.machine import mapped_stores
+from cowfs.machine.mapped_stores import Devices
 from cowfs.native.local import FoundStat, list_directory, open_beneath, read_small_files
 from cowfs.session.source_files import SourceFile, Stamp, wide_ino
 
@@ -76,6 +76,7 @@ class LocalFiles:
     def __init__(self, root: bytes) -> None:
         self._path = root
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._devices = Devices(root)
 
     def close(self) -> None:
         os.close(self._root)
@@ -88,10 +89,10 @@ class LocalFiles:
 
     # -- reading
 
-    @property
-    def times_tell(self) -> bool:
-        """Whether a file that looks the same has not been stored to through a mapping either."""
-        return mapped_stores.are_noted(os.fsdecode(self._path))
+    def times_tell(self, path: bytes, ino: int) -> bool:
+        """Whether a file that looks the same has not been stored to through a mapping either. ino: a
+        wide one."""
+        return self._devices.are_noted(ino >> 64, path)
 
     def stat(self, path: bytes) -> LocalAttr:
         with self._parent(path) as (directory, name):

@@ -132,8 +132,7 @@ class _Drafting:
         self._reader = FileReader(
             publisher.chunks, lambda ino: self._index.stored_content(ino)[0], tree, self._stop, self._count, plan.done
         )
-        times_tell = plan.stamps is not None or not isinstance(tree, LocalFiles) or tree.times_tell
-        self._target = UploadChanges(self._index, plan, self._count, self._read, times_tell=times_tell)
+        self._target = UploadChanges(self._index, plan, self._count, self._read, self._times_tell)
 
     def run(self) -> UploadChanges:
         return apart.run(self._run, self._end)
@@ -342,6 +341,9 @@ class _Drafting:
     def _read(self, file: File) -> Read | None:
         """By a helper, or where the file has to be read after all."""
         return self._reader.read(file.path, file.attr, file.base_ino)
+
+    def _times_tell(self, file: File) -> bool:
+        return not isinstance(self._tree, LocalFiles) or self._tree.times_tell(file.path, file.attr.ino)
 
     def _is_excluded(self, path: bytes, attr: Attributes | InodeRow) -> bool:
         mode = attr[MODE] if isinstance(attr, tuple) else attr.mode

@@ -63,10 +63,15 @@ class File:
 
 class UploadChanges:
     """changes: of the volume's tree. contents: of new inodes. done: what was found and put. read: a
-    file that has to be read after all. times_tell: of what has changed; else every file is read."""
+    file that has to be read after all. times_tell: whether those of a file show every change."""
 
     def __init__(
-        self, index: Index, plan: UploadPlan, count: Count, read: Callable[[File], Read | None], *, times_tell: bool
+        self,
+        index: Index,
+        plan: UploadPlan,
+        count: Count,
+        read: Callable[[File], Read | None],
+        times_tell: Callable[[File], bool],
     ) -> None:
         self.changes = TreeChanges(index, owner=plan.owner, now_ns=clock.now_ns())
         self.contents = FileRows()
@@ -135,7 +140,7 @@ class UploadChanges:
             known = Read(stat.S_IMODE(old[MODE]), old[MTIME], old[SIZE], None)
         else:
             is_same = (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns) and self._is_same_state(old, attr)
-            is_same = is_same and self._times_tell
+            is_same = is_same and self._times_tell(file)
             known = self.as_found(attr)
         return known if is_same and self._may_stay(file, old, known.mode, known.mtime_ns) else None
 

@@ -36,7 +36,7 @@ from cowfs.errors import (
     LeaseHeldError,
     NeedsFuseError,
 )
-from cowfs.machine import registry, stamps
+from cowfs.machine import open_writers, registry, stamps
 from cowfs.session import copy_filling, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import place
@@ -327,6 +327,50 @@ def test_stores_while_a_commit_takes_digests_are_found(
     volume.unmount()
 
 
+def test_a_file_that_goes_to_and_fro_while_a_commit_reads_is_read_again(
+    place: Path, in_memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after it has the same content, which is not what the version has."""
+    volume = Volume.new("data")
+    path = volume.mount(in_memory / "copy", mode="copy") / "file"
+    path.write_bytes(b"zeroth")
+    read_small = local_files.LocalFiles.read_small
+    with path.open("r+b") as file, closing(mmap.mmap(file.fileno(), 0)) as mapped:
+
+        assert mapped[:6] == b"zeroth"
+
+        def read(self: local_files.LocalFiles, *arguments: Any) -> Any:
+            mapped[:6] = b"first-"
+            found = read_small(self, *arguments)
+            mapped[:6] = b"zeroth"
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(local_files.LocalFiles, "read_small", read)
+            assert volume.commit().files.read("file") == b"first-"
+    assert volume.has_changes()
+    assert volume.commit().files.read("file") == b"zeroth"
+    assert is_whole(volume)
+    volume.unmount()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs")
+def test_stores_on_a_tmpfs_inside_a_copy_are_found(volume: RWVolume) -> None:
+    inside = volume / "ram"
+    inside.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", inside], check=True)
+    try:
+        (inside / "file").write_bytes(b"zeroth")
+        volume.commit()
+        stored_read_first(inside / "file", b"first-")
+        assert volume.has_changes()
+        assert volume.commit().files.read("ram/file") == b"first-"
+        assert not volume.commit().is_new
+    finally:
+        subprocess.run(["umount", inside], check=True)
+    volume.discard()
+
+
 OTHER_STORES = """
 import mmap, os, sys, time
 with open(sys.argv[1], "r+b") as file:
@@ -523,12 +567,31 @@ def test_who_comes_while_an_unmount_looks_keeps_the_folder(
         monkeypatch.setattr(stamps, "first_difference", came)
         volume.unmount()
         assert "stays: somebody has 'dir/large' open for writing" in caplog.text
+        assert path.exists()
         mapped[0][:5] = b"later"
     assert path.read_bytes()[:5] == b"later"
     assert Volume.open("data").commit().files.read("dir/large", 0, 5) == b"later"
     Volume.open("data").mount(mode="copy")
     Volume.open("data").unmount()
     assert not path.exists()
+
+
+def test_who_has_been_there_while_an_unmount_looked_keeps_the_folder(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And has closed the file again: by another path, as a container has one."""
+    first_written, writers = open_writers.first_written, []
+
+    def written(root: bytes) -> bytes | None:
+        with open(os.path.join(root, b"file"), "ab") as file:
+            file.write(b"!")
+        writers.append(root)
+        return first_written(root)
+
+    monkeypatch.setattr(open_writers, "first_written", written)
+    volume.unmount()
+    assert len(writers) == 1
+    assert Volume.open("data").commit().files.read("file") == b"one!"
 
 
 def test_work_that_was_left_is_committed_without_a_mount(volume: RWVolume) -> None:

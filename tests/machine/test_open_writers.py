@@ -51,6 +51,28 @@ def test_another_file_system_tells_nothing_where_it_grants_no_leases(
         assert first_written(root) is None
 
 
+LEASE = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("has it", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_file_that_somebody_has_a_lease_on_is_found(root: Path) -> None:
+    """Opening it would wait until that is given up, as file servers do."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEASE, root / "other"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as leasing:
+        assert leasing.stdout is not None
+        assert leasing.stdout.readline() == "has it\n"
+        assert first_written(root) == b"other"
+        leasing.communicate("\n")
+    assert first_written(root) is None
+
+
 def test_who_opens_a_file_meanwhile_is_not_harmed_and_harms_nobody(root: Path) -> None:
     """No signal ends who looks, and nobody waits for longer than a look."""
     assert signal.getsignal(signal.SIGIO) == signal.SIG_DFL

@@ -345,6 +345,17 @@ def test_who_uses_a_mount_elsewhere_is_served_to_the_end(
     assert content == b"stored" * 2 + bytes(4084) + b"written" + bytes(8192 - 4096 - 7)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_a_mount_that_is_mounted_over_stays(place: Place, mount: Mount) -> None:
+    (mount.path / "f").write_text("kept")
+    with unmounted_afterwards(mount.path):
+        subprocess.run(["mount", "-t", "tmpfs", "none", mount.path], check=True)
+        with pytest.raises(ConflictError, match="something else is mounted over"):
+            mount.call("unmount")
+    assert (mount.path / "f").read_text() == "kept"
+    mount.unmount()
+
+
 def test_a_refused_discard_discards_nothing(place: Place, mount: Mount) -> None:
     (mount.path / "f").write_text("kept")
     with (mount.path / "f").open(), pytest.raises(ConflictError):

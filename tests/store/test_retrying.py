@@ -115,7 +115,7 @@ def test_slow_failures_end_at_the_limit(faulty: FaultyStore, patient_clock: Pati
     assert slow.count("get") == 2
 
 
-STALLED = {
+STALLED: dict[str, Callable[[RetryingStore], Any]] = {
     **CALLS,
     "stream_range": lambda store: b"".join(bytes(each) for each in store.stream_range("key", 1, 2)),
     "put of a pack": lambda store: store.put("pack", LARGE),
