@@ -512,8 +512,9 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it;
-        InvalidStateError: somebody else has ended the mount. force: unmounts all the same, and
-        programs that use it get errors.
+        InvalidStateError: somebody else has ended the mount, or it is a scratch, which keeps
+        nothing, with uncommitted work. force: unmounts all the same, and programs that use it get
+        errors.
         """
 
     async def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
@@ -572,7 +573,8 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
         hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
         work can't be committed any more: it moves to the fork, unpublished, and this mount ends. So
-        does work without a mount while another writer has the volume.
+        does work without a mount while another writer has the volume. That of a scratch stays
+        there: LeaseLostError.
         """
 
 

@@ -27,7 +27,7 @@ def delete(name: str, store: stores.Named, *, force: bool) -> None:
         raise LeaseHeldError(
             error.message,
             hint="Unmount it there first. Or delete it all the same: --force, force=True; then that writer can publish "
-            "nothing more, and its work stays on its machine.",
+            "nothing more; its work stays on its machine, that of a scratch until it ends.",
             details=error.details,
         ) from error
     for copy in known:

@@ -70,7 +70,9 @@ def find(name: str, store: str | os.PathLike[str] | Storage | None = None) -> Vo
 
 
 def _mounts(store_url: str, name: str) -> list[registry.MountEntry]:
-    return [each for each in registry.list_mounts() if (each.store_url, each.volume) == (store_url, name)]
+    return [
+        each for each in registry.list_mounts() if each.store_url == store_url and name in (each.volume, each.written)
+    ]
 
 
 def _working_copies(store_url: str, name: str) -> list[WorkingCopySummary]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cowfs import log
-from cowfs.api import copies, mount_paths, unmounted
+from cowfs.api import copies, mount_paths, scratch, unmounted
 from cowfs.api.stores import OpenStore
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, live_mount
@@ -42,7 +42,10 @@ def commit(
     target: Target | None = None,
     options: MountOptions | None = None,
 ) -> Committed:
-    """Publishes what was written before the call. ReadOnlyError: a version is mounted there."""
+    """Publishes what was written before the call, of a scratch to the volume that it was found by.
+    ReadOnlyError: a version is mounted there."""
+    if entry.is_scratch:
+        return scratch.commit_to(entry, request, progress)
     if not entry.is_copy:
         return live_mount.commit(entry, request, progress)
     if entry.read_only:

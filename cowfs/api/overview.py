@@ -226,7 +226,7 @@ def _copies_of(store: OpenStore) -> dict[str, str]:
     return {
         entry.volume: f"{host}:{entry.mount_path}"
         for entry in registry.list_mounts()
-        if entry.is_copy and entry.is_writer and entry.store_id == store_id
+        if entry.is_copy and entry.written and entry.store_id == store_id
     }
 
 
@@ -245,7 +245,7 @@ def mount_summary(entry: MountEntry) -> MountSummary:
         error = failure.message
     return MountSummary(
         mount_path=entry.mount_path,
-        volume=entry.volume if said is None else said.volume,  # a scratch may have one of its own by now
+        volume=(entry.written or entry.volume) if said is None else said.volume,
         store_url=entry.store_url,
         version=_version(entry, said),
         read_only=entry.read_only,

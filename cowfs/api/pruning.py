@@ -143,7 +143,7 @@ def _mounted_here(store: stores.OpenStore) -> dict[VersionId, list[str]]:
     them."""
     found: dict[VersionId, list[str]] = {}
     for entry in registry.list_mounts():
-        if entry.store_id == store.record.store_id.hex() and not entry.is_writer and entry.version_id is not None:
+        if entry.store_id == store.record.store_id.hex() and entry.version_id is not None:
             found.setdefault(VersionId.from_hex(entry.version_id), []).append(f"mounted at {entry.mount_path}")
     return found
 

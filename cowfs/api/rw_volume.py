@@ -246,7 +246,8 @@ class RWVolume:
         return [] if head.version is None else self._ro(head.version).history(limit)
 
     def live(self) -> MountEntry | None:
-        """The volume's writable mount on this machine, whoever made it."""
+        """The mount that writes to the volume on this machine, whoever made it: a writable one, or
+        a scratch that has become the volume."""
         if self._store is not None:
             return registry.find_by_volume(self._store.record.store_id.hex(), self.name)
         if self._is_unclaimed:
@@ -332,8 +333,9 @@ class RWVolume:
 
         def find() -> MountEntry | None:
             entry = registry.find_by_volume(store_id.hex(), self.name)
-            is_found = entry is not None and mount_paths.is_there(entry) and mount_paths.is_same(entry, given)
-            return entry if is_found else None
+            if entry is None or entry.is_scratch:  # which keeps nothing, other than a mount of the volume
+                return None
+            return entry if mount_paths.is_there(entry) and mount_paths.is_same(entry, given) else None
 
         with mount_paths.turn(f"{store_id.hex()}/{self.name}", find) as may_make:
             if not options.take_over and (meta_dir := options.meta_path) is not None:
@@ -353,15 +355,24 @@ class RWVolume:
         store = self._opened()
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
         seen, self._seen = self._seen, None  # it grows old
-        made = new_mounts.of_volume(
-            Target(self.name, store, working_copy),
-            given,
-            options,
-            progress,
-            head_number=self._head_number,
-            version=self._version,
-            seen=seen,
-        )
+        try:
+            made = new_mounts.of_volume(
+                Target(self.name, store, working_copy),
+                given,
+                options,
+                progress,
+                head_number=self._head_number,
+                version=self._version,
+                seen=seen,
+            )
+        except LeaseHeldError as error:
+            entry = self.live()
+            if entry is not None and entry.is_scratch and error.details.get("where") == entry.mount_path:
+                error.set_hint(
+                    f"It is a scratch of this machine. Work at {entry.mount_path}; or commit it, and unmount it, which drops "
+                    f"what is not committed (`cowfs unmount {self.name} --commit`, commit()); or fork the volume."
+                )
+            raise
         self.started = made.started
         if made.started is not None and (ready := made.started.ready).head_number > self._head_number:
             self._head_number, self._version = ready.head_number, ready.version
@@ -374,8 +385,9 @@ class RWVolume:
         and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it;
-        InvalidStateError: somebody else has ended the mount. force: unmounts all the same, and
-        programs that use it get errors.
+        InvalidStateError: somebody else has ended the mount, or it is a scratch, which keeps
+        nothing, with uncommitted work. force: unmounts all the same, and programs that use it get
+        errors.
         """
         with self._mutex:
             self._require_not_ended()
@@ -387,6 +399,12 @@ class RWVolume:
             if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
                 self._mount_used.leave_to_others(f"volume {self.name}")
                 return
+            if entry is not None and entry.is_scratch and not force and mounts.has_uncommitted(entry):
+                raise InvalidStateError(
+                    f"volume {self.name!r} is written to by the scratch at {entry.mount_path}, which would drop what is not "
+                    "committed",
+                    hint="Commit it first (`cowfs commit`, commit()), or drop it: discard(), force=True.",
+                )
             self._mount_used.end(entry, mounts.unmount, force=force)
             if self._store is not None:
                 self._working_copy().delete_if_committed()
@@ -501,7 +519,8 @@ class RWVolume:
         The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
         hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
         work can't be committed any more: it moves to the fork, unpublished, and this mount ends. So
-        does work without a mount while another writer has the volume.
+        does work without a mount while another writer has the volume. That of a scratch stays
+        there: LeaseLostError.
         """
         with self._mutex:
             message = f"before the fork {name}" if name else "before a fork"
@@ -515,6 +534,8 @@ class RWVolume:
             try:
                 version = self._commit(replace(commit_request(message), given=frozenset()))
             except LeaseLostError:
+                if (entry := self.live()) is not None and entry.is_scratch:  # nothing of it outlives its mount
+                    raise
                 return self._rescue(name, strict=strict)
             except LeaseHeldError:
                 if self.live() is not None or not self._is_left_alone():
@@ -539,7 +560,7 @@ class RWVolume:
             try:
                 done = mounts.commit(entry, request, progress and hears, target=self._target(), options=self._options)
             except UnavailableError:
-                if not mounts.has_died(entry):
+                if entry.is_scratch or not mounts.has_died(entry):
                     raise
                 self._mount_used.require_kept(self.name, self.live())
             else:

@@ -8,6 +8,7 @@ its end all the same.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from cowfs import log
@@ -18,7 +19,7 @@ from cowfs.api.provenance import author
 from cowfs.api.storage.storage import Storage
 from cowfs.control import live_mount
 from cowfs.control.messages import Committed, MountStatus
-from cowfs.errors import InvalidInputError, LeaseLostError, UnavailableError
+from cowfs.errors import ConflictError, InvalidInputError, LeaseLostError, UnavailableError
 from cowfs.machine import reservation, scratch
 from cowfs.machine.registry import MountEntry
 from cowfs.version import volumes
@@ -45,8 +46,24 @@ def commit(
     on. One follows the other: what a scratch commits to is asked, changed and used by three
     requests.
     """
-    with reservation.turn(f"commit of {entry.id}", lambda: False, doing="commits this scratch"):
+    with _turn(entry):
         return _commit(entry, name, request, progress, storage, strict=strict)
+
+
+def commit_to(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None) -> Committed:
+    """As `commit`, to the volume that the scratch was found by. ConflictError: it writes to another
+    one by now, to which its work belongs."""
+    with _turn(entry):
+        if (now := live_mount.status(entry).volume) != entry.adopted:
+            raise ConflictError(
+                f"the scratch at {entry.mount_path} does not write to {entry.adopted} any more, but to {now}",
+                hint=f"What it has uncommitted belongs to {now}: `cowfs commit {now}`, or commit() of that volume.",
+            )
+        return _committed(entry, entry.adopted, request, progress)
+
+
+def _turn(entry: MountEntry) -> AbstractContextManager[bool]:
+    return reservation.turn(f"commit of {entry.id}", lambda: False, doing="commits this scratch")
 
 
 def _commit(
@@ -63,8 +80,12 @@ def _commit(
     if said.writer is None or (name is not None and names.checked(name) != volume):
         volume = _forked(said, name, storage, strict=strict)
         live_mount.adopt(entry, volume)
+    return volume, _committed(entry, volume, request, progress)
+
+
+def _committed(entry: MountEntry, volume: str, request: CommitRequest, progress: ProgressListener | None) -> Committed:
     try:
-        return volume, live_mount.commit(entry, request, progress)
+        return live_mount.commit(entry, request, progress)
     except LeaseLostError as error:
         raise LeaseLostError(
             error.message,

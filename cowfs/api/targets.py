@@ -47,7 +47,8 @@ class Mounted:
 
     @property
     def volume(self) -> str:
-        return self._entry.volume
+        """Which it writes to; of any other mount where it is from."""
+        return self._entry.written or self._entry.volume
 
     @property
     def is_scratch(self) -> bool:
@@ -73,7 +74,7 @@ class Mounted:
     ) -> ROVolume:
         """Publishes what was written before the call; the mount stays. name: of a scratch, as for
         `ROVolume.commit_scratch`."""
-        request, volume = commit_request(message, author, None, labels), self._entry.volume
+        request, volume = commit_request(message, author, None, labels), self.volume
         with hints.of_store(self._entry.store_url):
             if self.is_scratch:
                 volume, done = scratch.commit(self._entry, name, request, progress, strict=name is not None)
@@ -180,7 +181,7 @@ def discard_kept(target: str) -> Dropped | None:
 
 def find_mount(target: str, store: str | None, *, inside: bool = False, read_only: bool = False) -> Mounted | RWVolume:
     """The live mount that target means, else the volume of that name (which exists, and is not
-    mounted here).
+    mounted here). A name also means a scratch that writes to the volume.
 
     inside: a path (with a slash) below a mount point will do. read_only: a name also means the one
     read-only mount of the volume, if it is not mounted writable. NotFoundError for a path that is
@@ -200,7 +201,7 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
                 f"no volume is mounted at {target}", hint="`cowfs status` lists mounts, and work that waits for one."
             )
         return Mounted(here)
-    if here is not None and store is None and here.volume == target:
+    if here is not None and store is None and Mounted(here).volume == target:
         return Mounted(here)
     url, so_named = _url(store), registry.find_by_name(target)
     named = next((entry for entry in so_named if entry.store_url == url), None)

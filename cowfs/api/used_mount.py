@@ -163,7 +163,7 @@ class UsedMount:
 
 def require_work_at(entry: MountEntry | None, place: Path, meta_dir: Path) -> None:
     """Refuses to share a mount whose work lies elsewhere than below meta_dir, at `place`."""
-    if entry is None or entry.working_copy is None or not mount_paths.is_there(entry):
+    if entry is None or entry.is_scratch or entry.working_copy is None or not mount_paths.is_there(entry):
         return
     if os.path.realpath(place) != os.path.realpath(entry.working_copy):
         raise InvalidStateError(

@@ -46,8 +46,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say
-    otherwise. With --discard PATH may also be where work of a volume that is not mounted lies, as
-    `cowfs status` shows it: also if its store is gone."""
+    otherwise; a scratch drops it, also one that writes to volume NAME. With --discard PATH may also
+    be where work of a volume that is not mounted lies, as `cowfs status` shows it: also if its
+    store is gone."""
     from cowfs.api import targets
 
     if is_commit and is_discard:
@@ -92,10 +93,8 @@ def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: boo
         version, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
     if released.users:
-        said += (
-            f", although {released.users}. They keep their files until they close them; what they write from now on is "
-            f"uncommitted work of {mount.volume} on this machine"
-        )
+        written = "gone then" if mount.is_scratch else f"uncommitted work of {mount.volume} on this machine"
+        said += f", although {released.users}. They keep their files until they close them; what they write from now on is {written}"
     elif released.trouble:
         said = f"{versions.summary(version)}; but unmounting failed: {released.trouble}"
     record = {
@@ -116,14 +115,14 @@ def _goes_on(mount: Mounted) -> str:
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
     record = {"mount_path": mount.path, "volume": mount.volume, "was_dead": False}
     is_gone = mount.is_gone  # then the log says what that means
-    if is_discard:
+    if is_discard or mount.is_scratch:
         had_work = mount.discard(force=is_forced)
-        none = "; a scratch leaves nothing" if mount.is_scratch else "" if is_gone else "; nothing was uncommitted"
-        said = f"Unmounted {mount.path}" + (" and dropped uncommitted work" if had_work else none)
+        dropped = " and dropped uncommitted work" if had_work else ""
+        none = "" if is_gone or had_work else "; nothing was uncommitted"
+        said = f"Unmounted {mount.path}{dropped}{'; a scratch leaves nothing' if mount.is_scratch else none}"
         return {**record, "uncommitted": False, "dropped": had_work, "said": said}
     is_kept = mount.unmount(force=is_forced)
-    what = "; uncommitted work is kept" if is_kept else "; a scratch leaves nothing" if mount.is_scratch else ""
-    said = f"Unmounted {mount.path}{what}"
+    said = f"Unmounted {mount.path}{'; uncommitted work is kept' if is_kept else ''}"
     return {**record, "uncommitted": is_kept, "dropped": False, "said": said}
 
 

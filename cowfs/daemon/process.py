@@ -151,6 +151,7 @@ class Daemon:
 
         keeper = Keeper(session, look_after)
         mappings = Mappings(session.engine, session.residency, self._invalidate, self._invalidate_entry)
+        entry = self._register(stack, session)
         requests = Requests(
             spec,
             session,
@@ -161,8 +162,8 @@ class Daemon:
             lambda: self._transport,
             self._waiting,
             self._feeding,
+            lambda volume: registry.adopt(entry, volume),
         )
-        self._register(stack, session)
         self._control = Server(spec.socket, requests.handlers)
         stack.callback(self._close_server)
         stack.callback(keeper.stop)
@@ -214,7 +215,7 @@ class Daemon:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(self._spec.mount_path)
 
-    def _register(self, stack: ExitStack, session: Session) -> None:
+    def _register(self, stack: ExitStack, session: Session) -> registry.MountEntry:
         spec, version = self._spec, session.opened.version_id
         entry = registry.register(
             spec.registration,
@@ -234,6 +235,7 @@ class Daemon:
         stack.callback(registry.unregister, entry)
         self._starting = stack.enter_context(ExitStack())
         self._starting.enter_context(sharing.starting(entry))
+        return entry
 
     def _lane(self) -> Connect:
         tried = transport.choose(self._spec)

@@ -53,7 +53,8 @@ class Requests:
     """`end(force, discard)` takes the mount down and returns once everything is released; raises
     ConflictError while in use. `detach()` takes it off its path; it ends when nobody uses it any
     more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait.
-    `feeding`: where the store's credentials come from."""
+    `feeding`: where the store's credentials come from. `adopted(volume)` notes what a scratch
+    writes to."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Requests:
         transport: Callable[[], str],
         waiting: Callable[[], Waiting | None] = lambda: None,
         feeding: Feeding | None = None,
+        adopted: Callable[[str], None] = lambda volume: None,
     ) -> None:
         self._spec = spec
         self._session = session
@@ -76,6 +78,7 @@ class Requests:
         self._transport = transport
         self._waiting = waiting
         self._feeding = feeding or Feeding(Handover())
+        self._adopted = adopted
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._audience = Audience()
@@ -200,6 +203,7 @@ class Requests:
             )
         with self._asking(listener), self._commits:
             scratch.adopt(adoption.volume)
+            self._adopted(adoption.volume)
         return Nothing()
 
     def _unmount(self, ending: Ending, listener: Listener) -> Left:

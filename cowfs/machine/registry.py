@@ -5,7 +5,9 @@
                                      is_scratch, is_copy, folder, sharing_key
 
 and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
-lies. There an empty <id>.lasting says that `cowfs mount` was asked for the mount.
+lies. There an empty <id>.lasting says that `cowfs mount` was asked for the mount. In both
+<id>.volume names the volume that a scratch writes to, once it does: processes that share the mount
+hold a lock on the entry itself (`sharing`), which is not replaced therefore.
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
@@ -29,6 +31,8 @@ from cowfs import clock, config
 from cowfs.errors import CowfsError
 from cowfs.machine import processes
 from cowfs.machine.processes import ProcessIdentity
+
+ADOPTED = ".volume"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,9 @@ class MountEntry:
     sharing_key: str = ""
     """Of a version: who asks for it with the same key may share the mount (`MountOptions`). "":
     nobody."""
+    adopted: str = ""
+    """Of a scratch: the volume that its commits go to; "": none yet. Only `list_mounts` knows
+    it."""
 
     @property
     def pid(self) -> int:
@@ -71,9 +78,11 @@ class MountEntry:
         return self.process.is_alive
 
     @property
-    def is_writer(self) -> bool:
-        """Whether it writes to the volume it is a mount of."""
-        return not self.read_only and not self.is_scratch
+    def written(self) -> str:
+        """The volume that it writes to; "": none."""
+        if self.is_scratch:
+            return self.adopted
+        return "" if self.read_only else self.volume
 
     def to_json(self) -> bytes:
         return json.dumps(
@@ -171,6 +180,12 @@ def detach(entry: MountEntry) -> None:
     _store(replace(entry, is_detached=True))
 
 
+def adopt(entry: MountEntry, volume: str) -> None:
+    """Notes which volume a scratch writes to from now on."""
+    for directory in (_directory(), _runtime_directory()):
+        _place(directory / f"{entry.id}{ADOPTED}", volume.encode())
+
+
 def new_id() -> str:
     """An id for one mount: names its registration and its control socket."""
     return clock.random_bytes(8).hex()
@@ -223,7 +238,10 @@ def list_mounts() -> list[MountEntry]:
             raise config.inaccessible(path, error) from error
         if entry is None or not entry.is_live:
             _remove(path)
-        elif entry.is_copy or not entry.process.is_foreign:
+            continue
+        if entry.is_scratch:
+            entry = replace(entry, adopted=_adopted(path.with_suffix(ADOPTED)))
+        if entry.is_copy or not entry.process.is_foreign:
             live.setdefault(entry.id, entry)
     return sorted(live.values(), key=lambda entry: (entry.since_ns, entry.id))
 
@@ -247,11 +265,9 @@ def find_by_path(path: str | Path, *, inside: bool = False) -> MountEntry | None
 
 
 def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
-    """The writable mount of a volume on this machine."""
-    for entry in _at_their_paths():
-        if entry.is_writer and entry.store_id == store_id and entry.volume == volume:
-            return entry
-    return None
+    """The mount that writes to a volume on this machine: a writable one, or a scratch that has
+    become the volume."""
+    return next((entry for entry in find_by_name(volume) if entry.store_id == store_id), None)
 
 
 def find_read_only(store_url: str, volume: str) -> list[MountEntry]:
@@ -276,8 +292,9 @@ def find_by_url(store_url: str, volume: str) -> MountEntry | None:
 
 
 def find_by_name(volume: str) -> list[MountEntry]:
-    """The writable mounts of volumes of that name, in whatever store they are."""
-    return [entry for entry in _at_their_paths() if entry.is_writer and entry.volume == volume]
+    """The mounts that write to volumes of that name, in whatever store they are. Scratches come
+    last: a mount beside one has taken the volume over from it."""
+    return sorted((entry for entry in _at_their_paths() if entry.written == volume), key=lambda entry: entry.is_scratch)
 
 
 def canonical(path: str | Path) -> str:
@@ -304,11 +321,22 @@ def _lasting_file(entry: MountEntry) -> Path:
 
 def _store(entry: MountEntry) -> None:
     for directory in (_directory(), _runtime_directory()):
-        path = directory / f"{entry.id}.json"
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_suffix(".new")
-        beside.write_bytes(entry.to_json())
-        beside.replace(path)
+        _place(directory / f"{entry.id}.json", entry.to_json())
+
+
+def _place(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_suffix(".new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def _adopted(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _directory() -> Path:
@@ -330,5 +358,5 @@ def _directories() -> Iterator[Path]:
 
 def _remove(entry_path: Path) -> None:
     entry_path.unlink(missing_ok=True)
-    for suffix in (".log", ".lasting"):
+    for suffix in (".log", ".lasting", ADOPTED):
         entry_path.with_suffix(suffix).unlink(missing_ok=True)

@@ -274,7 +274,7 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
     elif is_mount:
         hint = (
             "Unmount it there, fork the volume, or take over by a mount here (take_over=True, `cowfs mount --take-over`): "
-            "the other mount can then publish nothing more, its work stays on its machine."
+            "the other mount can then publish nothing more; its work stays on its machine, that of a scratch until it ends."
         )
     else:
         hint = (

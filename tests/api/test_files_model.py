@@ -1,6 +1,6 @@
 """`vol.files` compared with a directory of this machine: the same calls, the same tree, the same
-kinds of errors; also after commits, after the session was ended, and in versions. Nothing
-mounts."""
+kinds of errors; also after commits, after the session was ended, in versions, and in a scratch that
+has become a volume. Nothing else mounts."""
 
 from __future__ import annotations
 
@@ -178,7 +178,20 @@ class FilesMachine(RuleBasedStateMachine):
 
     @rule()
     def end_the_session(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self.vol.is_mounted:  # by a scratch, which would drop what is not committed
+            self.vol.commit()
         self.vol.unmount()
+
+    @rule()
+    def go_on_in_a_scratch(self) -> None:
+        """Which becomes a volume, and has that volume's files and work."""
+        version = self.vol.commit()
+        self.end()
+        version.mount(scratch=True)
+        self.vol = Volume.open(version.commit_scratch().name)
 
     @rule()
     def another_object(self) -> None:
@@ -197,7 +210,7 @@ class FilesMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "vol"):
-            self.vol.unmount()
+            self.end()
 
 
 def seen(files: Any) -> dict[str, Any]:
@@ -208,6 +221,7 @@ def seen(files: Any) -> dict[str, Any]:
     return dict(sorted(found.items(), key=lambda each: Path(each[0])))
 
 
+@pytest.mark.mount
 @pytest.mark.skipif(os.geteuid() != 0, reason="the model is a directory whose permissions bind others than root")
 def test_files_are_those_of_a_directory(place: Path) -> None:
     (place / "c").mkdir()

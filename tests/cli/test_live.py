@@ -429,6 +429,41 @@ def test_a_scratch_from_the_command_line(run: Command, place: Path, mounted: Pat
     assert str(path) not in run("status", "--json").json["dead_mounts"]
 
 
+def test_a_scratch_that_has_become_a_volume_is_meant_by_its_name(run: Command, place: Path, mounted: Path) -> None:
+    run("commit", mounted)
+    path, local = place / "mnt" / "scratch", place / "x"
+    local.write_text("x")
+    run("mount", "data", path, "--scratch")
+    first = run("commit", path, "--name", "made").out
+    (path / "two").write_text("2")
+    assert [line.split()[1] for line in run("diff", "made").out.splitlines()] == ["/two"]
+    assert run("cp", local, "made:x").code == 0
+    assert (path / "x").read_text() == "x"
+    second = run("commit", "made", "-m", "second")
+    assert (second.code, second.out != first, "no uncommitted work" in second.err) == (0, True, False)
+    (path / "three").write_text("3")
+    assert run("fork", "made", "branch").code == 0
+    assert run("cat", "branch:three", "branch:x").out == "3x"
+    refused = run("mount", "made", place / "mnt" / "made")
+    assert (refused.code, "scratch of this machine" in refused.err) == (5, True)
+    said = run("unmount", "made")
+    assert (said.code, "dropped" in said.err, "leaves nothing" in said.err) == (0, False, True)
+
+    for name, target in (("one", "one"), ("other", path)):
+        run("mount", "made", path, "--scratch")
+        run("commit", path, "--name", name)
+        (path / "dropped").write_text("x")
+        gone = run("unmount", target, "--json").json
+        assert (gone["volume"], gone["uncommitted"], gone["dropped"]) == (name, False, True)
+    run("mount", "made", path, "--scratch")
+    run("commit", path, "--name", "end")
+    (path / "four").write_text("4")
+    with (path / "four").open():
+        kept = run("unmount", "end", "--commit")
+    assert (kept.code, "uncommitted work of" in kept.err, "is gone then" in kept.err) == (0, False, True)
+    assert run("cat", "end:four").out == "4"
+
+
 def test_a_name_unmounts_a_read_only_mount(run: Command, place: Path, mounted: Path) -> None:
     run("commit", mounted)
     paths = [place / "mnt" / name for name in ("first", "second")]

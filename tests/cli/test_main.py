@@ -215,6 +215,7 @@ def test_an_interrupted_unmount_says_that_the_mount_goes_on(
     class Interrupted(targets.Mounted):
         path = "/where"
         volume = "data"
+        is_scratch = False
         is_copy = False
         is_gone = False
         commit_and_unmount = unmount = discard = interrupted

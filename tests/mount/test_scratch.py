@@ -4,6 +4,7 @@ a new volume."""
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import overview
+from cowfs.api import details, mounts, overview
+from cowfs.api.overview import MountSummary
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import wait_gone
 from cowfs.errors import (
@@ -25,6 +27,7 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.machine import mount_table, registry
+from cowfs.version.commit import CommitRequest
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -142,6 +145,108 @@ def test_a_scratch_becomes_a_volume(version: ROVolume, place: Path) -> None:
         assert (volume / "dir" / "file").read_text() == "two"
         assert [each.id for each in volume.history()] == [second.id, first.id, version.id]
     assert Volume.version("data") == version
+
+
+def writer_of(version: ROVolume, kind: str) -> Path:
+    """Mounts what writes to the new volume "made"."""
+    if kind == "volume":
+        return version.fork("made").mount()
+    path = version.mount(scratch=True)
+    version.commit_scratch(name="made")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["volume", "scratch"])
+def test_what_writes_to_a_volume_is_found_by_its_name(version: ROVolume, place: Path, kind: str) -> None:
+    """As any mount of the volume: the work in it is the volume's."""
+    path = writer_of(version, kind)
+    made = Volume.open("made")
+    assert (made.is_mounted, made.path, made.has_changes()) == (True, path, False)
+    (path / "one").write_text("1")
+    assert (made.has_changes(), [each.path for each in made.diff()]) == (True, ["/one"])
+    status = made.status()
+    assert isinstance(status, MountSummary)
+    assert (status.mount_path, status.volume, status.uncommitted) == (str(path), "made", True)
+    assert [each.mount_path for each in details.find("made").mounts] == [str(path)]
+    assert made.files.read("one") == b"1"
+    made.files.write("two", b"2")
+    assert (path / "two").read_bytes() == b"2"
+    first = made.commit("by name")
+    assert (first.name, first.parents, first.is_new, made.has_changes()) == ("made", [version.id], True, False)
+    assert Volume.open("made").commit() == first
+    (path / "three").write_text("3")
+    fork = Volume.open("made").fork("fork")
+    assert fork.forked_from is not None
+    assert (fork.files.read("three"), fork.forked_from.parents) == (b"3", [first.id])
+    with pytest.raises(InvalidStateError, match="mounted"):
+        Volume.delete("made")
+    with pytest.raises(InvalidStateError, match="mounted"):
+        pickle.dumps(made)
+    (path / "four").write_text("4")
+    last = Volume.open("made").finalize("the end")
+    assert not mount_table.mount_at(str(path)) or kind == "scratch", "which the object that made it shares"
+    with last:
+        assert (last / "four").read_text() == "4"
+    version.unmount()
+    fork.unmount()
+    assert not Volume.open("made").is_mounted
+
+
+def test_uncommitted_work_of_a_scratch_is_not_dropped_by_the_volumes_name(version: ROVolume) -> None:
+    path = writer_of(version, "scratch")
+    (path / "new").write_text("x")
+    made = Volume.open("made")
+    with pytest.raises(InvalidStateError, match="drop what is not committed"):
+        made.unmount()
+    with pytest.raises(LeaseHeldError) as caught:
+        made.mount()
+    assert (f"Work at {path}" in caught.value.hint, "stays on its machine" in caught.value.hint) == (True, False)
+    with pytest.raises(LeaseHeldError):
+        made.mount(meta_dir=path.parent)
+    assert (path / "new").read_text() == "x"
+    made.commit()
+    made.unmount()
+    assert mount_table.mount_at(str(path)) is None
+
+    path = version.mount(scratch=True)
+    other = version.commit_scratch(name="other").name
+    (path / "dropped").write_text("x")
+    Volume.open(other).discard()
+    assert mount_table.mount_at(str(path)) is None
+
+
+def test_a_scratch_that_goes_on_with_another_volume_leaves_the_name_before(version: ROVolume) -> None:
+    path = writer_of(version, "scratch")
+    made = Volume.open("made").resolve()
+    entry = made.live()
+    assert entry is not None
+    version.commit_scratch(name="other")
+    assert (made.is_mounted, Volume.open("other").path) == (False, path)
+    (path / "new").write_text("x")
+    assert not made.has_changes()
+    with pytest.raises(ConflictError, match="does not write to made any more, but to other"):
+        mounts.commit(entry, CommitRequest())
+    version.unmount()
+
+
+def test_a_volume_that_was_taken_over_from_a_scratch_is_the_new_writers(version: ROVolume) -> None:
+    path = writer_of(version, "scratch")
+    (path / "work").write_text("of the scratch")
+    thief = Volume.open("made")
+    theirs = thief.mount(take_over=True)
+    assert (Volume.open("made").path, thief.has_changes()) == (theirs, False)
+    (theirs / "theirs").write_text("x")
+    thief.finalize()
+    made = Volume.open("made")
+    assert (made.path, made.has_changes()) == (path, True)
+    for refused in (made.commit, made.fork):
+        with pytest.raises(LeaseLostError) as caught:
+            refused()
+        assert f"`cowfs commit {path} --name NAME`" in caught.value.hint
+    assert (path / "work").read_text() == "of the scratch"
+    with made:
+        assert (made / "theirs").exists(), "it is not in the way of a mount"
+    version.unmount()
 
 
 def test_names_of_committed_scratches(version: ROVolume) -> None:

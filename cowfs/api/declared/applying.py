@@ -90,7 +90,7 @@ def _require_committed(volume: AppliedVolume, recorded: Applied) -> None:
     """Before it is unmounted: a volume with uncommitted work is not deleted."""
     for mount in recorded.mounts:
         entry = registry.find_by_id(mount.id) if (mount.store_url, mount.volume) == _key(volume) else None
-        if entry is not None and entry.is_writer and mounts.has_uncommitted(entry):
+        if entry is not None and entry.written and mounts.has_uncommitted(entry):
             raise InvalidStateError(
                 f"volume {volume.volume!r}, which is to be deleted, has uncommitted work at {entry.mount_path}",
                 hint=f"Publish it (`cowfs commit {entry.mount_path}`, commit()), or drop it "
