@@ -30,6 +30,7 @@ from cowfs.ids import ChunkHash, PackId
 from cowfs.maintain.refit import stored_form
 from cowfs.native.chunks import CachedChunks
 from cowfs.store import ObjectStore
+from cowfs.store.damaged import read_range_as
 from cowfs.store.packs import PackReader, moved_records
 from cowfs.store.sealed import sealing_of
 
@@ -152,10 +153,13 @@ def require_same_names(store: ObjectStore, other: ObjectStore) -> None:
 
 def _stored_at(store: ObjectStore, pack: PackId, offset: int, blob: PackEntry) -> bytes:
     sealing, what = sealing_of(store), f"the blob at {offset} of pack {pack}"
-    sealed = store.get_range(keys.pack(pack), offset, blob.stored_length)
-    stored = sealing.pack(pack).open(sealed, offset, blob.codec, blob.raw_length, what=what)
-    codec.decompress(stored, blob.codec, blob.raw_length, blob.hash, what, name=sealing.name)
-    return stored
+
+    def opened(sealed: bytes) -> bytes:
+        stored = sealing.pack(pack).open(sealed, offset, blob.codec, blob.raw_length, what=what)
+        codec.decompress(stored, blob.codec, blob.raw_length, blob.hash, what, name=sealing.name)
+        return stored
+
+    return read_range_as(store, keys.pack(pack), offset, blob.stored_length, opened)
 
 
 def _refitted(raw: bytes, blob: PackEntry, sealing: Sealing) -> bytes | None:

@@ -12,7 +12,7 @@ from cowfs.format import keys
 from cowfs.format.pack import BlobKind, PackBuilder, PackEntry, PackKind
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId, WriteId
-from cowfs.maintain.pack_check import check_bytes
+from cowfs.maintain.pack_check import check_pack
 from cowfs.store import ObjectStore, refs
 from cowfs.store.sealed import sealing_of
 
@@ -38,11 +38,12 @@ def put_blobs(store: ObjectStore, kind: PackKind, blobs: Iterable[tuple[PackEntr
 
 def require_kept(store: ObjectStore, pack: PackId) -> None:
     """A pack that was just put is there, and right."""
-    state = check_bytes(store.get(keys.pack(pack)), pack, sealing_of(store))
+    state = check_pack(store, pack)
     if state.problem:
         raise CorruptError(
-            f"what was just written to {store.url} is damaged: pack {pack}: {state.problem}",
+            f"what was just written to {store.url} is not there as it was written: pack {pack}: {state.problem}",
             hint="Look after the store first: it does not keep what it acknowledges.",
+            details={"pack": pack.hex()},
         )
 
 

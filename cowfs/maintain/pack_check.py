@@ -1,5 +1,6 @@
 """One pack read whole, and every byte of it checked: header, directory, footer, each blob's hash.
-Nothing in a plain pack says which one it is; one blob that a version names there does.
+Nothing in a plain pack says which one it is; one blob that a version names there does. What seems
+damaged is asked for again (`store.damaged`).
 
 Memory: the pack, some 16 MiB for those that cowfs writes. Any thread.
 """
@@ -16,6 +17,7 @@ from cowfs.format.pack import PackDirectory, PackEntry, PackKind, parse_pack
 from cowfs.format.sealing import Sealing
 from cowfs.ids import PackId
 from cowfs.store import ObjectStore
+from cowfs.store.damaged import read_as
 from cowfs.store.sealed import sealing_of
 
 THREADS = 4
@@ -45,15 +47,29 @@ Expected = tuple[PackId, PackEntry | None]
 
 
 def check_pack(store: ObjectStore, pack: PackId, named: PackEntry | None = None) -> PackState:
-    """named: as of `check_bytes`. Errors of the store itself are raised: a pack that could not be
-    fetched is not a damaged one."""
+    """As `read_pack`, without the bytes."""
+    return read_pack(store, pack, named)[0]
+
+
+def read_pack(store: ObjectStore, pack: PackId, named: PackEntry | None = None) -> tuple[PackState, bytes]:
+    """What was found, and the pack's bytes: none, unless everything is right. named: as of
+    `check_bytes`. Errors of the store itself are raised: a pack that could not be fetched is not a
+    damaged one."""
+    state: PackState | None = None
+
+    def checked(data: bytes) -> tuple[PackState, bytes]:
+        nonlocal state
+        state = check_bytes(data, pack, sealing_of(store), named)
+        if state.problem:
+            raise CorruptError(state.problem)
+        return state, data
+
     try:
-        data = store.get(keys.pack(pack))
+        return read_as(store, keys.pack(pack), checked)
     except NotFoundError:
-        return PackState(pack, 0, "it is gone", is_gone=True)
+        return PackState(pack, 0, "it is gone", is_gone=True), b""
     except CorruptError as error:
-        return PackState(pack, 0, error.message)
-    return check_bytes(data, pack, sealing_of(store), named)
+        return state or PackState(pack, 0, error.message), b""
 
 
 def check_packs(store: ObjectStore, packs: Sequence[Expected], heard: Heard = lambda state: None) -> list[PackState]:

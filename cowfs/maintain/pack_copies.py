@@ -37,7 +37,7 @@ from cowfs.ids import PackId
 from cowfs.index import open_index
 from cowfs.maintain.blob_sources import OwnPack
 from cowfs.maintain.moving import append_record, kind_of, put_blobs, require_kept
-from cowfs.maintain.pack_check import Expected, PackState, check_bytes
+from cowfs.maintain.pack_check import Expected, PackState, read_pack
 from cowfs.maintain.references import in_packs, index_packs, is_needed, one_of_data_packs, one_of_index_packs
 from cowfs.store import ObjectStore, refs
 from cowfs.store.packs import PackReader, moved_records, places_now
@@ -225,11 +225,7 @@ class PackCopies:
 
     def _read(self, pack: PackId) -> tuple[PackState | None, bytes]:
         """None: it is not to be had as it is."""
-        try:
-            data = self._source.get(keys.pack(pack))
-        except NotFoundError:
-            return None, b""
-        state = check_bytes(data, pack, sealing_of(self._source), self._named.get(pack))
+        state, data = read_pack(self._source, pack, self._named.get(pack))
         return (None, b"") if state.problem else (state, data)
 
     def _put(self, pack: PackId, data: bytes) -> None:

@@ -20,18 +20,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cowfs import clock
 from cowfs.errors import ConflictError, CowfsError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import keys
+from cowfs.format.manifest import Manifest
 from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.pack_copies import InParts, PackCopies
 from cowfs.store import ObjectStore, leases, refs, scratch
+from cowfs.store.damaged import read_as
 from cowfs.store.pins import Pin, collected_records, condemned_versions, lately_condemned
+from cowfs.store.sealed import sealing_of
 from cowfs.version import head_line, quotas, tags
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.head_line import Step
@@ -212,8 +216,15 @@ class Push:
     def _put_manifest(self, version: VersionId) -> None:
         key = keys.version(version)
         if self._target.size(key) is None:
-            self._target.put(key, self._source.get(key))
+            self._target.put(key, read_as(self._source, key, partial(self._checked, version)))
         open_version(self._target, version)  # what is there has this id
+
+    def _checked(self, version: VersionId, data: bytes) -> bytes:
+        """A manifest's bytes: what is put under its key at the target is never replaced."""
+        Manifest.decode(
+            data, version, what=f"{self._source.url}/{keys.version(version)}", sealing=sealing_of(self._source)
+        )
+        return data
 
     def _append_heads(self, begun_at: Head | None) -> bool:
         """begun_at: the newest head before anything was looked for; only behind it is everything

@@ -30,6 +30,7 @@ from cowfs.ids import PackId
 from cowfs.maintain.moving import append_record, moved_record, put_blobs, record_bytes
 from cowfs.maintain.places import Places
 from cowfs.store import ObjectInfo, ObjectStore, refs
+from cowfs.store.damaged import read_range_as
 from cowfs.store.packs import GAP_BYTES, PackReader, earlier_moved_records, places_now
 from cowfs.store.sealed import sealing_of
 
@@ -257,12 +258,17 @@ class Repacker:
         if run:
             yield from self._read_run(pack, run)
 
-    def _read_run(self, pack: PackId, run: list[PackEntry]) -> Iterator[tuple[PackEntry, bytes]]:
+    def _read_run(self, pack: PackId, run: list[PackEntry]) -> list[tuple[PackEntry, bytes]]:
         start, end = run[0].offset, run[-1].offset + run[-1].stored_length
-        data = memoryview(self._store.get_range(keys.pack(pack), start, end - start))
-        for entry in run:
-            sealed = data[entry.offset - start :][: entry.stored_length]
-            what = f"the blob at {entry.offset} of pack {pack}"
-            plain = self._sealing.pack(pack).open(sealed, entry.offset, entry.codec, entry.raw_length, what=what)
-            codec.decompress(plain, entry.codec, entry.raw_length, entry.hash, what, name=self._sealing.name)
-            yield entry, bytes(plain)
+
+        def opened(data: bytes) -> list[tuple[PackEntry, bytes]]:
+            found = []
+            for entry in run:
+                sealed = memoryview(data)[entry.offset - start :][: entry.stored_length]
+                what = f"the blob at {entry.offset} of pack {pack}"
+                plain = self._sealing.pack(pack).open(sealed, entry.offset, entry.codec, entry.raw_length, what=what)
+                codec.decompress(plain, entry.codec, entry.raw_length, entry.hash, what, name=self._sealing.name)
+                found.append((entry, bytes(plain)))
+            return found
+
+        return read_range_as(self._store, keys.pack(pack), start, end - start, opened)

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from cowfs import config
 from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import CorruptError
 from cowfs.format import keys
-from cowfs.store import directory, open_store
+from cowfs.ids import VersionId
+from cowfs.store import directory, open_store, scratch
 from cowfs.store.damaged import ASKS, read_as
 from tests.api.conftest import place
 from tests.faulty_store import FaultyStore
@@ -56,8 +58,7 @@ def write(volume: RWVolume) -> None:
 
 def keep_house(volume: RWVolume) -> None:
     report = Volume.verify()
-    assert report.is_sound
-    assert not report.broken
+    assert (report.damaged, report.broken) == ([], [])
     plan = Volume.plan_prune("data", last=2)
     assert Volume.prune(plan) == []
     Volume.gc()
@@ -69,8 +70,22 @@ def merge(volume: RWVolume) -> None:
     assert Volume.version("data").files.read("b") == b"of the fork"
 
 
+def repair(volume: RWVolume) -> None:
+    assert Volume.plan_repair().packs == []
+
+
+def copy(volume: RWVolume) -> None:
+    """What is put is read back: those answers are damaged, too."""
+    there = f"{config.default_store()}-mirror"
+    for name in ("data", "fork"):
+        assert Volume.push(name, there).put_packs
+        assert Volume.pull(name, there, name=f"{name}-again").is_new
+    report = Volume.verify(store=there)
+    assert (report.damaged, report.broken) == ([], [])
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("work", [look, diff, write, keep_house, merge])
+@pytest.mark.parametrize("work", [look, diff, write, keep_house, repair, copy, merge])
 def test_one_damaged_answer_for_each_object_stops_nothing(
     place: Path, work: Callable[[RWVolume], None], damage: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,14 +98,16 @@ def test_one_damaged_answer_for_each_object_stops_nothing(
     volume.files.write("a", b"another a")
     volume.commit("second")
     monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "cold"))
-    answered: Counter[tuple[str, object]] = Counter()
+    answered: Counter[tuple[str, str, object]] = Counter()
     chance = random.Random(7)
 
     def altering(ask: Callable[..., bytes]) -> Callable[..., bytes]:
         def answer(self: directory.DirectoryStore, key: str, *more: Any) -> bytes:
             data = bytes(ask(self, key, *more))
-            answered[key, more] += 1
-            return damage(data, chance) if data and answered[key, more] == 1 else data
+            if key.startswith(scratch.PREFIX):  # a new store that gives something else back is refused
+                return data
+            answered[self.url, key, more] += 1
+            return damage(data, chance) if data and answered[self.url, key, more] == 1 else data
 
         return answer
 
@@ -98,6 +115,32 @@ def test_one_damaged_answer_for_each_object_stops_nothing(
         monkeypatch.setattr(directory.DirectoryStore, name, altering(getattr(directory.DirectoryStore, name)))
     work(Volume.open("data"))
     assert answered
+
+
+def test_a_manifest_that_arrives_damaged_is_not_put_elsewhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody would ever replace it."""
+    volume: RWVolume = Volume.new("data")
+    volume.files.write("a", b"a")
+    version = volume.commit("first")
+    key, get, chance, answered = (
+        keys.version(VersionId.from_hex(version.id)),
+        directory.DirectoryStore.get,
+        random.Random(7),
+        0,
+    )
+
+    def every_other_one(self: directory.DirectoryStore, wanted: str) -> bytes:
+        nonlocal answered
+        data = get(self, wanted)
+        if wanted != key or self.url != config.default_store():
+            return data
+        answered += 1
+        return flipped(data, chance) if answered % 2 else data
+
+    monkeypatch.setattr(directory.DirectoryStore, "get", every_other_one)
+    Volume.push("data", there := f"{config.default_store()}-mirror")
+    assert answered > 2
+    assert Volume.version("data", store=there).files.read("a") == b"a"
 
 
 def test_what_is_damaged_is_told_from_what_arrives_damaged(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

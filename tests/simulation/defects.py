@@ -24,7 +24,7 @@ import pytest
 from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.format import keys
 from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.maintain import planning, pushing, roots
+from cowfs.maintain import pack_check, planning, pushing, roots
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generation, Generations
 from cowfs.maintain.pack_copies import PackCopies
@@ -385,6 +385,10 @@ def damage_counts_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(damaged, "ASKS", 1)
 
 
+def damaged_packs_are_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pack_check, "read_as", lambda store, key, decode: decode(store.get(key)))
+
+
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     superseded_writer_goes_on,
     takeover_without_a_fence,
@@ -428,6 +432,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     half_repaired_packs_travel,
     mirrors_follow_parents_alone,
     damage_counts_at_once,
+    damaged_packs_are_believed,
 )
 
 

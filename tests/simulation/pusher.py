@@ -2,7 +2,8 @@
 protects them any more: while a collection condemns or deletes what the copy finds there.
 
 The mirror has no faults and is never collected: what becomes of the world's store is looked at. It
-takes every version of "one", whatever was collected since the last one that it got.
+takes every version of "one", whatever was collected since the last one that it got. An answer that
+was damaged on its way ends no copy, and what it puts at the mirror is whole.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class Pusher(Actor):
         return [each for each in self._mirrored if version in open_version(self.mirror, each).parents]
 
     def _copy(self, source: ObjectStore, target: ObjectStore, name: str, versions: list[VersionId]) -> None:
-        Push(
+        began = self.world.turns
+        push = Push(
             source,
             target,
             "one",
@@ -108,7 +110,24 @@ class Pusher(Actor):
             owner=self.name,
             cache_dir=self.world.home / self.name,
             progress=lambda progress: None,
-        ).run(with_tags=False)
+        )
+        try:
+            push.run(with_tags=False)
+        except CorruptError as error:
+            objects = self.mirror if source is self.mirror else self.world.objects
+            if not self.world.was_damaged_since(began) and self._is_whole(objects, versions[-1]):
+                raise Violation(f"{self.name} calls damaged what is whole: {error}") from error
+            raise
+
+    def _is_whole(self, objects: MemoryStore, version: VersionId) -> bool:
+        """It can be read now: then it could be all the time."""
+        self._checks += 1
+        try:
+            with ReadingVolume(objects, version, self.world.home / self.name / f"check{self._checks}") as reader:
+                reader.tree()
+        except (CorruptError, NotFoundError):
+            return False
+        return True
 
     def _check(self, store: ObjectStore, version: VersionId) -> None:
         self._checks += 1

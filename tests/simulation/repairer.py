@@ -23,6 +23,7 @@ from cowfs.store.packs import moved_records
 from cowfs.store.sealed import sealing_of
 from tests.maintain.damage import KIND_AT
 from tests.simulation.memory import MemoryStore
+from tests.simulation.promises import Violation
 from tests.simulation.world import DAY_S, Actor, Killed, World
 
 REST = 150  # turns
@@ -125,12 +126,17 @@ class Repairer(Actor):
         return False
 
     def _repair(self, pack: PackId) -> None:
-        """As `cowfs repair`, of one pack. CowfsError: something is lost."""
+        """As `cowfs repair`, of one pack. CowfsError: something is lost. Other packs are looked at,
+        too: an answer that was damaged on its way makes none of them a damaged one."""
         verifier = Verifier(self.store, load_record(self.store), cache_dir=self.world.home / self.name, access=Access())
         is_known = False
         while not is_known:
-            scope = Scope(kept_versions(self.store), is_store=True, packs=frozenset({pack}))
-            damage = verifier.find(scope).damage
+            others = [keys.parse_pack(key) for key in self.world.needed_packs() - self.world.spoiled]
+            packs = frozenset({pack, *(other for other in others if other is not None)})
+            damage = verifier.find(Scope(kept_versions(self.store), is_store=True, packs=packs)).damage
+            for other, state in damage.packs.items():
+                if not state.is_gone and keys.pack(other) not in self.world.spoiled:
+                    raise Violation(f"{self.name} calls a pack damaged that is whole: {state.problem}")
             work = self._work(damage)
             self.world.note(self, f"is about to repair {len(work.plan(_deaf)[0])} packs")
             self._sleep("before it applies what it has planned")

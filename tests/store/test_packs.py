@@ -19,8 +19,10 @@ from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import ChunkHash, PackId, WriteId
 from cowfs.store import ObjectStore, refs
 from cowfs.store.contract import Data
+from cowfs.store.damaged import ASKS
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackLocation, PackReader, PackUploader, upload
 from tests.faulty_store import Fault, FaultyStore
+from tests.version import repacking
 
 SEED = 20261
 
@@ -187,12 +189,23 @@ def test_bytes_that_are_wrong_are_never_returned(directory: ObjectStore, fault: 
 
 
 @pytest.mark.quick
-def test_a_flip_on_the_wire_is_read_again(directory: ObjectStore) -> None:
-    raws = chunks(2)
-    locations = put_pack(directory, raws)
-    faulty = FaultyStore(directory)
-    faulty.inject(Fault.FLIP_BIT, "get_range")
-    assert read(PackReader(faulty), locations[1], raws[1]) == raws[1]
+@pytest.mark.parametrize("fault", [Fault.FLIP_BIT, Fault.TRUNCATE])
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_what_the_wire_has_damaged_is_read_again(directory: ObjectStore, fault: Fault, has_moved: bool) -> None:
+    """Each time until ASKS answers are damaged; chunks, and directories of any length."""
+    for raws in (chunks(3), [random.Random(number).randbytes(100) for number in range(2000)]):
+        locations = put_pack(directory, raws, target_bytes=1 << 20)
+        pack, offsets = locations[0].pack, {at.offset for at in locations}
+        if has_moved:
+            repacking.move(directory, pack, 1)
+        faulty = FaultyStore(directory)
+        for times in (1, ASKS - 1):
+            faulty.inject(fault, "get_range", times=times, skip=has_moved)  # that the pack is gone it says at once
+            assert read(PackReader(faulty), locations[1], raws[1]) == raws[1]
+            faulty.heal()
+            faulty.inject(fault, "get_range", times=times)
+            assert {entry.offset for entry in PackReader(faulty).directory(pack)} == offsets
+            faulty.heal()
 
 
 @pytest.mark.quick

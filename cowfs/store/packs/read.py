@@ -2,13 +2,14 @@
 
 An address (pack, offset) is permanent; the bytes may have moved. A chunk is looked for
 
-    1. in the pack itself          (once more if its bytes are wrong: a flipped bit may have been the wire's)
+    1. in the pack itself
     2. where the pack's newest moved record says, byte for byte the same blob; moved records are complete, never chained
     3. where an earlier one says, if the pack that the newest names is gone
 
 and the first copy that matches hash and length is the answer; none: CorruptError naming both
-places. Once a pack is known to have moved, its record is asked first. Requests: one for each chunk,
-or for each run of neighbours in `read_many` and `fill`: of neighbours where they lie now. The
+places. What arrives wrong is asked for again first, since the wire may have done it (`damaged`).
+Once a pack is known to have moved, its record is asked first. Requests: one for each chunk, or for
+each run of neighbours in `read_many` and `fill`: of neighbours where they lie now. The
 directory of a moved pack is put together from those of the packs that its record names.
 
 What was read, and what could not be, is remembered for deduplication, which must not rely on bytes
@@ -31,11 +32,12 @@ from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
-from cowfs.format.pack import FOOTER_BYTES, PackDirectory, parse_directory, parse_footer, parse_tail
+from cowfs.format.pack import FOOTER_BYTES, PackDirectory, PackFooter, parse_directory, parse_footer, parse_tail
 from cowfs.format.records import MovedRecord
 from cowfs.format.sealing import Buffer
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
+from cowfs.store.damaged import read_range_as
 from cowfs.store.packs.filling import ChunkCache, ChunkRun, SealedRun, Wanted
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places, places_now
 from cowfs.store.sealed import sealing_of
@@ -102,7 +104,7 @@ class PackReader:
             except (CorruptError, NotFoundError):
                 pass  # moved again since; the pack and its newest record are asked below
         try:
-            return self._read_home(pack, request)
+            return self._fetch(pack, request.offset, request, pack)
         except (CorruptError, NotFoundError) as error:
             return self._recover(pack, request, error)
 
@@ -250,12 +252,6 @@ class PackReader:
 
     # -- one place after the other
 
-    def _read_home(self, pack: PackId, request: ChunkRequest) -> bytes:
-        try:
-            return self._fetch(pack, request.offset, request, pack)
-        except CorruptError:
-            return self._fetch(pack, request.offset, request, pack)
-
     def _read_moved(self, pack: PackId, record: MovedRecord, request: ChunkRequest) -> bytes:
         blob = record.locate(request.offset)
         if blob is None:
@@ -291,11 +287,14 @@ class PackReader:
         ) from first
 
     def _fetch(self, pack: PackId, offset: int, request: ChunkRequest, named: PackId) -> bytes:
-        stored = self._range(keys.pack(pack), offset, request.stored_length)
         what = f"{request.stored_length} bytes at {offset} of pack {pack}"
         if pack != named:
             what += f" (moved from pack {named})"
-        raw = self._opened(stored, pack, offset, request, what)
+
+        def opened(stored: bytes) -> bytes:
+            return self._opened(stored, pack, offset, request, what)
+
+        raw = read_range_as(self._store, keys.pack(pack), offset, request.stored_length, opened)
         return self._seen(pack, raw) if pack == named else raw
 
     def _opened(self, stored: Buffer, pack: PackId, offset: int, request: ChunkRequest, what: str) -> bytes:
@@ -385,22 +384,25 @@ class PackReader:
         what = f"pack {pack} of {self._store.url}"
         key, blobs = keys.pack(pack), self.sealing.pack(pack)
         if offset is not None and length is not None:
-            tail = self._range(key, offset, length + FOOTER_BYTES)
-            return parse_tail(tail, offset, what=what, blobs=blobs)
+            known = partial(parse_tail, directory_offset=offset, what=what, blobs=blobs)
+            return read_range_as(self._store, key, offset, length + FOOTER_BYTES, known)
         size = self._store.size(key)
         if size is None:
             raise NotFoundError(f"{what} does not exist")
-        tail = self._range(key, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES))
-        footer = parse_footer(tail, size, what=what, blobs=blobs)
-        start = footer.directory_offset - (size - len(tail))
-        if start >= 0:
-            directory = tail[start : start + footer.directory_length]
-        else:
-            directory = self._range(key, footer.directory_offset, footer.directory_length)
-        return parse_directory(directory, footer, what=what, blobs=blobs)
+        tail_at = size - min(size, _TAIL_BYTES)
 
-    def _range(self, key: str, offset: int, length: int) -> bytes:
-        return bytes(self._store.get_range(key, offset, length))
+        def ended(tail: bytes) -> PackDirectory | PackFooter:
+            footer = parse_footer(tail, size, what=what, blobs=blobs)
+            start = footer.directory_offset - tail_at
+            if start < 0:
+                return footer
+            return parse_directory(tail[start : start + footer.directory_length], footer, what=what, blobs=blobs)
+
+        found = read_range_as(self._store, key, tail_at, size - tail_at, ended)
+        if isinstance(found, PackDirectory):
+            return found
+        listed = partial(parse_directory, footer=found, what=what, blobs=blobs)
+        return read_range_as(self._store, key, found.directory_offset, found.directory_length, listed)
 
     def _moved_directory(self, pack: PackId, records: Iterable[MovedRecord]) -> PackDirectory:
         directories: dict[PackId, PackDirectory] = {}
