@@ -4,9 +4,9 @@
     seen    stamps of what this draft has put into the next version, each as it was when it was read
 
 A file that was written to after it was read has another stamp than `seen` has, so the next commit
-reads it. Where stamps have digests (`mapped_stores`), a file's digest is taken before it is read for
-the version, and `Copy.move_base` compares it with one that is taken afterwards; while somebody may
-write to it there is no stamp. For the thread that runs the upload.
+reads it. Where stamps have digests (`mapped_stores`), a file's digest is taken before it is read
+for the version, and `Copy.move_base` compares it with one that is taken afterwards; while somebody
+may write to it there is no stamp. For the thread that runs the upload.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class LocalFiles:
     # -- reading
 
     def times_tell(self, path: bytes, ino: int) -> bool:
-        """Whether a file that looks the same has not been stored to through a mapping either. ino: a
-        wide one."""
+        """Whether a file that looks the same has not been stored to through a mapping either.
+        ino: a wide one."""
         return self._devices.are_noted(ino >> 64, path)
 
     def stat(self, path: bytes) -> LocalAttr:

@@ -1,9 +1,9 @@
 """How long a call waits for a store that does not answer, and how the waits are spread.
 
 A call that failed is repeated after a pause, until `limit_s` has passed without any success, and
-once at least. One `Patience` belongs to all calls of an opened store, and its limit may be changed while they wait: a
-mount daemon is patient while it serves, and in a hurry when it opens and when it ends. A limit of 0
-ends every wait.
+once at least. One `Patience` belongs to all calls of an opened store, and its limit may be changed
+while they wait: a mount daemon is patient while it serves, and in a hurry when it opens and when it
+ends. A limit of 0 ends every wait.
 
     pauses   0.2 s, doubling to LONGEST_PAUSE_S, each shortened by a random part: many clients must not come back together;
              never shorter than what the server asked for (`Retry-After`)

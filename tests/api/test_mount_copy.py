@@ -336,7 +336,6 @@ def test_a_file_that_goes_to_and_fro_while_a_commit_reads_is_read_again(
     path.write_bytes(b"zeroth")
     read_small = local_files.LocalFiles.read_small
     with path.open("r+b") as file, closing(mmap.mmap(file.fileno(), 0)) as mapped:
-
         assert mapped[:6] == b"zeroth"
 
         def read(self: local_files.LocalFiles, *arguments: Any) -> Any:

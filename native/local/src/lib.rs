@@ -11,7 +11,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, openat2, seek, statat};
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, openat2, seek, statat,
+};
 use rustix::io::Errno;
 
 /// A file's times come from the kernel's tick, 1 to 10 ms: a change within it need not show.
