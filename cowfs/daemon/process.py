@@ -51,7 +51,7 @@ from cowfs.errors import (
     unexpected,
 )
 from cowfs.machine import daemon_log, mount_table, mounting, processes, registry, sharing
-from cowfs.native.constants import CONGESTION, MAX_BACKGROUND
+from cowfs.native.constants import CONGESTION, MAX_BACKGROUND, ROOT_INO
 from cowfs.session import heap
 from cowfs.session.keeper import Keeper
 from cowfs.session.looks import Looks
@@ -398,6 +398,10 @@ class Daemon:
         mount; or it is off its path, and used by other ways: whoever does is served on."""
         if self._mount is None or self._server is None or self._server.has_ended(ENDS_S):
             return
+        try:
+            self._server.invalidate_inode(ROOT_INO)
+        except OSError:
+            return  # no mount knows its root any more: the end is seen late, by a machine that is busy
         path, kept = self._spec.mount_path, " Nothing was dropped." if is_discarded else ""
         if self._mount.device in {each.device for each in mount_table.mounts() if each.path == path}:
             self._is_asked_to_end = False
