@@ -59,7 +59,9 @@ class OpenDirectory:
         self._path = path
 
     def put(self, mode: int, path: bytes, to: bytes) -> None:
-        self._path.write_bytes(b"%o %s\0%s" % (stat.S_IMODE(mode), path, to))
+        """On a full disk files are moved all the same: without this only a crash costs a mode."""
+        with contextlib.suppress(OSError):
+            self._path.write_bytes(b"%o %s\0%s" % (stat.S_IMODE(mode), path, to))
 
     def clear(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -327,7 +327,7 @@ def _store(entry: MountEntry) -> None:
 def _place(path: Path, data: bytes) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_suffix(".new")
+    beside = path.with_name(f"{path.name}.new")
     beside.write_bytes(data)
     beside.replace(path)
 

@@ -91,7 +91,7 @@ def digest(path: bytes) -> bytes:
     try:
         size, offset = os.fstat(fd).st_size, 0
         while offset < size:
-            offset, end = _data(fd, offset, size)
+            offset, end = next_data(fd, offset, size)
             hashed.update(_RANGE.pack(offset, end))
             while offset < end:
                 count = os.preadv(fd, [piece[: end - offset]], offset)
@@ -106,11 +106,12 @@ def digest(path: bytes) -> bytes:
     return hashed.digest()
 
 
-def _data(fd: int, offset: int, size: int) -> tuple[int, int]:
-    """Begin and end of the next range that is no hole."""
+def next_data(fd: int, offset: int, size: int) -> tuple[int, int]:
+    """Begin and end, within the first `size` bytes, of the next range that is no hole; an empty one
+    at the end, if there is none."""
     try:
-        begin = os.lseek(fd, offset, os.SEEK_DATA)
-        return begin, min(size, os.lseek(fd, begin, os.SEEK_HOLE))
+        begin = min(size, os.lseek(fd, offset, os.SEEK_DATA))
+        return begin, min(size, os.lseek(fd, begin, os.SEEK_HOLE)) if begin < size else size
     except OSError as error:
         if error.errno == errno.ENXIO:
             return size, size

@@ -9,14 +9,13 @@ keeps whole seconds within the same second, would not show.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs import clock
-from cowfs.machine.stamps import still_ns
+from cowfs.machine.stamps import next_data, still_ns
 from cowfs.native.chunks import ChunkRef
 
 if TYPE_CHECKING:
@@ -90,19 +89,9 @@ class SourceFile:
         that is under way (on ext4, btrfs, tmpfs), which has set the time before it copies."""
         found, offset = [], 0
         while offset < size:
-            try:
-                begin = os.lseek(self.fd, offset, os.SEEK_DATA)
-                end = os.lseek(self.fd, begin, os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    break
-                if error.errno != errno.EINVAL:
-                    raise
-                begin, end = offset, size  # a file system that knows no holes
-            if begin >= size:
-                break
-            found.append(SourceExtent(begin, min(end, size) - begin))
-            offset = end
+            begin, offset = next_data(self.fd, offset, size)
+            if begin < offset:
+                found.append(SourceExtent(begin, offset - begin))
         return found
 
     def read(self, extent: SourceExtent, first: int, length: int) -> bytes:

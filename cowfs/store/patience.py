@@ -1,9 +1,9 @@
 """How long a call waits for a store that does not answer, and how the waits are spread.
 
 A call that failed is repeated after a pause, until `limit_s` has passed without any success, and
-once at least. One `Patience` belongs to all calls of an opened store, and its limit may be changed
-while they wait: a mount daemon is patient while it serves, and in a hurry when it opens and when it
-ends. A limit of 0 ends every wait.
+once at least, but by who is about to end (CLOSING_S). One `Patience` belongs to all calls of an
+opened store, and its limit may be changed while they wait: a mount daemon is patient while it
+serves, and in a hurry when it opens and when it ends. A limit of 0 ends every wait.
 
     pauses   0.2 s, doubling to LONGEST_PAUSE_S, each shortened by a random part: many clients must not come back together;
              never shorter than what the server asked for (`Retry-After`)
@@ -71,10 +71,15 @@ class Patience:
         return False
 
     def wait_to_repeat(self, error: CowfsError, pauses: Pauses, since_s: float) -> bool:
-        """`wait` after a call that failed. A call is repeated once however long its first attempt
-        took, which may have waited for one silent connection: so that counts from now."""
-        counted_from_s = clock.monotonic_s() if pauses.is_first else since_s
+        """`wait` after a call that failed."""
+        counted_from_s = self.counted_from(since_s, is_first=pauses.is_first)
         return self.wait(pauses.after(error), counted_from_s)
+
+    def counted_from(self, began_s: float, *, is_first: bool) -> float:
+        """From when patience counts after a failure, of a call that began at began_s. A call is
+        repeated once however long its first attempt took, which may have waited for one silent
+        connection: from now, then. Not by who is about to end."""
+        return clock.monotonic_s() if is_first and self.limit_s > CLOSING_S else began_s
 
     def reaches(self, pause_s: float, since_s: float) -> bool:
         """Whether a pause that begins now would end within limit_s after since_s."""

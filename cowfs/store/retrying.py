@@ -185,7 +185,7 @@ class RetryingStore:
                     self._store.size(key)
                 self._store.put(key, data)
             except UnavailableError as error:
-                since_s = clock.monotonic_s() if problem is None else began_s  # as `Patience.wait_to_repeat`
+                since_s = self._patience.counted_from(began_s, is_first=problem is None)
                 problem = error
                 self._pace.failed(turn, retry_after_s(error), is_trouble=True)
                 _log.info("an upload failed and will be repeated: %s", error)

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -305,22 +305,31 @@ def test_stores_after_a_version_was_copied_are_found(place: Path, in_memory: Pat
     assert not path.exists()
 
 
+@contextmanager
+def around_reading(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[], None], after: Callable[[], None]
+) -> Iterator[None]:
+    """Of the small files that a commit reads."""
+    read_small = local_files.LocalFiles.read_small
+
+    def read(self: local_files.LocalFiles, *arguments: Any) -> Any:
+        before()
+        found = read_small(self, *arguments)
+        after()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files.LocalFiles, "read_small", read)
+        yield
+
+
 def test_stores_while_a_commit_takes_digests_are_found(
     place: Path, in_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = Volume.new("data")
     path = volume.mount(in_memory / "copy", mode="copy") / "file"
     path.write_bytes(b"zeroth")
-    read_small = local_files.LocalFiles.read_small
-
-    def read(self: local_files.LocalFiles, *arguments: Any) -> Any:
-        found = read_small(self, *arguments)
-        stored_read_first(path, b"first-")
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(local_files.LocalFiles, "read_small", read)
-        patch.setattr(local_files.LocalFiles, "open_file", None)
+    with around_reading(monkeypatch, lambda: None, lambda: stored_read_first(path, b"first-")):
         assert volume.commit().files.read("file") == b"zeroth"
     assert volume.has_changes()
     assert volume.commit().files.read("file") == b"first-"
@@ -334,18 +343,13 @@ def test_a_file_that_goes_to_and_fro_while_a_commit_reads_is_read_again(
     volume = Volume.new("data")
     path = volume.mount(in_memory / "copy", mode="copy") / "file"
     path.write_bytes(b"zeroth")
-    read_small = local_files.LocalFiles.read_small
     with path.open("r+b") as file, closing(mmap.mmap(file.fileno(), 0)) as mapped:
         assert mapped[:6] == b"zeroth"
 
-        def read(self: local_files.LocalFiles, *arguments: Any) -> Any:
-            mapped[:6] = b"first-"
-            found = read_small(self, *arguments)
-            mapped[:6] = b"zeroth"
-            return found
+        def store(data: bytes) -> None:
+            mapped[:6] = data
 
-        with monkeypatch.context() as patch:
-            patch.setattr(local_files.LocalFiles, "read_small", read)
+        with around_reading(monkeypatch, lambda: store(b"first-"), lambda: store(b"zeroth")):
             assert volume.commit().files.read("file") == b"first-"
     assert volume.has_changes()
     assert volume.commit().files.read("file") == b"zeroth"

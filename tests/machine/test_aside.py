@@ -121,6 +121,16 @@ def test_a_crash_leaves_modes_as_they_were(calls: int, user: int) -> None:
         assert not (folder.parent / "opened").exists()
 
 
+def test_a_full_disk_keeps_nothing_from_being_moved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "_is_closed", lambda path, mode: True)
+    (folder.parent / "opened").mkdir()  # nothing can be written there
+    monkeypatch.setattr(aside.OpenDirectory, "clear", lambda self: None)
+    before = sorted(os.listdir(folder))
+    aside.set_aside(os.fsencode(folder), NAME, opened_in(folder))
+    bring_back(folder)
+    assert sorted(os.listdir(folder)) == before
+
+
 def as_user(user: int, does: Callable[[], object], calls: int | None = None) -> None:
     """In a process of its own, which is killed at that call."""
     if not (pid := os.fork()):

@@ -16,7 +16,7 @@ from cowfs.errors import AccessDeniedError, NotFoundError, UnavailableError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
-from cowfs.store.patience import BRIEF_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience
+from cowfs.store.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience
 from cowfs.store.repeating import create
 from cowfs.store.retrying import LARGE_BYTES, RetryingStore
 from tests.faulty_store import Fault, FaultyStore
@@ -145,11 +145,12 @@ def test_one_connection_that_stands_still_ends_nothing(
     store = RetryingStore(stalling)
     with pytest.raises(UnavailableError):
         STALLED[method](store)
-    store.close()
-    asked = len(stalling.calls)
-    with pytest.raises(UnavailableError):  # who is in a hurry repeats nothing
-        STALLED[method](store)
-    assert len(stalling.calls) <= asked + 2, "append looks once for what it has put"
+    for limit_s in (CLOSING_S, 0.0):
+        store.patience.limit_s = limit_s
+        asked = len(stalling.calls)
+        with pytest.raises(UnavailableError):  # who is about to end repeats nothing
+            STALLED[method](store)
+        assert len(stalling.calls) <= asked + 2, "append looks once for what it has put"
 
 
 def test_retry_after_is_heeded(faulty: FaultyStore, patient_clock: PatientClock) -> None:
