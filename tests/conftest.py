@@ -3,12 +3,15 @@
 - Order: quick tests first, so that a plain mistake shows within seconds; then the slow ones, so
   that of several processes that share the tests none is left with them at the end.
 - A skip must say why; one without a reason fails. A missing tool is a failure, never a skip.
+- Processes that share the tests have mounts of their own: a test that makes a mount namespace takes
+  along, and so goes on using, what is mounted where it comes from.
 - Nothing is left behind: a FUSE mount of cowfs that a test made and left fails the session.
 - Seeds: random tests print theirs; hypothesis prints a blob that repeats a failure.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import tempfile
@@ -19,6 +22,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.seaweedfs import SeaweedFS
+
+CLONE_NEWNS = 0x00020000
+MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
 
 # Started in the background, or by nohup: programs we start would ignore these too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,6 +48,13 @@ def cowfs_mounts() -> set[str]:
     return {row[4] for row in rows if "fuse" in row[row.index("-") + 1] and "cowfs" in " ".join(row[row.index("-") :])}
 
 
+def keep_mounts_apart() -> None:
+    """Of this process and those it starts, from all others'."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0:
+        raise OSError(ctypes.get_errno(), "cannot have mounts of its own")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A test never sees the mounts of whoever runs the tests, nor those of other test processes,
     and what its mounts note does not pile up in the user's state directory."""
@@ -50,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_STATE_HOME"] = place.name
     os.environ["XDG_RUNTIME_DIR"] = os.path.join(place.name, "run")
     os.mkdir(os.environ["XDG_RUNTIME_DIR"], mode=0o700)
+    if hasattr(config, "workerinput") and os.geteuid() == 0:
+        keep_mounts_apart()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

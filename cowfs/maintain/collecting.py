@@ -91,8 +91,8 @@ class Collection:
             if not is_ended or not (plan.doomed or plan.lapsed or plan.sparse.batches):
                 return Outcome(deleted, is_ended, tuple(late))
             generation = self._survey.generations.begin(self._holder)
-        for volume in plan.lapsed:
-            self._close_line(volume)
+        for volume, number in plan.lapsed.items():
+            self._close_line(volume, number)
         moved, written_bytes = self._repack(plan)
         listed = self._survey.generations.condemn(generation.number, plan.doomed | Condemned(moved))
         hit("gc-after-condemned")
@@ -112,11 +112,14 @@ class Collection:
 
     # -- the steps
 
-    def _close_line(self, volume: str) -> None:
-        """Of several who append behind the newest head one wins: an `undelete` keeps the volume."""
+    def _close_line(self, volume: str, number: int) -> None:
+        """Of several who append behind the newest head one wins: an `undelete` keeps the volume.
+        number: of the head that was newest when it was planned; a volume that was brought back and
+        deleted again meanwhile can be brought back once more."""
         head = find_head(self._store, volume)
-        is_late_fork = head is not None and head.version is not None and self._is_gone(head.version)
-        if head is not None and (head.is_deleted or is_late_fork):
+        if head is None or head.number != number:
+            return
+        if head.is_deleted or (head.version is not None and self._is_gone(head.version)):
             self._append(head, "void")
             hit("gc-after-void")
 

@@ -97,7 +97,7 @@ class Plan:
 
     doomed: Condemned
     objects: Mapping[str, int]
-    lapsed: tuple[str, ...]
+    lapsed: Mapping[str, int]
     deleted: Mapping[str, int]
     versions: int
     live_bytes: int
@@ -161,7 +161,7 @@ class Survey:
         return Plan(
             doomed=doomed,
             objects=objects,
-            lapsed=tuple(found.lapsed),
+            lapsed=found.lapsed,
             deleted={volume: since_ns + int(self._grace_s * 1e9) for volume, since_ns in found.deleted.items()},
             versions=len(found.versions),
             live_bytes=sum(self._size(pack) for pack in kept) + sparse.written_bytes,

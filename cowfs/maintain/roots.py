@@ -77,7 +77,8 @@ class Roots:
     protects.
 
     lapsed: volumes that must not be used any more: deleted so long ago that nobody can bring them
-    back, or forked too late, from a version that is gone. void: those that a collection has closed.
+    back, or forked too late, from a version that is gone; with their newest head's number, since a
+    later one says something else. void: those that a collection has closed.
     deleted: those that were deleted and can be brought back, and since when.
     """
 
@@ -85,7 +86,7 @@ class Roots:
     pinned: set[VersionId] = field(default_factory=set)
     packs: dict[PackId, list[str]] = field(default_factory=dict)
     pins: list[FoundPin] = field(default_factory=list)
-    lapsed: list[str] = field(default_factory=list)
+    lapsed: dict[str, int] = field(default_factory=dict)
     void: set[str] = field(default_factory=set)
     deleted: dict[str, int] = field(default_factory=dict)
 
@@ -163,10 +164,10 @@ class RootReader:
             found.void.add(volume)
             return
         if last.kind == "delete" and is_over:
-            found.lapsed.append(volume)
+            found.lapsed[volume] = len(line)
             return
         if self._is_late_fork(found, line):
-            found.lapsed.append(volume)
+            found.lapsed[volume] = len(line)
             return
         hidden = pruned_heads(self._store, volume, line)
         for number, record in enumerate(line, 1):

@@ -285,8 +285,10 @@ def test_links_and_folders_keep_inside(vol: RWVolume) -> None:
         with pytest.raises(FileNotFoundError):
             files.read(path)
         assert not files.exists(path)
-    with pytest.raises(OSError, match="symbolic links"):
-        files.read("loop")
+    for path in ("loop", "loop/file", "loop/deep/file"):
+        with pytest.raises(OSError, match="symbolic links"):
+            files.read(path)
+        assert not files.exists(path)
     files.symlink("dangling", "in/new")
     files.write("dangling", b"through")
     assert files.read("in/new") == b"through"
@@ -589,6 +591,15 @@ def test_a_mounted_volume_is_used_through_its_mount(vol: RWVolume, place: Path) 
     files.copy("dir/file", "copy")
     files.symlink("out", str(place))
     files.symlink("link", "dir/file")
+    files.mkdir("dir/deep/er", parents=True)
+    files.symlink("to", "dir")
+    files.write("to/deep/er/file", b"below a link")
+    assert files.read("dir/deep/er/file") == b"below a link" == files.read("to/deep/er/file")
+    files.remove("to")
+    for missing in ("to/deep/er/file", "out/deep/er/file"):
+        assert not files.exists(missing)
+        with pytest.raises(FileNotFoundError):
+            files.chmod(missing, 0o600)
     assert (path / "copy").read_bytes() == LARGE == files.read("link")
     assert files.read("link", 5, 5) == LARGE[5:10]
     assert not files.exists("out")

@@ -181,7 +181,7 @@ class FilesMachine(RuleBasedStateMachine):
         self.end()
 
     def end(self) -> None:
-        if self.vol.is_mounted:  # by a scratch, which would drop what is not committed
+        if self.vol.is_mounted:  # perhaps by a scratch, which would drop what is not committed
             self.vol.commit()
         self.vol.unmount()
 
@@ -192,6 +192,11 @@ class FilesMachine(RuleBasedStateMachine):
         self.end()
         version.mount(scratch=True)
         self.vol = Volume.open(version.commit_scratch().name)
+
+    @precondition(lambda self: not self.vol.is_mounted)
+    @rule()
+    def mount(self) -> None:
+        self.vol.mount()
 
     @rule()
     def another_object(self) -> None:

@@ -167,9 +167,24 @@ def test_an_undelete_that_comes_first_keeps_the_volume(store: ObjectStore, tmp_p
     delete_volume(store, "v", ME)
     age(tmp_path)
     found, plan = survey(store, tmp_path, grace_s=1)
-    assert plan.lapsed == ("v",)
+    assert set(plan.lapsed) == {"v"}
     undelete_volume(store, "v")
     assert Collection(found, ME, wait_s=0).apply(plan).deleted == {}
+    assert tree(store, version, tmp_path) == {b"f": random_bytes(1)}
+
+
+def test_a_volume_that_was_brought_back_and_deleted_again_can_be_brought_back(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """Whatever is still to be carried out of a plan that was made in between."""
+    version = commit(store, "v", tmp_path, {b"f": random_bytes(1)})
+    delete_volume(store, "v", ME)
+    age(tmp_path)
+    found, plan = survey(store, tmp_path, grace_s=1)
+    undelete_volume(store, "v")
+    delete_volume(store, "v", ME)
+    Collection(found, ME, wait_s=0).apply(plan)
+    undelete_volume(store, "v")
     assert tree(store, version, tmp_path) == {b"f": random_bytes(1)}
 
 

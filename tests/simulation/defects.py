@@ -209,13 +209,25 @@ def kept_uploads_not_named(patch: pytest.MonkeyPatch) -> None:
 def undeleted_volumes_collected(patch: pytest.MonkeyPatch) -> None:
     """The line of a volume that was deleted too long ago is not closed, and does not count when the
     roots are read again."""
-    patch.setattr(Collection, "_close_line", lambda self, volume: None)
+    patch.setattr(Collection, "_close_line", lambda self, volume, number: None)
     read = RootReader.read
     patch.setattr(
         RootReader,
         "read",
         lambda self, *, now_ns=1 << 62, grace_s=0.0, **more: read(self, now_ns=now_ns, grace_s=grace_s, **more),
     )
+
+
+def deleted_again_is_deleted_long_ago(patch: pytest.MonkeyPatch) -> None:
+    """A volume is closed that was deleted too long ago when that was planned, was brought back, and
+    has been deleted again."""
+    close = Collection._close_line
+
+    def whatever_its_head(self: Collection, volume: str, number: int) -> None:
+        head = find_head(self._store, volume)
+        close(self, volume, number if head is None else head.number)
+
+    patch.setattr(Collection, "_close_line", whatever_its_head)
 
 
 def tags_protect_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -410,6 +422,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     holds_protect_nothing,
     kept_uploads_not_named,
     undeleted_volumes_collected,
+    deleted_again_is_deleted_long_ago,
     drafted_again_behind_a_fence,
     lists_read_before_the_head_alone,
     condemned_versions_merged,

@@ -1,4 +1,5 @@
-"""Somebody who deletes volumes, whoever writes to them, and brings them back."""
+"""Somebody who deletes volumes, whoever writes to them, and brings them back; now and then to delete
+them again at once."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ class Owner(Actor):
     def live(self) -> None:
         self.is_dead = False
         try:
-            self._rest(REST)
+            self._rest(self.random.choice((1, REST)))
             delete_volume(self.store, "one", current_holder(self.name), take_over=self.random.random() < 0.8)
             self.world.deletions += 1
             self.world.note(self, "deleted one")

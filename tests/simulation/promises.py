@@ -1,7 +1,8 @@
 """What must hold in a world at any time, and what must be left at its end.
 
 At any time: a volume's line is one line; who has opened it for writing has shut out whoever wrote
-before; and everything is there of each version that is kept: of a volume's newest, or where
+before; who has deleted a volume can bring it back as long as is promised; and everything is there
+of each version that is kept: of a volume's newest, or where
 somebody prunes, of all that are not pruned; and of those that a tag was set on. At the end, when
 everybody's time is over: a collection leaves what is kept, and nothing else.
 """
@@ -33,6 +34,8 @@ Line = list[tuple[int, HeadRecord]]
 SWEEPS = 4
 LONG_S = 30 * 24 * 3600.0
 """All pins have expired then, and what was deleted cannot be brought back."""
+CLOCKS_S = 600.0
+"""Two clocks, of a collector and a server of the store, and what each of them may be off by."""
 LOSING = (keys.PACKS, keys.VERSIONS, keys.VOLUMES)
 
 
@@ -57,6 +60,7 @@ class Promises:
         for volume, line in lines.items():
             _check_line(volume, line, when)
             _check_takeovers(volume, line, self._world.opened.get(volume, {}), when)
+            self._check_closing(volume, line, when)
         try:
             kept = self._kept_in(lines)
         except Exception as error:
@@ -77,6 +81,14 @@ class Promises:
                 raise Violation(f"{when}: version {version} {what} has lost {missing}")
             if version not in self._world.trees:
                 raise Violation(f"{when}: nobody has asked for version {version} {what}")
+
+    def _check_closing(self, volume: str, line: Line, when: str) -> None:
+        """A fork of a version that is gone is closed at any time."""
+        if line[-1][1].kind != "void" or line[0][1].kind == "fork":
+            return
+        deleted_ns, closed_ns = (self._world.objects.objects[keys.head(volume, number)][1] for number, _ in line[-2:])
+        if closed_ns - deleted_ns < (self._world.conditions.grace_s - CLOCKS_S) * 1e9:
+            raise Violation(f"{when}: {volume} was closed {(closed_ns - deleted_ns) / 1e9:.0f} s after it was deleted")
 
     def _missing(self, version: VersionId) -> list[str]:
         """Of what the version names."""
