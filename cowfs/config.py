@@ -8,6 +8,9 @@ sockets.
     store timeout    COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, 900 s              how long a mount waits for its store
     runtime          <XDG_RUNTIME_DIR>/cowfs, <temporary directory>/cowfs-<uid>            control sockets, owner only
 
+XDG_RUNTIME_DIR goes with the user's last login, and processes that stay keep the name. They use the
+temporary directory until it is there again.
+
 Working copies of earlier versions in COWFS_CACHE_DIR/state are still found (`earlier_state_dir`).
 `<… home>` are the XDG base directories; config.toml is `<config home>/cowfs/config.toml`.
 Nothing here touches the network; only `runtime_dir` creates a directory.
@@ -162,7 +165,7 @@ def inaccessible(path: Path, error: OSError) -> AccessDeniedError:
 def runtime_dir() -> Path:
     """The directory of control sockets: created with mode 0700; one that somebody else owns is
     refused."""
-    if base := os.environ.get("XDG_RUNTIME_DIR"):
+    if (base := os.environ.get("XDG_RUNTIME_DIR")) and _is_there_or_made(Path(base)):
         path = Path(base) / "cowfs"
         _require_own(Path(base))
     else:
@@ -193,6 +196,19 @@ def temporary_dir(what: str = "temporary files", hint: str = "Set TMPDIR to a di
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise AccessDeniedError(f"there is no place for {what}: {error.strerror}", hint=hint) from error
+
+
+def _is_there_or_made(runtime: Path) -> bool:
+    try:
+        runtime.lstat()
+    except FileNotFoundError:
+        try:
+            runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return False
+    except OSError:
+        return True  # complained of by who needs it
+    return True
 
 
 def _require_own(runtime: Path) -> None:

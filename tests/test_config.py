@@ -95,6 +95,20 @@ def test_a_machine_without_a_temporary_directory(monkeypatch: pytest.MonkeyPatch
     assert "TMPDIR" in caught.value.hint
 
 
+def test_a_runtime_directory_that_is_gone_and_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after the last logout: only the system makes it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/none/run")
+    assert config.runtime_dir() == tmp_path / f"cowfs-{os.getuid()}"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    assert config.runtime_dir() == tmp_path / "run" / "cowfs"
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "run", config.runtime_dir())] == [0o700, 0o700]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    with pytest.raises(AccessDeniedError, match="cannot be used"):
+        config.runtime_dir()
+
+
 def test_the_runtime_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `sudo -E` leaves it: root could write there, and the user could not any more."""
     theirs = tmp_path / "run"

@@ -15,6 +15,7 @@ from cowfs.control import Client
 from cowfs.control.handover import Offer
 from cowfs.control.messages import FEED
 from cowfs.errors import CowfsError, UnavailableError
+from cowfs.machine import registry
 from cowfs.store import Credentials, Identity
 
 SILENCE_S = 120.0
@@ -23,15 +24,17 @@ LONGEST_PAUSE_S = 30.0
 ATTEMPTS = 5
 
 
-def start(socket: str, identity: Identity, given: Credentials | None = None) -> None:
-    """given: what the daemon has from this process already; else some are brought only when they
+def start(registration: str, socket: str, identity: Identity, given: Credentials | None = None) -> None:
+    """registration: of the mount, which tells where its socket is if it is not at `socket` any
+    more. given: what the daemon has from this process already; else some are brought only when they
     are wanted."""
-    feeder = _Feeder(socket, identity, given)
+    feeder = _Feeder(registration, socket, identity, given)
     threading.Thread(target=feeder.run, name="credentials", daemon=True).start()
 
 
 class _Feeder:
-    def __init__(self, socket: str, identity: Identity, given: Credentials | None) -> None:
+    def __init__(self, registration: str, socket: str, identity: Identity, given: Credentials | None) -> None:
+        self._registration = registration
         self._client = Client(socket, timeout_s=SILENCE_S)
         self._identity = identity
         self._given = given
@@ -49,6 +52,9 @@ class _Feeder:
                 failures += 1
                 offer = Offer()
                 clock.sleep_s(FIRST_PAUSE_S)
+                with suppress(CowfsError):
+                    if (entry := registry.find_by_id(self._registration)) is not None:
+                        self._client = Client(entry.socket, timeout_s=SILENCE_S)
                 continue
             except CowfsError:  # a daemon of an earlier version
                 return

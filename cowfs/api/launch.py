@@ -85,7 +85,7 @@ def start(
         if early is not None:
             early.close()
     if access.identity is not None and access.is_fed:
-        feeding.start(spec.socket, access.identity, given)
+        feeding.start(spec.registration, spec.socket, access.identity, given)
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
     return Started(ready, process.pid, process.wait)
 

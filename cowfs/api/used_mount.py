@@ -55,13 +55,14 @@ class UsedMount:
 
         def join(found: MountEntry) -> bool:
             copies.require_mode(found, options)
+            copies.enter_again(found)
             return self.join(found) and mount_paths.is_there(found)
 
         entry = mount_paths.shared(find, join)
         if entry is None or not copies.is_whole(entry):
             return None
         if not entry.is_copy and access.identity is not None:
-            feeding.start(entry.socket, access.identity)
+            feeding.start(entry.id, entry.socket, access.identity)
         self.use(entry.id, entry.mount_path, is_handed_in=options.fuse_fd is not None)
         return entry
 

@@ -23,13 +23,6 @@ from cowfs.version.commit import Progress, ProgressListener
 _log = log.get("mount")
 
 
-_RESUMES = "`cowfs status` shows what is mounted; mounting the volume again resumes its work."
-_REMOVED = (
-    "A logout removes /run/user/UID. `umount PATH`, or `fusermount3 -u PATH`, takes the mount off as `cowfs unmount` does; "
-    "mounting the volume again resumes its work."
-)
-
-
 class Client:
     """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which
     report progress)."""
@@ -69,14 +62,15 @@ class Client:
                         raise from_record(reply["error"])
                     else:
                         return reply.get("result")
-            except FileNotFoundError as error:
-                raise self._gone("does not answer: its socket was removed", _REMOVED) from error
             except OSError as error:
-                raise self._gone(f"does not answer: {error.strerror or error}", _RESUMES) from error
-        raise self._gone("ended before it answered", _RESUMES)
+                raise self._gone(f"does not answer: {error.strerror or error}") from error
+        raise self._gone("ended before it answered")
 
-    def _gone(self, what: str, hint: str) -> UnavailableError:
-        return UnavailableError(f"the mount daemon at {self._path} {what}", hint=hint)
+    def _gone(self, what: str) -> UnavailableError:
+        return UnavailableError(
+            f"the mount daemon at {self._path} {what}",
+            hint="`cowfs status` shows what is mounted; mounting the volume again resumes its work.",
+        )
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:

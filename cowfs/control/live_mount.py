@@ -7,6 +7,8 @@ UnavailableError.
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass
 
 from cowfs.control.client import Client, wait_gone
@@ -20,6 +22,7 @@ from cowfs.control.messages import (
     RESTORE,
     STATUS,
     UNMOUNT,
+    A,
     Adoption,
     Committed,
     Compared,
@@ -28,6 +31,8 @@ from cowfs.control.messages import (
     Left,
     MountStatus,
     Nothing,
+    Operation,
+    R,
     Restoration,
     Restored,
 )
@@ -52,27 +57,27 @@ class Released:
 
 def status(entry: MountEntry) -> MountStatus:
     """What the daemon says about itself."""
-    return Client(entry.socket, timeout_s=STATUS_TIMEOUT_S).ask(STATUS, Nothing())
+    return _ask(entry, STATUS, Nothing(), timeout_s=STATUS_TIMEOUT_S)
 
 
 def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
     """Publishes what was written before the call."""
-    return Client(entry.socket).ask(COMMIT, request, progress)
+    return _ask(entry, COMMIT, request, progress)
 
 
 def compare(entry: MountEntry, wanted: Comparison) -> Compared:
     """What became of a version in the mounted volume, committed or not."""
-    return Client(entry.socket).ask(COMPARE, wanted)
+    return _ask(entry, COMPARE, wanted)
 
 
 def restore(entry: MountEntry, wanted: Restoration) -> Restored:
     """Puts what a version has into the mounted volume's working copy."""
-    return Client(entry.socket).ask(RESTORE, wanted)
+    return _ask(entry, RESTORE, wanted)
 
 
 def adopt(entry: MountEntry, volume: str) -> None:
     """Lets the commits of a scratch go to this volume, which stands on the scratch's version."""
-    Client(entry.socket).ask(ADOPT, Adoption(volume))
+    _ask(entry, ADOPT, Adoption(volume))
 
 
 def has_uncommitted(entry: MountEntry) -> bool:
@@ -84,7 +89,7 @@ def has_uncommitted(entry: MountEntry) -> bool:
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while
     it is in use."""
-    left = Client(entry.socket).ask(UNMOUNT, Ending(force))
+    left = _ask(entry, UNMOUNT, Ending(force))
     _wait_ended(entry)
     return left
 
@@ -100,7 +105,7 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
         try:
             unmount(entry, force=force)
         except ConflictError as error:
-            Client(entry.socket).ask(DETACH, Nothing())
+            _ask(entry, DETACH, Nothing())
             return Released(users=error.message)
     except CowfsError as error:
         if not has_died(entry):
@@ -117,7 +122,7 @@ def is_dying(entry: MountEntry) -> bool:
     """Whether the daemon, which the registry believes alive, was killed just now: its process is
     gone when this returns True."""
     try:
-        Client(entry.socket, timeout_s=STATUS_TIMEOUT_S).ask(PING, Nothing())
+        _ask(entry, PING, Nothing(), timeout_s=STATUS_TIMEOUT_S)
     except UnavailableError:
         return has_died(entry)
     return False
@@ -125,8 +130,28 @@ def is_dying(entry: MountEntry) -> bool:
 
 def discard(entry: MountEntry, *, force: bool = False) -> None:
     """Unmounts and drops uncommitted work for good."""
-    Client(entry.socket).ask(DISCARD, Ending(force))
+    _ask(entry, DISCARD, Ending(force))
     _wait_ended(entry)
+
+
+def _ask(
+    entry: MountEntry,
+    operation: Operation[A, R],
+    arguments: A,
+    progress: ProgressListener | None = None,
+    *,
+    timeout_s: float | None = None,
+) -> R:
+    try:
+        return Client(entry.socket, timeout_s=timeout_s).ask(operation, arguments, progress)
+    except UnavailableError as error:
+        if entry.process.is_alive and not os.path.lexists(entry.socket):
+            path = shlex.quote(entry.mount_path)
+            error.set_hint(
+                f"Its process {entry.pid} lives, and makes a socket that was removed again within seconds: try again. If it does "
+                f"not, its log says why; `umount {path}`, or `fusermount3 -u {path}`, ends the mount as `cowfs unmount` does."
+            )
+        raise
 
 
 def _wait_ended(entry: MountEntry) -> None:

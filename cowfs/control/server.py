@@ -3,8 +3,9 @@
 Each connection has a thread of its own, none of them the FUSE loop's, so a long commit blocks
 nobody. The socket is mode 0600 in a directory of mode 0700, and SO_PEERCRED must name this user or
 root. A client that goes away does not stop what it asked for: the handler runs to its end, its
-answer is dropped. Handlers raise CowfsError for everything they expect; anything else is logged
-with its traceback and answered as `internal`.
+answer is dropped. A socket that is removed is made again by whoever looks after the server
+(`is_there`, `listen_at`). Handlers raise CowfsError for everything they expect; anything else is
+logged with its traceback and answered as `internal`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from cowfs.errors import (
     AccessDeniedError,
     CowfsError,
     InvalidInputError,
+    InvalidStateError,
     UnavailableError,
     from_local_disk,
     to_record,
@@ -70,9 +72,28 @@ class Server:
         self._busy = 0
         self._idle = threading.Condition(self._lock)
         self._closing = False
-        self._listener = _listen(self._path)
+        self._listener, self._socket = _listen(self._path)
         self._acceptor = threading.Thread(target=self._accept, name="control-accept", daemon=True)
         self._acceptor.start()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether clients find its socket."""
+        try:
+            return _identity(self._path) == self._socket
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def listen_at(self, path: Path) -> None:
+        """From now on at this path, which may be the same one, where the socket is gone. Who is
+        connected stays so. InvalidStateError: something of others is there."""
+        with self._lock:
+            if self._closing:
+                return
+            listener, found = _listen(path, replaces=False)
+            before, self._listener = self._listener, listener
+            self._path, self._socket = path, found
+        _shut(before)  # the acceptor closes it
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Accepts nothing more, waits until running requests are answered (at most timeout_s),
@@ -92,11 +113,15 @@ class Server:
 
     def _accept(self) -> None:
         while True:
+            listener = self._listener
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except OSError:
                 if self._is_closing():
                     return
+                if listener is not self._listener:
+                    listener.close()
+                    continue
                 clock.sleep_s(0.1)  # out of descriptors: the next try may find one
                 continue
             try:
@@ -187,9 +212,9 @@ def _line(event: Progress | StoreWait) -> dict[str, Any]:
     return {"waiting": event.said} if isinstance(event, StoreWait) else {"progress": to_json(event)}
 
 
-def _listen(path: Path) -> socket.socket:
-    """Listens before the socket has its name, so that one that refuses connections is always a dead
-    daemon's."""
+def _listen(path: Path, *, replaces: bool = True) -> tuple[socket.socket, tuple[int, int]]:
+    """The listening socket, and what its file is. Listens before the socket has its name, so that
+    one that refuses connections is always a dead daemon's."""
     directory = path.parent.lstat()
     is_private = stat.S_ISDIR(directory.st_mode) and not stat.S_IMODE(directory.st_mode) & 0o077
     if directory.st_uid != os.geteuid() or not is_private:
@@ -197,6 +222,8 @@ def _listen(path: Path) -> socket.socket:
             f"{path.parent} is not private to user {os.geteuid()}", hint=f"Run: chmod 700 {path.parent}"
         )
     _sweep(path.parent)
+    if not replaces and os.path.lexists(path):
+        raise InvalidStateError(f"{path} is there, and not of this process", hint="Remove it, if no process uses it.")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     unnamed = path.with_name(path.name + "~")
     try:
@@ -204,13 +231,19 @@ def _listen(path: Path) -> socket.socket:
         listener.bind(os.fspath(unnamed))
         unnamed.chmod(0o600)
         listener.listen(16)
+        found = _identity(unnamed)
         unnamed.replace(path)
     except OSError as error:
         listener.close()
         raise InvalidInputError(
             f"no control socket at {path}: {error.strerror or error}", hint="Socket paths have at most 107 bytes."
         ) from error
-    return listener
+    return listener, found
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
 
 
 def _sweep(directory: Path) -> None:

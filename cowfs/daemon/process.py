@@ -37,6 +37,7 @@ from cowfs.daemon import pyfuse, transport
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.lane import FastLane
 from cowfs.daemon.mappings import Mappings
+from cowfs.daemon.registration import Registration
 from cowfs.daemon.requests import Requests
 from cowfs.daemon.server import CacheTimes, KernelServer
 from cowfs.daemon.signals import SIGNALS, Signals
@@ -97,7 +98,7 @@ class Daemon:
         self._is_served_to_end = False
         self._is_asked_to_end = False
         self._mount: mount_table.MountInfo | None = None
-        self._entry: registry.MountEntry | None = None
+        self._registration: Registration | None = None
         self._starting = ExitStack()
         self._discard = threading.Event()
         self._grace_s = COMMIT_GRACE_S
@@ -151,7 +152,7 @@ class Daemon:
 
         keeper = Keeper(session, look_after)
         mappings = Mappings(session.engine, session.residency, self._invalidate, self._invalidate_entry)
-        entry = self._register(stack, session)
+        self._registration = registration = self._register(stack, session)
         requests = Requests(
             spec,
             session,
@@ -162,7 +163,7 @@ class Daemon:
             lambda: self._transport,
             self._waiting,
             self._feeding,
-            lambda volume: registry.adopt(entry, volume),
+            registration.adopt,
         )
         self._control = Server(spec.socket, requests.handlers)
         stack.callback(self._close_server)
@@ -215,7 +216,7 @@ class Daemon:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(self._spec.mount_path)
 
-    def _register(self, stack: ExitStack, session: Session) -> registry.MountEntry:
+    def _register(self, stack: ExitStack, session: Session) -> Registration:
         spec, version = self._spec, session.opened.version_id
         entry = registry.register(
             spec.registration,
@@ -231,11 +232,11 @@ class Daemon:
             folder=spec.folder,
             sharing_key=spec.options.sharing_key if spec.is_read_only else "",
         )
-        self._entry = entry
-        stack.callback(registry.unregister, entry)
+        registration = Registration(entry)
+        stack.callback(registration.end)
         self._starting = stack.enter_context(ExitStack())
         self._starting.enter_context(sharing.starting(entry))
-        return entry
+        return registration
 
     def _lane(self) -> Connect:
         tried = transport.choose(self._spec)
@@ -295,6 +296,8 @@ class Daemon:
             self._server.invalidate_entry(parent, name)
 
     def _look_after(self, session: Session, mappings: Mappings) -> None:
+        if self._registration is not None and self._control is not None:
+            self._registration.keep(self._control)
         if self._server is None:
             return
         if session.engine.is_broken():
@@ -409,8 +412,8 @@ class Daemon:
                 f"something else is mounted over {path}",
                 hint=f"Unmount that first (`findmnt {path}` shows it), and then this.{kept}",
             )
-        if self._entry is not None:
-            registry.detach(self._entry)
+        if self._registration is not None:
+            self._registration.detach()
         raise ConflictError(
             f"{path} is used elsewhere still: through a bind mount, an overlay, a container or another mount namespace, or by a "
             f"file that is open; it is off its path, and process {os.getpid()} serves the others",
@@ -423,10 +426,10 @@ class Daemon:
     def _unshared(self, force: bool) -> Iterator[None]:
         """Who asks for the end has seen that nobody shares the mount, and keeps others away; but
         may have died meanwhile."""
-        if force or self._entry is None:
+        if force or self._registration is None:
             yield
             return
-        with sharing.ending(self._entry) as is_unshared:
+        with sharing.ending(self._registration.entry) as is_unshared:
             if not is_unshared:
                 raise ConflictError(
                     f"{self._spec.mount_path} is used by other processes again",
@@ -441,8 +444,8 @@ class Daemon:
             if self._ended.is_set():
                 return
             self._unmount(lazy=True)
-            if self._entry is not None:
-                registry.detach(self._entry)
+            if self._registration is not None:
+                self._registration.detach()
 
     def _end_by_signal(self, mappings: Mappings) -> None:
         """As `_end`, with nobody to answer: programs that still use the mount lose it."""

@@ -171,19 +171,35 @@ def register(
         folder=folder,
         sharing_key=sharing_key,
     )
-    _store(entry)
+    enter(entry)
     return entry
 
 
-def detach(entry: MountEntry) -> None:
-    """Notes that the mount is off its path, and ends when nobody uses it any more."""
-    _store(replace(entry, is_detached=True))
+def enter(entry: MountEntry) -> None:
+    """Enters it, or enters it anew. Processes that share the mount lose it then."""
+    for directory in (_directory(), _runtime_directory()):
+        _place(directory / f"{entry.id}.json", entry.to_json())
 
 
-def adopt(entry: MountEntry, volume: str) -> None:
+def adopt(entry: MountEntry) -> None:
     """Notes which volume a scratch writes to from now on."""
     for directory in (_directory(), _runtime_directory()):
-        _place(directory / f"{entry.id}{ADOPTED}", volume.encode())
+        _place(directory / f"{entry.id}{ADOPTED}", entry.adopted.encode())
+
+
+def restore(entry: MountEntry, *, is_lasting: bool) -> None:
+    """Writes what is gone of an entry again, or was of another one: its directories may be removed
+    while the mount lives. is_lasting: as `mark_lasting` notes."""
+    parts = {".json": entry.to_json()}
+    if entry.adopted:
+        parts[ADOPTED] = entry.adopted.encode()
+    for directory in (_directory(), _runtime_directory()):
+        for suffix, data in parts.items():
+            path = directory / f"{entry.id}{suffix}"
+            if _read(path) != data:
+                _place(path, data)
+    if is_lasting and not _lasting_file(entry).exists():
+        mark_lasting(entry)
 
 
 def new_id() -> str:
@@ -209,9 +225,9 @@ def socket_path(registration: str) -> Path:
     return config.runtime_dir() / f"{registration}.sock"
 
 
-def shared_file(entry: MountEntry) -> Path:
+def shared_file(registration: str) -> Path:
     """What processes that share the mount hold a lock on (`sharing`); it goes with the mount."""
-    return _runtime_directory() / f"{entry.id}.json"
+    return _runtime_directory() / f"{registration}.json"
 
 
 def mark_lasting(entry: MountEntry) -> None:
@@ -240,7 +256,7 @@ def list_mounts() -> list[MountEntry]:
             _remove(path)
             continue
         if entry.is_scratch:
-            entry = replace(entry, adopted=_adopted(path.with_suffix(ADOPTED)))
+            entry = replace(entry, adopted=(_read(path.with_suffix(ADOPTED)) or b"").decode())
         if entry.is_copy or not entry.process.is_foreign:
             live.setdefault(entry.id, entry)
     return sorted(live.values(), key=lambda entry: (entry.since_ns, entry.id))
@@ -319,11 +335,6 @@ def _lasting_file(entry: MountEntry) -> Path:
     return _runtime_directory() / f"{entry.id}.lasting"
 
 
-def _store(entry: MountEntry) -> None:
-    for directory in (_directory(), _runtime_directory()):
-        _place(directory / f"{entry.id}.json", entry.to_json())
-
-
 def _place(path: Path, data: bytes) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -332,11 +343,11 @@ def _place(path: Path, data: bytes) -> None:
     beside.replace(path)
 
 
-def _adopted(path: Path) -> str:
+def _read(path: Path) -> bytes | None:
     try:
-        return path.read_text()
+        return path.read_bytes()
     except FileNotFoundError:
-        return ""
+        return None
 
 
 def _directory() -> Path:

@@ -35,6 +35,7 @@ def join(entry: MountEntry, user: object) -> bool:
     """This process uses the mount from now on, for that object of it. False: it is not ready yet,
     the last one of the others is ending it, or it has ended."""
     with _lock:
+        _hold_restored()
         _drop_ended()
         key = (os.getpid(), entry.id)
         if key in _ending or not _hold(entry, key):
@@ -82,6 +83,7 @@ def is_alone(entry: MountEntry) -> bool:
 def _take_alone(entry: MountEntry) -> bool:
     """False: the lock is not held at all any more. So of several processes that are done at the
     same moment the last one that asks has it."""
+    _hold_restored()
     key = (os.getpid(), entry.id)
     fd = held = _held.get(key)
     if fd is None and (fd := _opened(entry)) is None:
@@ -157,7 +159,7 @@ def others(entry: MountEntry) -> list[int]:
     """The other processes that share the mount, as far as the kernel shows them: for messages
     only."""
     try:
-        found = os.stat(registry.shared_file(entry))
+        found = os.stat(registry.shared_file(entry.id))
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return []
@@ -177,6 +179,18 @@ def forget(entry: MountEntry) -> None:
         _ending.discard(key)
 
 
+def _hold_restored() -> None:
+    """Of mounts whose entries were removed, and made again by their daemons."""
+    for key, fd in list(_held.items()):
+        if key[0] != os.getpid() or not _is_deleted(fd) or (found := _open(key[1])) is None:
+            continue
+        if _try(found, fcntl.LOCK_SH) and not _is_deleted(found):
+            _held[key] = found
+            os.close(fd)
+        else:
+            os.close(found)
+
+
 def _drop_ended() -> None:
     """Of mounts that others have ended: their files are gone."""
     for key, fd in list(_held.items()):
@@ -189,8 +203,12 @@ def _drop_ended() -> None:
 
 def _opened(entry: MountEntry) -> int | None:
     """None: the mount has ended."""
+    return _open(entry.id)
+
+
+def _open(registration: str) -> int | None:
     try:
-        return os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(registry.shared_file(registration), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
 

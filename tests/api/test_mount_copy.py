@@ -950,6 +950,19 @@ def elsewhere_version(place: Path, text: str) -> None:
     subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=120)
 
 
+def test_a_copy_is_shared_when_the_runtime_directory_has_gone(volume: RWVolume, place: Path) -> None:
+    path = volume.path
+    shutil.rmtree(place / "run")
+    (place / "run").mkdir(mode=0o700)
+    other = Volume.open(volume.name)
+    assert other.mount(mode="copy") == path
+    (path / "file").write_text("theirs")
+    other.finalize()
+    assert path.exists(), "whether it was asked for by command is not known any more"
+    volume.unmount(force=True)
+    assert Volume.version(volume.name).files.read("file") == b"theirs"
+
+
 def test_another_writer_is_told_of_at_the_mount(place: Path) -> None:
     program = """
 from cowfs.blocking import Volume

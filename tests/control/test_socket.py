@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -21,7 +22,14 @@ import pytest
 from cowfs.control import Client, Listener, Server, StoreWait, messages, protocol, wait_gone
 from cowfs.control.protocol import LINE_LIMIT_BYTES, LineSocket
 from cowfs.control.typed import to_json
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, LeaseHeldError, UnavailableError
+from cowfs.errors import (
+    AccessDeniedError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    UnavailableError,
+)
 from cowfs.version.commit import Progress, ProgressListener
 
 pytestmark = pytest.mark.quick
@@ -237,6 +245,42 @@ def test_a_stale_socket_is_replaced(path: Path) -> None:
     server = Server(path, {"ping": lambda arguments, progress: "pong"})
     assert Client(path).call("ping") == "pong"
     server.close()
+
+
+def test_a_socket_that_was_removed_is_made_again_here_or_elsewhere(
+    server: Server, path: Path, handlers: Handlers
+) -> None:
+    with closing(raw(path)) as before:
+        for again in (path, path.with_name("other.sock")):
+            seen = [server.is_there]
+            shutil.rmtree(path.parent)
+            seen.append(server.is_there)
+            path.parent.mkdir(mode=0o700)
+            server.listen_at(again)
+            assert [*seen, server.is_there] == [True, False, True]
+            assert stat.S_IMODE(again.stat().st_mode) == 0o600
+            assert Client(again).call("echo", text=str(again)) == {"text": str(again)}
+        before.sendall(b'{"op": "steps", "count": 0}\n')
+        assert json.loads(before.recv(1000)) == {"result": 0}
+    server.close()
+    assert list(path.parent.iterdir()) == []
+    server.listen_at(path)
+    assert list(path.parent.iterdir()) == [], "it has ended"
+
+
+def test_what_is_anothers_by_now_is_left_to_it(server: Server, path: Path) -> None:
+    path.unlink()
+    with closing(Server(path, {"ping": lambda arguments, progress: "another"})) as another:
+        assert not server.is_there
+        with pytest.raises(InvalidStateError, match="not of this process"):
+            server.listen_at(path)
+        assert (another.is_there, Client(path).call("ping")) == (True, "another")
+    server.listen_at(path)
+    assert Client(path).call("echo") == {}
+    path.parent.chmod(0o755)
+    path.unlink()
+    with pytest.raises(AccessDeniedError, match="not private"):
+        server.listen_at(path)
 
 
 def test_a_path_too_long_for_a_socket_is_a_clear_error(path: Path) -> None:

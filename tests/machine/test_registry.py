@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -39,7 +40,7 @@ def entered(mount_path: Path, *, volume: str = "data", read_only: bool = False) 
 
 
 def rewrite(entry: MountEntry, **process: object) -> Path:
-    registry._store(replace(entry, process=replace(entry.process, **process)))  # type: ignore[arg-type]
+    registry.enter(replace(entry, process=replace(entry.process, **process)))  # type: ignore[arg-type]
     return registry._directory() / f"{entry.id}.json"
 
 
@@ -65,6 +66,25 @@ def test_mounts_are_found_whatever_the_state_directory_is(tmp_path: Path, monkey
     registry.unregister(entry)
     assert registry.list_mounts() == []
     assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_what_is_gone_of_an_entry_is_restored(place: Path) -> None:
+    entry = replace(entered(place / "m"), is_scratch=True, adopted="made")
+    registry.enter(entry)
+    registry.adopt(entry)
+    shared = registry.shared_file(entry.id)
+    before = shared.stat()
+    registry.restore(entry, is_lasting=False)
+    assert shared.stat() == before, "whoever shares the mount has a lock on it"
+    assert not registry.is_lasting(entry)
+    for directory in ("run", "state"):
+        shutil.rmtree(place / directory)
+        registry.restore(entry, is_lasting=True)
+        assert registry.list_mounts() == [entry]
+        assert registry.find_by_volume("00" * 16, "made") == entry
+        assert registry.is_lasting(entry)
+    registry.unregister(entry)
+    assert [path for path in place.rglob("*") if path.is_file()] == []
 
 
 def test_read_only_mounts_are_not_the_volumes_mount(tmp_path: Path) -> None:

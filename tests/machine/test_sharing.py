@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,3 +165,21 @@ def test_a_daemon_ends_its_mount_unless_others_share_it(entry: MountEntry, share
     with sharing.ending(entry) as is_unshared:
         assert is_unshared
         assert sharers or not sharing.join(entry, mine)
+
+
+def test_an_entry_that_was_removed_and_restored_is_shared_still(entry: MountEntry, tmp_path: Path) -> None:
+    mine, also = User(), User()
+    with another() as other:
+        assert sharing.join(entry, mine)
+        assert sharing.join(entry, also)
+        shutil.rmtree(tmp_path / "run")
+        assert sharing.holds(entry)
+        (tmp_path / "run").mkdir(mode=0o700)
+        registry.restore(entry, is_lasting=False)
+        assert not sharing.is_last(entry, mine), "another object shares it"
+        assert sharing.users(entry) == {also}
+        assert sharing.join(entry, mine)
+        assert asked(other) == "False", "this process does"
+        assert not sharing.is_last(entry, mine)
+        assert sharing.is_last(entry, also)
+        asked(other)

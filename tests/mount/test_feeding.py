@@ -5,15 +5,21 @@ from __future__ import annotations
 import shlex
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from cowfs.control.handover import Handover, Offer
+from cowfs.api import feeding as api_feeding
+from cowfs.control import Listener, Server
+from cowfs.control.handover import Handover, Offer, Wanted
+from cowfs.control.messages import FEED
 from cowfs.control.typed import from_json, to_json
 from cowfs.daemon import feeding
 from cowfs.daemon.feeding import Feeding
 from cowfs.errors import AccessDeniedError, InvalidInputError
-from cowfs.store import Credentials
+from cowfs.machine import registry
+from cowfs.store import Credentials, Identity
 
 pytestmark = pytest.mark.quick
 
@@ -135,3 +141,30 @@ def test_a_mount_with_the_environments_credentials_takes_no_others() -> None:
     fed = Feeding(Handover())
     assert fed.offer(Offer(SECOND)).is_over
     assert fed.access.identity is None
+
+
+def test_a_program_finds_a_socket_that_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the runtime directory goes."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "state"))
+    came = threading.Event()
+
+    def answer(offer: Offer, listener: Listener) -> Wanted:
+        came.set()
+        return Wanted(is_wanted=False, is_over=True)
+
+    registration = registry.new_id()
+    with closing(Server(registry.socket_path(registration), dict([FEED.answered_by(answer)]))):
+        registry.register(
+            registration,
+            mount_path=tmp_path,
+            socket=registry.socket_path(registration),
+            store_url="file:///store",
+            store_id="00" * 16,
+            volume="v",
+            version_id=None,
+            read_only=False,
+            working_copy=tmp_path,
+        )
+        api_feeding.start(registration, str(tmp_path / "gone.sock"), Identity(Feeding(Handover()), FIRST))
+        assert came.wait(WATCHDOG_S)

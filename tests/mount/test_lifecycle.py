@@ -356,17 +356,6 @@ def test_a_mount_that_is_mounted_over_stays(place: Place, mount: Mount) -> None:
     mount.unmount()
 
 
-def test_what_ends_a_mount_whose_socket_was_removed_is_said(place: Place, mount: Mount) -> None:
-    (mount.path / "f").write_text("kept")
-    Path(mount.spec.socket).unlink()
-    with pytest.raises(UnavailableError, match="its socket was removed") as caught:
-        mount.call("unmount")
-    assert "`fusermount3 -u PATH`" in caught.value.hint
-    subprocess.run(["fusermount3", "-u", mount.path], check=True)
-    mount.wait_clean_end()
-    assert (place.mount("v").path / "f").read_text() == "kept"
-
-
 def test_a_refused_discard_discards_nothing(place: Place, mount: Mount) -> None:
     (mount.path / "f").write_text("kept")
     with (mount.path / "f").open(), pytest.raises(ConflictError):

@@ -1,0 +1,77 @@
+"""How other processes find the mount: its entry in the registry, and its control socket.
+
+Both lie in directories that may be removed while the mount lives: the runtime directory goes with
+the user's last login, and temporary directories are cleaned. `keep`, which the keeper calls, makes
+again what is gone, where the runtime directory is by then (`config.runtime_dir`). Processes that
+shared the mount hold a lock on the entry before; they hold the new one as soon as they use it
+(`sharing`). Until then others may end the mount, as far as it is not in use: work is kept.
+
+Threads: any.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from cowfs import log
+from cowfs.control import Server
+from cowfs.errors import CowfsError
+from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
+
+_logger = log.get("mount")
+
+
+class Registration:
+    """Of an entry that was registered, until `end`."""
+
+    def __init__(self, entry: MountEntry) -> None:
+        self._entry = entry
+        self._lock = threading.Lock()
+        self._is_lasting = False
+        self._has_ended = False
+        self._trouble = ""
+
+    @property
+    def entry(self) -> MountEntry:
+        return self._entry
+
+    def adopt(self, volume: str) -> None:
+        """The scratch writes to the volume from now on."""
+        with self._lock:
+            self._entry = replace(self._entry, adopted=volume)
+            registry.adopt(self._entry)
+
+    def detach(self) -> None:
+        """The mount is off its path."""
+        with self._lock:
+            self._entry = replace(self._entry, is_detached=True)
+            registry.enter(self._entry)
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            registry.unregister(self._entry)
+
+    def keep(self, control: Server) -> None:
+        """Sees to it that others find the mount, and reach it by its socket."""
+        with self._lock:
+            if self._has_ended:
+                return
+            try:
+                self._keep(control)
+                self._trouble = ""
+            except (CowfsError, OSError) as error:
+                if str(error) != self._trouble:
+                    _logger.warning("other processes cannot reach this mount: %s", error)
+                self._trouble = str(error)
+
+    def _keep(self, control: Server) -> None:
+        if not control.is_there:
+            path = registry.socket_path(self._entry.id)
+            control.listen_at(path)
+            self._entry = replace(self._entry, socket=str(path))
+            _logger.warning("the control socket was removed; there is a new one, %s", path)
+        self._is_lasting = self._is_lasting or registry.is_lasting(self._entry)
+        registry.restore(self._entry, is_lasting=self._is_lasting)

@@ -1,0 +1,140 @@
+"""The runtime directory goes with a user's last login, and mounts stay: they are found and reached
+again, and nothing of them is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import Volume
+from cowfs.cli import main
+from cowfs.control import live_mount
+from cowfs.errors import UnavailableError
+from cowfs.machine import mount_table, registry
+from cowfs.machine.registry import MountEntry
+from tests.api.conftest import place
+
+__all__ = ["place"]
+
+pytestmark = pytest.mark.mount
+
+WAIT_S = 60.0
+OTHER = "from cowfs.blocking import Volume; print(Volume.open('data').commit('of another').id)"
+
+
+def found(path: Path) -> MountEntry:
+    entry = registry.find_by_path(path)
+    assert entry is not None
+    return entry
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+
+
+def wait_until_restored(path: Path) -> None:
+    wait_for(lambda: os.path.exists(found(path).socket) and registry.shared_file(found(path).id).exists())
+
+
+@pytest.fixture
+def runtime(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime directory whose parent is as /run is to users: read-only once it is made."""
+    above = place / "above"
+    above.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", above], check=True)
+    (above / "run").mkdir(mode=0o700)
+    (place / "tmp").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(above / "run"))
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield above / "run"
+    subprocess.run(["umount", "-l", above], check=True)
+
+
+def log_out(runtime: Path) -> None:
+    shutil.rmtree(runtime)
+    subprocess.run(["mount", "-o", "remount,bind,ro", runtime.parent], check=True)
+
+
+def log_in(runtime: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,bind,rw", runtime.parent], check=True)
+    runtime.mkdir(mode=0o700)
+
+
+def test_a_socket_that_is_removed_is_made_again(place: Path) -> None:
+    run = place / "run"
+    volume = Volume.new("data")
+    path = volume.mount()
+    registry.mark_lasting(found(path))
+    at_home = place / "c" / "state" / "mounts" / f"{found(path).id}.json"
+    at_home.unlink()
+    wait_for(at_home.exists)  # the daemon has looked: it knows that the mount is to last
+    (path / "one").write_text("1")
+    shutil.rmtree(run)
+    with pytest.raises(UnavailableError) as caught:
+        live_mount.status(found(path))
+    assert ("try again" in caught.value.hint, f"`fusermount3 -u {path}`" in caught.value.hint) == (True, True)
+    wait_until_restored(path)
+    for directory in (run, run / "cowfs"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700, directory
+    assert stat.S_IMODE(os.stat(found(path).socket).st_mode) == 0o600
+    assert registry.is_lasting(found(path))
+    other = subprocess.run([sys.executable, "-c", OTHER], capture_output=True, text=True, check=True)
+    assert volume.history(1)[0].id == other.stdout.strip()
+    os.unlink(found(path).socket)
+    wait_until_restored(path)
+    (path / "two").write_text("2")
+    assert main._run(["unmount", "data"], as_json=False) == 0
+    assert mount_table.mount_at(str(path)) is None
+    assert list((run / "cowfs").rglob("*.sock*")) == list((run / "cowfs" / "mounts").iterdir()) == []
+    with volume:
+        assert sorted(os.listdir(volume)) == ["one", "two"]
+
+
+def test_who_shared_the_mount_shares_it_still(place: Path) -> None:
+    one, other = Volume.new("data"), Volume.open("data")
+    path = one.mount()
+    assert other.mount() == path
+    shutil.rmtree(place / "run")
+    wait_until_restored(path)
+    one.unmount()
+    (path / "two").write_text("2")
+    with other:
+        assert (other / "two").read_text() == "2"
+    assert mount_table.mount_at(str(path)) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a runtime directory")
+def test_without_a_runtime_directory_the_temporary_one_is_used(runtime: Path, place: Path) -> None:
+    version = Volume.new("data").finalize()
+    path = version.mount(scratch=True)
+    version.commit_scratch(name="made")
+    (path / "one").write_text("1")
+    log_out(runtime)
+    wait_until_restored(path)
+    assert found(path).socket.startswith(f"{place}/tmp/cowfs-")
+    made = Volume.open("made")
+    assert (made.path, made.has_changes()) == (path, True)
+    first = made.commit("logged out")
+    log_in(runtime)
+    wait_until_restored(path)
+    (path / "two").write_text("2")
+    assert [each.path for each in made.diff()] == ["/two"]
+    made.commit("logged in")
+    assert made.history(2)[1] == first
+    made.unmount()
+    assert mount_table.mount_at(str(path)) is None
+    assert os.listdir(runtime / "cowfs" / "mounts") == []
+    assert list((place / "tmp").rglob("*.sock*")) == []
