@@ -107,7 +107,7 @@ class ROFiles:
 
     def exists(self, path: FilePath | Entry) -> bool:
         """Whether there is something at a path; of a link, where it leads."""
-        with _nothing_there():
+        with _NothingThere():
             self.stat(path)
             return True
         return False
@@ -227,7 +227,7 @@ class ROFiles:
 
     def _matching(self, above: bytes, parts: list[bytes]) -> Iterator[Entry]:
         if not parts:
-            with _nothing_there():
+            with _NothingThere():
                 yield self.stat(above, follow=False)
             return
         part, *rest = parts
@@ -247,7 +247,7 @@ class ROFiles:
             yield from self._matching(_joined(above, part), rest)
 
     def _in(self, path: bytes) -> list[Entry]:
-        with _nothing_there():
+        with _NothingThere():
             if self.stat(path).type == "directory":
                 return list(self.ls(path))
         return []
@@ -452,20 +452,19 @@ def _followed(tree: FileTree, given: bytes, *, last: bool = True, may_be_missing
 
     path = given[1:]
     if b".." not in path.split(b"/"):
-        with _nothing_there():  # or below a link
+        with _NothingThere():  # or below a link
             if not (stat.S_ISLNK(tree.stat(path).mode) and last):
                 return path
     return links.followed(tree, path, last=last, may_be_missing=may_be_missing)
 
 
-@contextmanager
-def _nothing_there() -> Iterator[None]:
+class _NothingThere:
     """Ends at an error that says that a path leads nowhere."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
+        return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def _place(tree: FileTree, given: bytes) -> bytes:

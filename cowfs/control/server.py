@@ -112,8 +112,8 @@ class Server:
         self._listener.close()
 
     def _accept(self) -> None:
+        listener = self._listener
         while True:
-            listener = self._listener
             try:
                 connection, _ = listener.accept()
             except OSError:
@@ -121,6 +121,7 @@ class Server:
                     return
                 if listener is not self._listener:
                     listener.close()
+                    listener = self._listener
                     continue
                 clock.sleep_s(0.1)  # out of descriptors: the next try may find one
                 continue
