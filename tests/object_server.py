@@ -33,10 +33,12 @@ class Stored(NamedTuple):
 @dataclass
 class ObjectServer:
     """requests: (what, key) in order; what is LIST, HEAD, GET or PUT. swallowed: how many writing
-    requests something on the way answers, and does not pass on."""
+    requests something on the way answers, and does not pass on. cuts: how many answers of an object
+    it cuts in half, which then say so few bytes."""
 
     ignores_conditions: bool = False
     swallowed: int = 0
+    cuts: float = 0
     objects: dict[str, Stored] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -146,6 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
             status, data = 206, data[int(first) : int(last) + 1]
+        if what == "GET" and self._bucket.cuts > 0:
+            self._bucket.cuts -= 1
+            data = data[: len(data) // 2]
         self._reply(status, data, headers)
 
     def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:

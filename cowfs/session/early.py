@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from cowfs.errors import SourceChangedError
+from cowfs.errors import CorruptError, SourceChangedError
 from cowfs.native.chunks import FileRows
 from cowfs.session.growing import GrowingFiles
 
@@ -142,7 +142,7 @@ class EarlyUploads:
             return 0
         try:
             rows = self._store(ino, extents, self.begun(ino, extents))
-        except SourceChangedError:
+        except (CorruptError, SourceChangedError):
             return 0  # the next commit says so
         except OSError as error:
             if self._is_still(ino, version):

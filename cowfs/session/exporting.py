@@ -28,7 +28,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cowfs import apart, clock
-from cowfs.errors import CowfsError, InvalidInputError, NotFoundError, SourceChangedError, UnavailableError
+from cowfs.errors import (
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    SourceChangedError,
+    UnavailableError,
+)
 from cowfs.session import links
 from cowfs.session.object_tree import RECORD
 from cowfs.session.upload_plan import Uploaded
@@ -215,7 +222,7 @@ class Export:
         try:
             found = self._target.look(RECORD)
             record = json.loads(self._target.read(found, 0, found.size)) if found is not None else {}
-        except (ValueError, NotFoundError, SourceChangedError):
+        except (ValueError, CorruptError, NotFoundError, SourceChangedError):
             return {}
         is_one = isinstance(record, dict) and record.get("record") == "export" and record.get("format") == 1
         files = record.get("files") if is_one else None

@@ -144,9 +144,15 @@ class FileReader:
                         return read
         except FileNotFoundError:
             return None
+        is_object = isinstance(opened, ObjectFile)
+        again = (
+            "Import again when nobody writes there"
+            if is_object
+            else "Upload again when nobody writes to it, or upload a snapshot"
+        )
         raise ConflictError(
             f"{os.fsdecode(path)} was written to while it was read, {READS_MAX} times",
-            hint="Upload again when nobody writes to it, or upload a snapshot. Nothing was published.",
+            hint=f"{again}. Nothing was published.",
         )
 
     def _read_before(self, opened: ReadFile) -> Read | None:

@@ -1,4 +1,5 @@
-"""Objects that are looked at again when they seem damaged.
+"""Objects that are looked at again when they seem damaged: ours, and those of an origin
+(`store.origin`), of which only the length tells.
 
 An answer may be damaged on its way, or be the one to another question, while the object is right.
 So damage counts only when two answers in a row are the same, or ASKS answers are all damaged.
@@ -24,15 +25,17 @@ T = TypeVar("T")
 def read_as(store: ObjectStore, key: str, decode: Callable[[bytes], T], data: bytes | None = None) -> T:
     """What `decode` makes of an object. data: the first answer, if there was one already.
     NotFoundError; CorruptError: it is damaged."""
-    return _agreed(lambda: store.get(key), decode, data)
+    return agreed(lambda: store.get(key), decode, data)
 
 
 def read_range_as(store: ObjectStore, key: str, offset: int, length: int, decode: Callable[[bytes], T]) -> T:
     """The same of a range of it."""
-    return _agreed(lambda: bytes(store.get_range(key, offset, length)), decode, None)
+    return agreed(lambda: bytes(store.get_range(key, offset, length)), decode)
 
 
-def _agreed(ask: Callable[[], bytes], decode: Callable[[bytes], T], data: bytes | None) -> T:
+def agreed(ask: Callable[[], bytes], decode: Callable[[bytes], T], data: bytes | None = None) -> T:
+    """The same of whatever `ask` gives. An answer that it refuses itself (CorruptError) is like no
+    other."""
     asks, before = 0, b""
     while True:
         asks += 1

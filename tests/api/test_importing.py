@@ -3,6 +3,7 @@ file can have are refused before anything is; an object that changes meanwhile i
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -16,10 +17,12 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from cowfs import blocking, storage
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import ConflictError, InvalidInputError, NotFoundError, SourceChangedError
+from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, SourceChangedError
+from cowfs.store.damaged import ASKS
 from cowfs.store.origin import OriginObject, open_origin
 from cowfs.store.origin.s3 import S3Origin
 from tests.api.conftest import place
@@ -141,9 +144,37 @@ def test_an_object_that_never_stands_still_publishes_nothing(
         return really_read(self, found, offset, length)
 
     monkeypatch.setattr(S3Origin, "read", read)
-    with pytest.raises(ConflictError, match="written to while it was read"):
+    with pytest.raises(ConflictError, match="written to while it was read") as caught:
         Volume.import_(server.url(), "copy")
+    assert "Import again" in caught.value.hint
     assert Volume.open("copy").history() == []
+
+
+@pytest.mark.parametrize("data", [b"small", BIG])
+def test_an_answer_that_is_cut_is_asked_for_again(server: ObjectServer, data: bytes) -> None:
+    """With a length that says no more, and the object stands still: nobody has written to it."""
+    server.put("a", data)
+    for link in (False, True):
+        server.cuts = 3
+        version = Volume.import_(server.url(), f"copy-{link}", link=link)
+        assert contents(version) == {"/a": data}
+        assert server.cuts == 0
+    server.cuts = 1
+    assert open_origin(server.url()).read(OriginObject("a", len(data), 0, server.objects["a"].etag), 1, 4) == data[1:5]
+
+
+def test_answers_that_are_always_cut_are_called_so(server: ObjectServer) -> None:
+    server.put("a", BIG)
+    server.cuts = math.inf
+    with pytest.raises(CorruptError, match=r"a was read in part.*has not changed") as caught:
+        Volume.import_(server.url(), "copy")
+    assert "asked for again" in caught.value.hint
+    assert Volume.open("copy").history() == []
+    linked = Volume.import_(server.url(), "linked", link=True)
+    with pytest.raises(CorruptError, match="has not changed"):
+        linked.files.read("a")
+    server.cuts = 0
+    assert contents(Volume.import_(server.url(), "copy")) == {"/a": BIG}
 
 
 KILLED = """
@@ -215,7 +246,7 @@ def test_what_fsspec_does_not_open_says_how_an_archive_is_named(place: Path) -> 
     assert "tar://::PATH" in caught.value.hint
 
 
-def test_memory_has_no_conditions_and_is_looked_at_again(place: Path) -> None:
+def test_memory_has_no_conditions_and_is_looked_at_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/import-test/dir/a", b"a")
     try:
@@ -226,6 +257,13 @@ def test_memory_has_no_conditions_and_is_looked_at_again(place: Path) -> None:
         memory.pipe("/import-test/dir/a", b"b")
         with pytest.raises(SourceChangedError, match="replaced"):
             origin.read(found, 0, 1)
+        [found], cut = origin.list(), [b""]
+        monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda self, path, **_: cut.pop() if cut else b"b")
+        assert origin.read(found, 0, 1) == b"b"
+        cut += [b""] * ASKS
+        with pytest.raises(CorruptError, match="has not changed"):
+            origin.read(found, 0, 1)
+        monkeypatch.undo()
         memory.rm("/import-test/dir/a")
         with pytest.raises(SourceChangedError, match="gone"):
             origin.read(found, 0, 1)

@@ -3,7 +3,8 @@ listed.
 
     list    every object below the URL, in any order                  NotFoundError: no such bucket or directory
     look    the object of that key as it is now, None when absent
-    read    exactly those bytes of the listed state                   SourceChangedError: it is another one now, or gone
+    read    exactly those bytes of the listed state                   SourceChangedError: it is another one now, or gone;
+                                                                      CorruptError: the answer has not that many bytes
 
 Keys are relative to the URL; "" is the object that the URL itself names. Whether an object is the
 one that was listed is told by size, tag and time of modification. How surely depends on the server:
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from cowfs.errors import SourceChangedError
+from cowfs.errors import CorruptError, SourceChangedError
 
 T = TypeVar("T")
 
@@ -96,6 +97,16 @@ def changed(url: str, key: str) -> SourceChangedError:
 
 def gone(url: str, key: str) -> SourceChangedError:
     return SourceChangedError(f"{shown(url, key)} is gone", hint=_HINT, details={"url": url, "key": key, "gone": True})
+
+
+def cut(url: str, key: str, length: int, got: int) -> CorruptError:
+    """Of an object that has not changed."""
+    return CorruptError(
+        f"{shown(url, key)} was read in part: an answer has {got} bytes, {length} were asked for, and the object has not changed",
+        hint="It was asked for again. Something between this machine and the server cuts answers, or the object is damaged "
+        "there: read it with another program to see which.",
+        details={"url": url, "key": key},
+    )
 
 
 def shown(url: str, key: str) -> str:

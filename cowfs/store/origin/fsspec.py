@@ -17,7 +17,7 @@ from typing import Any
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.store.fsspec_backend import FsspecStore
-from cowfs.store.origin.contract import OriginObject, Repeat, changed, gone
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone
 
 TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
@@ -45,8 +45,10 @@ class FsspecOrigin(FsspecStore):
         now = self.look(found.key)
         if now is None:
             raise gone(self.url, found.key)
-        if not found.is_now(now) or len(data) != length:
+        if not found.is_now(now):
             raise changed(self.url, found.key)
+        if len(data) != length:
+            raise cut(self.url, found.key, length, len(data))
         return data
 
     def put(  # type: ignore[override] # of another contract

@@ -7,7 +7,8 @@ that the user has not named gets no credentials of the environment. Plain origin
 store: archives, repositories and chains of file systems ("zip://::s3://…"), which fsspec opens by
 itself. Only the user names one; no version does.
 
-Reads, looks and lists are repeated while the origin does not answer, as long as its patience lasts.
+Reads, looks and lists are repeated while the origin does not answer, as long as its patience lasts;
+reads that are cut as `damaged` says.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, Un
 from cowfs.format.store_url import StoreUrl, shown
 from cowfs.redaction import described
 from cowfs.store import trust
+from cowfs.store.damaged import agreed
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.named import place_named
 from cowfs.store.open import through_fsspec, untrusted_server
@@ -56,7 +58,9 @@ class RepeatingOrigin:
         return self._repeat(lambda: self._origin.look(key))
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
-        return self._repeat(lambda: self._origin.read(found, offset, length)) if length else b""
+        if not length:
+            return b""
+        return agreed(lambda: self._repeat(lambda: self._origin.read(found, offset, length)), bytes)
 
     def put(self, key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> OriginObject:
         return self._destination().put(key, size, pieces, self._repeat)

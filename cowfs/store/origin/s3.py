@@ -21,7 +21,7 @@ from typing import Any
 
 from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError, UnavailableError
 from cowfs.store.identity import Credentials
-from cowfs.store.origin.contract import OriginObject, Repeat, changed, gone
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone
 from cowfs.store.s3 import S3Requests, S3Store
 from cowfs.store.s3_by_s3fs import S3fsRequests
 from cowfs.store.s3_place import S3Place
@@ -67,11 +67,20 @@ class S3Origin(S3Store):
             if error.details.get("code") == "NoSuchBucket":
                 raise
             raise gone(self.url, found.key) from None
-        except (ConflictError, CorruptError):  # the condition failed, or it is shorter now
+        except ConflictError:  # the condition failed
             raise changed(self.url, found.key) from None
-        if len(data) != length or (found.tag and tag != found.tag):
+        except CorruptError:  # there is no such range
+            tag, data = found.tag, b""
+        if found.tag and tag != found.tag:
             raise changed(self.url, found.key)
-        return data
+        if len(data) == length:
+            return data
+        now = self.look(found.key)
+        if now is None:
+            raise gone(self.url, found.key)
+        if not found.is_now(now):
+            raise changed(self.url, found.key)
+        raise cut(self.url, found.key, length, len(data))
 
     def put(  # type: ignore[override] # of another contract
         self, key: str, size: int, pieces: Callable[[], Iterator[bytes]], repeat: Repeat[Any]
