@@ -12,6 +12,8 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 export CARGO_TERM_COLOR ?= never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Many containers set it. The tests start thousands of Python processes, and each would compile all of cowfs: half of their time.
+unexport PYTHONDONTWRITEBYTECODE
 
 STAMPS := .tools/stamps
 BIN := .venv/bin
