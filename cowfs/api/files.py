@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from cowfs.api import arguments, file_object, hints
 from cowfs.api.file_access import SessionAccess
+from cowfs.api.path_errors import NothingThere
 
 if TYPE_CHECKING:
     from cowfs.api.downloading import Overwrite
@@ -107,7 +108,7 @@ class ROFiles:
 
     def exists(self, path: FilePath | Entry) -> bool:
         """Whether there is something at a path; of a link, where it leads."""
-        with _NothingThere():
+        with NothingThere():
             self.stat(path)
             return True
         return False
@@ -227,7 +228,7 @@ class ROFiles:
 
     def _matching(self, above: bytes, parts: list[bytes]) -> Iterator[Entry]:
         if not parts:
-            with _NothingThere():
+            with NothingThere():
                 yield self.stat(above, follow=False)
             return
         part, *rest = parts
@@ -247,7 +248,7 @@ class ROFiles:
             yield from self._matching(_joined(above, part), rest)
 
     def _in(self, path: bytes) -> list[Entry]:
-        with _NothingThere():
+        with NothingThere():
             if self.stat(path).type == "directory":
                 return list(self.ls(path))
         return []
@@ -452,19 +453,10 @@ def _followed(tree: FileTree, given: bytes, *, last: bool = True, may_be_missing
 
     path = given[1:]
     if b".." not in path.split(b"/"):
-        with _NothingThere():  # or below a link
+        with NothingThere():  # or below a link
             if not (stat.S_ISLNK(tree.stat(path).mode) and last):
                 return path
     return links.followed(tree, path, last=last, may_be_missing=may_be_missing)
-
-
-class _NothingThere:
-    """Ends at an error that says that a path leads nowhere."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
-        return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def _place(tree: FileTree, given: bytes) -> bytes:

@@ -23,6 +23,15 @@ SHOWN_CHARACTERS = 100
 """Of the beginning and of the end of a path in a message."""
 
 
+class NothingThere:
+    """Ends at an error that says that a path leads nowhere."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
+        return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
 @contextmanager
 def errors_of_ours(name: str, missing: str) -> Iterator[None]:
     """Errors of system calls as ours. name: what they are about, if they do not say; missing: what

@@ -149,6 +149,8 @@ class Daemon:
         def look_after() -> None:
             self._look_after(session, mappings)
             looks.look_after()
+            if self._control is not None:
+                registration.keep(self._control)
 
         keeper = Keeper(session, look_after)
         mappings = Mappings(session.engine, session.residency, self._invalidate, self._invalidate_entry)
@@ -296,8 +298,6 @@ class Daemon:
             self._server.invalidate_entry(parent, name)
 
     def _look_after(self, session: Session, mappings: Mappings) -> None:
-        if self._registration is not None and self._control is not None:
-            self._registration.keep(self._control)
         if self._server is None:
             return
         if session.engine.is_broken():

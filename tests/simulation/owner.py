@@ -1,5 +1,5 @@
-"""Somebody who deletes volumes, whoever writes to them, and brings them back; now and then to delete
-them again at once."""
+"""Somebody who deletes volumes, whoever writes to them, and brings them back; now and then to
+delete them again at once."""
 
 from __future__ import annotations
 
