@@ -5,9 +5,10 @@
                                      is_scratch, is_copy, folder, sharing_key
 
 and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
-lies. There an empty <id>.lasting says that `cowfs mount` was asked for the mount. In both
-<id>.volume names the volume that a scratch writes to, once it does: processes that share the mount
-hold a lock on the entry itself (`sharing`), which is not replaced therefore.
+lies: the daemon's, beside its socket, whatever others have in XDG_RUNTIME_DIR. There an empty
+<id>.lasting says that `cowfs mount` was asked for the mount. In both <id>.volume names the volume
+that a scratch writes to, once it does: processes that share the mount hold a lock on the entry
+itself (`sharing`), which is not replaced therefore.
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
@@ -177,13 +178,13 @@ def register(
 
 def enter(entry: MountEntry) -> None:
     """Enters it, or enters it anew. Processes that share the mount lose it then."""
-    for directory in (_directory(), _runtime_directory()):
+    for directory in _directories_of(entry):
         _place(directory / f"{entry.id}.json", entry.to_json())
 
 
 def adopt(entry: MountEntry) -> None:
     """Notes which volume a scratch writes to from now on."""
-    for directory in (_directory(), _runtime_directory()):
+    for directory in _directories_of(entry):
         _place(directory / f"{entry.id}{ADOPTED}", entry.adopted.encode())
 
 
@@ -193,7 +194,7 @@ def restore(entry: MountEntry, *, is_lasting: bool) -> None:
     parts = {".json": entry.to_json()}
     if entry.adopted:
         parts[ADOPTED] = entry.adopted.encode()
-    for directory in (_directory(), _runtime_directory()):
+    for directory in _directories_of(entry):
         for suffix, data in parts.items():
             path = directory / f"{entry.id}{suffix}"
             if _read(path) != data:
@@ -209,7 +210,7 @@ def new_id() -> str:
 
 def unregister(entry: MountEntry) -> None:
     """Removes the entry; it may be gone already."""
-    for directory in _directories():
+    for directory in {*_directories(), *_directories_of(entry)}:
         _remove(directory / f"{entry.id}.json")
 
 
@@ -225,9 +226,9 @@ def socket_path(registration: str) -> Path:
     return config.runtime_dir() / f"{registration}.sock"
 
 
-def shared_file(registration: str) -> Path:
+def shared_file(entry: MountEntry) -> Path:
     """What processes that share the mount hold a lock on (`sharing`); it goes with the mount."""
-    return _runtime_directory() / f"{registration}.json"
+    return _runtime_directory_of(entry) / f"{entry.id}.json"
 
 
 def mark_lasting(entry: MountEntry) -> None:
@@ -332,7 +333,7 @@ def _at_their_paths() -> list[MountEntry]:
 
 
 def _lasting_file(entry: MountEntry) -> Path:
-    return _runtime_directory() / f"{entry.id}.lasting"
+    return _runtime_directory_of(entry) / f"{entry.id}.lasting"
 
 
 def _place(path: Path, data: bytes) -> None:
@@ -356,6 +357,14 @@ def _directory() -> Path:
 
 def _runtime_directory() -> Path:
     return config.runtime_dir() / "mounts"
+
+
+def _runtime_directory_of(entry: MountEntry) -> Path:
+    return Path(entry.socket).parent / "mounts" if entry.socket else _runtime_directory()
+
+
+def _directories_of(entry: MountEntry) -> tuple[Path, Path]:
+    return _directory(), _runtime_directory_of(entry)
 
 
 def _directories() -> Iterator[Path]:

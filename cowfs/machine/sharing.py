@@ -159,7 +159,7 @@ def others(entry: MountEntry) -> list[int]:
     """The other processes that share the mount, as far as the kernel shows them: for messages
     only."""
     try:
-        found = os.stat(registry.shared_file(entry.id))
+        found = os.stat(registry.shared_file(entry))
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return []
@@ -182,7 +182,10 @@ def forget(entry: MountEntry) -> None:
 def _hold_restored() -> None:
     """Of mounts whose entries were removed, and made again by their daemons."""
     for key, fd in list(_held.items()):
-        if key[0] != os.getpid() or not _is_deleted(fd) or (found := _open(key[1])) is None:
+        if key[0] != os.getpid() or not _is_deleted(fd):
+            continue
+        entry = registry.find_by_id(key[1])
+        if entry is None or (found := _opened(entry)) is None:
             continue
         if _try(found, fcntl.LOCK_SH) and not _is_deleted(found):
             _held[key] = found
@@ -203,12 +206,8 @@ def _drop_ended() -> None:
 
 def _opened(entry: MountEntry) -> int | None:
     """None: the mount has ended."""
-    return _open(entry.id)
-
-
-def _open(registration: str) -> int | None:
     try:
-        return os.open(registry.shared_file(registration), os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
 

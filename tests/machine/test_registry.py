@@ -26,10 +26,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def entered(mount_path: Path, *, volume: str = "data", read_only: bool = False) -> MountEntry:
+    registration = registry.new_id()
     return registry.register(
-        registry.new_id(),
+        registration,
         mount_path=mount_path,
-        socket=Path("/run/x.sock"),
+        socket=registry.socket_path(registration),
         store_url="file:///store",
         store_id="00" * 16,
         volume=volume,
@@ -72,7 +73,7 @@ def test_what_is_gone_of_an_entry_is_restored(place: Path) -> None:
     entry = replace(entered(place / "m"), is_scratch=True, adopted="made")
     registry.enter(entry)
     registry.adopt(entry)
-    shared = registry.shared_file(entry.id)
+    shared = registry.shared_file(entry)
     before = shared.stat()
     registry.restore(entry, is_lasting=False)
     assert shared.stat() == before, "whoever shares the mount has a lock on it"

@@ -38,10 +38,11 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MountEntry:
         (tmp_path / name).mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "state"))
+    registration = registry.new_id()
     return registry.register(
-        registry.new_id(),
+        registration,
         mount_path=tmp_path / "mnt",
-        socket=tmp_path / "socket",
+        socket=registry.socket_path(registration),
         store_url="file:///store",
         store_id="00" * 16,
         volume="v",

@@ -45,7 +45,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def wait_until_restored(path: Path) -> None:
-    wait_for(lambda: os.path.exists(found(path).socket) and registry.shared_file(found(path).id).exists())
+    wait_for(lambda: os.path.exists(found(path).socket) and registry.shared_file(found(path)).exists())
 
 
 @pytest.fixture
@@ -116,6 +116,38 @@ def test_who_shared_the_mount_shares_it_still(place: Path) -> None:
     assert mount_table.mount_at(str(path)) is None
 
 
+@pytest.mark.parametrize("first", ["with", "without"])
+def test_who_has_another_runtime_directory_shares_the_mount(
+    place: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """As a terminal and a job of cron have."""
+    (place / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "tmp"))
+    run = os.environ["XDG_RUNTIME_DIR"]
+
+    def switch(is_set: bool) -> None:
+        if is_set:
+            monkeypatch.setenv("XDG_RUNTIME_DIR", run)
+        else:
+            monkeypatch.delenv("XDG_RUNTIME_DIR")
+
+    switch(first == "with")
+    one = Volume.new("data")
+    path = one.mount()
+    switch(first != "with")
+    other = Volume.open("data")
+    assert other.mount(path) == path
+    registry.mark_lasting(found(path))
+    other.unmount()
+    switch(first == "with")
+    one.unmount()
+    assert mount_table.mount_at(str(path)) is not None, "it was asked for by command, too"
+    switch(first != "with")
+    assert main._run(["unmount", "data"], as_json=False) == 0
+    assert mount_table.mount_at(str(path)) is None
+    assert [path for path in place.rglob("mounts/*") if path.suffix != ".log"] == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a runtime directory")
 def test_without_a_runtime_directory_the_temporary_one_is_used(runtime: Path, place: Path) -> None:
     version = Volume.new("data").finalize()
@@ -136,5 +168,6 @@ def test_without_a_runtime_directory_the_temporary_one_is_used(runtime: Path, pl
     assert made.history(2)[1] == first
     made.unmount()
     assert mount_table.mount_at(str(path)) is None
-    assert os.listdir(runtime / "cowfs" / "mounts") == []
-    assert list((place / "tmp").rglob("*.sock*")) == []
+    assert [
+        left for each in (runtime, place / "tmp") for kind in ("json", "sock") for left in each.rglob(f"*.{kind}*")
+    ] == []
