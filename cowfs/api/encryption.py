@@ -42,11 +42,13 @@ def add_key(
     key: EncryptionKey, store: str | os.PathLike[str] | Storage | None = None, *, label: str = ""
 ) -> KeySummary:
     """From now on this opens the store, too. label: for people; anybody who sees the store can read
-    it. ConflictError: others changed the keys at the same time. Other errors as of `list_keys`."""
+    it. ConflictError: others changed the keys at the same time. InvalidInputError: a command prints
+    another key each time. Other errors as of `list_keys`."""
     opened = _opened(store)
     store_key = unlocking.store_key_of(opened.objects)
     assert store_key is not None
-    slot = new_slot(store_key.value, secret_of(Storage(opened.url, encryption_key=key)), label=label)
+    given = Storage(opened.url, encryption_key=key)
+    slot = new_slot(store_key.value, unlocking.steady(lambda: secret_of(given)), label=label)
     # Never again: somebody may have taken it out just now.
     unlocking.change_slots(opened.objects, lambda slots: slots if slot in slots else (*slots, slot), may_repeat=False)
     return _summary(slot)

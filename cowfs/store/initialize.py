@@ -44,7 +44,7 @@ def initialize(
     except NotFoundError as error:
         if error.details.get("code") == "NoSuchBucket" or error.details.get("missing") == keys.KEYS:
             raise
-    secret = store.key_source.secret() if isinstance(store, Sealable) else None
+    secret = unlocking.steady(store.key_source.secret) if isinstance(store, Sealable) else None
     own = [open_store(store.url, create=True, access=access) for _ in range(WRITERS)] if writers is None else []
     try:
         result = probe(store, writers or own)

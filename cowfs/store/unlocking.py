@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from cowfs import clock, redaction
 from cowfs.errors import (
@@ -120,6 +120,22 @@ def of_command(command: str) -> Secret:
 def words_of(command: object) -> list[str]:
     """InvalidInputError: not a command."""
     return commands.words_of(command, "the command for a key is none")
+
+
+S = TypeVar("S", bound=Secret | None)
+
+
+def steady(ask: Callable[[], S]) -> S:
+    """The secret that a new slot is made with. InvalidInputError: it is another one the next time,
+    as of a command that makes a new key whenever it runs; nothing would open the slot."""
+    secret = ask()
+    if secret is not None and secret.kind == "key" and ask() != secret:
+        raise InvalidInputError(
+            "the key is another one each time it is asked for, and would open nothing",
+            hint="Name a file that stays, or a command that prints the same key whenever it runs: one that decrypts a key "
+            "(`aws kms decrypt …`), not one that makes one.",
+        )
+    return secret
 
 
 def key_of(store: ObjectStore, cipher: Cipher, source: KeySource) -> bytes:

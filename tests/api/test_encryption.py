@@ -162,6 +162,17 @@ def test_keys_of_every_kind_open_a_store(place: Path, key_file: Path) -> None:
     Volume.open("v", store=at(KeyFile(key_file))).resolve()
 
 
+def test_a_command_that_makes_a_new_key_each_time_opens_nothing(place: Path, key_file: Path) -> None:
+    changing = KeyCommand("head -c 32 /dev/urandom")
+    with pytest.raises(InvalidInputError, match="another one each time"):
+        Volume.new("v", store=Storage(url(place), encryption_key=changing)).resolve()
+    kept = Storage(url(place), encryption_key=KeyFile(key_file))
+    Volume.new("v", store=kept).resolve()
+    with pytest.raises(InvalidInputError, match="another one each time"):
+        storage.add_key(changing, kept)
+    assert len(storage.list_keys(kept)) == 1
+
+
 def test_a_declared_store_finds_its_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_MINE", PASSPHRASE)
     declared = DeclaredStore(preset="local", path=str(place / "store"), encryption_key={"env": "SECRET_OF_MINE"})
