@@ -10,7 +10,7 @@ What deletes is `cowfs.maintain`; docs/guide/collecting.md says what is kept.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -51,19 +51,21 @@ class Prepared:
         """Whether there is nothing to do."""
         return not (self._plan.objects or self._plan.lapsed)
 
-    def apply(
-        self, *, only: Mapping[str, int] | None = None, wait_s: float = WAIT_S, say: Say = lambda text: None
-    ) -> GcReport:
-        """only: nothing else is deleted. LeaseHeldError: a process of this machine is
+    def apply(self, *, only: GcReport | None = None, wait_s: float = WAIT_S, say: Say = lambda text: None) -> GcReport:
+        """only: nothing is deleted that it does not name. LeaseHeldError: a process of this machine is
         collecting."""
         from cowfs.maintain.collecting import Collection
 
         plan = self._plan
         if only is not None:
-            sparse = plan.sparse.only(lambda pack: keys.pack(pack) in only)
-            plan = replace(plan, objects={k: size for k, size in plan.objects.items() if k in only}, sparse=sparse)
+            plan = replace(
+                plan,
+                objects={key: size for key, size in plan.objects.items() if key in only.objects},
+                lapsed={volume: number for volume, number in plan.lapsed.items() if volume in only.gone},
+                sparse=plan.sparse.only(lambda pack: keys.pack(pack) in only.objects),
+            )
         if not (plan.objects or plan.lapsed):
-            return replace(self.report, is_done=True)
+            return _report(self._survey.store.url, plan, plan.sparse.written_bytes, is_done=True)
         outcome = Collection(self._survey, _holder(), wait_s=wait_s, progress=say).apply(plan)
         is_done = outcome.is_ended
         plan = replace(plan, objects=outcome.deleted, waits_for=outcome.waits_for)
@@ -131,7 +133,7 @@ def gc(
         return prepared.report
     if plan is not None and plan.store != prepared.report.store:
         raise InvalidInputError(f"the plan is one for {plan.store}", hint="Make one for this store, with dry_run=True.")
-    return prepared.apply(only=plan.objects if plan is not None else None)
+    return prepared.apply(only=plan)
 
 
 def why(text: str, store: stores.Named) -> WhyReport:

@@ -81,6 +81,24 @@ def test_a_plan_is_shown_and_applied(versions: list[ROVolume], run: Run) -> None
     assert versions[1].files.read("file")
 
 
+def test_a_plan_closes_no_volume_that_it_does_not_name(place: Path) -> None:
+    """Whose time to be brought back was over only after it was made."""
+    Volume.new("data").files.write("file", b"data")
+    Volume.open("data").commit()
+    file_session._end_all()
+    Volume.delete("data")
+    age(6 * 24 * 3600)
+    plan = Volume.gc(dry_run=True)
+    assert (plan.gone, [each.volume for each in plan.deleted]) == ([], ["data"])
+    age(2 * 24 * 3600)
+    assert Volume.gc(plan=plan).gone == []
+    Volume.undelete("data")
+    assert Volume.version("data").files.read("file") == b"data"
+    Volume.delete("data")
+    age(8 * 24 * 3600)
+    assert Volume.gc(plan=Volume.gc(dry_run=True)).gone == ["data"]
+
+
 def test_what_is_needed_of_a_pack_is_written_anew(place: Path, run: Run) -> None:
     data = Volume.new("data")
     kept = os.urandom(50_000)
