@@ -34,7 +34,7 @@ from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready
 from cowfs.control.typed import from_json
 from cowfs.errors import InvalidInputError, MountFailedError, from_record
-from cowfs.machine import daemon_log
+from cowfs.machine import daemon_log, mounting
 from cowfs.store import AMBIENT, Access, trust
 from cowfs.store.unlocking import StoreKey
 from cowfs.version.commit import Progress, ProgressListener
@@ -100,6 +100,7 @@ def _process(spec: MountSpec) -> tuple[subprocess.Popen[bytes], Prepared | None]
                 f"descriptor {fuse_fd} is not open",
                 hint="Hand in an open /dev/fuse descriptor that this process inherited.",
             ) from error
+        mounting.require_seen(fuse_fd, spec.mount_path)
     log = daemon_log.opened(Path(spec.log))
     try:
         if fuse_fd is None and not spec.options.foreground and (early := prepared.take()) is not None:

@@ -73,6 +73,13 @@ def mount_of(fd: int) -> MountInfo | None:
     return next((mount for mount in mounts() if mount.mount_id == number), None)
 
 
+def device_served(fd: int) -> str | None:
+    """The device of the file system that an open /dev/fuse serves; None: the kernel does not say
+    (before Linux 6.16), or there is none."""
+    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    return next((f"0:{line.split()[1]}" for line in lines if line.startswith("fuse_connection:")), None)
+
+
 def require_nothing_inside(path: str) -> None:
     """ConflictError: mounts lie below that canonical path, and would go with it."""
     if inner := [each.path for each in mounts() if each.path.startswith(f"{path.rstrip('/')}/")]:

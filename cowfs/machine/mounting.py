@@ -160,6 +160,19 @@ def check_descriptor(fd: int) -> None:
         )
 
 
+def require_seen(fd: int, path: str) -> None:
+    """MountFailedError: the mount that the descriptor serves is not at that canonical path for this
+    process, whose programs would use the directory below."""
+    found = mount_table.mount_at(path)
+    served = mount_table.device_served(fd)
+    if found is None or not found.file_system.startswith("fuse") or served not in (None, found.device):
+        raise MountFailedError(
+            f"the mount of descriptor {fd} is not at {path} in this mount namespace",
+            hint="Name the path where it is mounted. If that was done outside of a container, the container must see what is "
+            "mounted later: a bind with `rslave` (docker, podman), `mountPropagation: HostToContainer` (Kubernetes).",
+        )
+
+
 def options(name: str, *, read_only: bool, allow_other: bool | None, scratch: bool = False) -> set[str]:
     """Options (`mount`) of a mount that the table shows as `name`. default_permissions always:
     nothing below it checks access.

@@ -17,6 +17,7 @@ from cowfs.control import MountOptions, MountSpec
 from cowfs.control.options import ReadOptions, WriteOptions
 from cowfs.control.typed import field_types
 from cowfs.errors import MountFailedError
+from cowfs.machine import mounting
 from tests.api.test_launch import program
 
 pytestmark = pytest.mark.quick
@@ -60,6 +61,7 @@ def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def mount(volume: RWVolume | ROVolume, **said: Any) -> MountSpec:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", program(tmp_path, f"cat > {tmp_path / 'spec'}; exit 3"))
+            patch.setattr(mounting, "require_seen", lambda fd, path: None)  # nothing is mounted
             with pytest.raises(MountFailedError, match="exit status 3"):
                 volume.mount(tmp_path / "mnt", **said)
         specification, _credentials = (tmp_path / "spec").read_bytes().splitlines()

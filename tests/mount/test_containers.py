@@ -240,19 +240,23 @@ def seen(place: Place) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", path / "mounts/data", path], check=True)
 
 
-def unprivileged(place: Place, seen: Path, program: str) -> str:
-    """What a program prints in a container without any privilege, /dev/fuse included."""
+def unprivileged(place: Place, seen: Path, program: str, *, sees: str = "slave") -> subprocess.CompletedProcess[str]:
+    """A program in a container without any privilege, /dev/fuse included. sees: the kind of the
+    mounts it has from outside; "private": none that come later."""
     bare = shell("mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/urandom c 1 9")
     powerless = ["setpriv", "--bounding-set=-all", "--no-new-privs"]
     task = [sys.executable, "-c", program.replace("/run/task", str(seen))]
-    done = subprocess.run(
-        [*CONTAINED, "--propagation=slave", *bare, *powerless, *task],
+    return subprocess.run(
+        [*CONTAINED, f"--propagation={sees}", *bare, *powerless, *task],
         env={**os.environ, "PYTHONPATH": str(ROOT), **place.environment, "COWFS_STORE": place.store_url},
         capture_output=True,
         text=True,
         timeout=WAIT_S,
         check=False,
     )
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "nothing is left to be told"
     return done.stdout
@@ -261,10 +265,20 @@ def unprivileged(place: Place, seen: Path, program: str) -> str:
 def test_a_descriptor_is_handed_in_as_the_guide_says(place: Place, seen: Path) -> None:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.connect(str(seen / "socket"))
-    unprivileged(place, seen, HANDED_IN)
-    locator = unprivileged(place, seen, HANDED_IN).strip()
+    printed(unprivileged(place, seen, HANDED_IN))
+    locator = printed(unprivileged(place, seen, HANDED_IN)).strip()
     with place.mount("results", locator.rpartition("@")[2]).path.joinpath("numbers.txt").open() as numbers:
         assert numbers.read() == "one more\n" * 2
+
+
+def test_a_mount_that_the_container_does_not_see_is_an_error(place: Place, seen: Path) -> None:
+    """Its programs would write to the directory below, and that would be in no version."""
+    (seen / "mounts/data").mkdir()
+    done = unprivileged(place, seen, HANDED_IN, sees="private")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"is not at {seen}/mounts/data in this mount namespace" in done.stderr
+    assert "`rslave`" in done.stderr
+    printed(unprivileged(place, seen, HANDED_IN))
 
 
 KILLED = """
@@ -280,6 +294,6 @@ except OSError as error:
 
 def test_a_daemon_that_dies_on_a_descriptor_handed_in_leaves_errors_and_no_waiting(place: Place, seen: Path) -> None:
     began, written = HANDED_IN.split("print(volume.finalize")[0], KILLED
-    assert int(unprivileged(place, seen, began + written)) in (errno.ENOTCONN, errno.ECONNABORTED)
-    unprivileged(place, seen, HANDED_IN)
+    assert int(printed(unprivileged(place, seen, began + written))) in (errno.ENOTCONN, errno.ECONNABORTED)
+    printed(unprivileged(place, seen, HANDED_IN))
     assert (place.mount("results").path / "numbers.txt").read_text() == "one more\n" * 2
