@@ -263,18 +263,23 @@ def _unusable(path: Path, error: OSError) -> AccessDeniedError:
     )
 
 
+def _beside(volume: str) -> str:
+    """A fork of the volume itself has what is not committed, too, and that is the other's."""
+    return f"work beside it in a fork of its last version (`cowfs fork '{volume}@{{0}}' NEW`, Volume.version({volume!r}).fork())"
+
+
 def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
     if found is None:
         return LeaseHeldError(
             f"volume {volume!r} is being mounted writable by another process on this machine",
-            hint="Wait a moment, or fork the volume to work beside it.",
+            hint=f"Wait a moment, or {_beside(volume)}.",
         )
     since = time_text(found.since_ns)
     if not found.mount_path.startswith("/"):
         return LeaseHeldError(
             f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
-            hint="A copy, a commit or a program that uses vol.files is at work. Wait until it ends and try again, or fork the "
-            "volume to work beside it.",
+            hint="A copy, a commit or a program that uses vol.files is at work. Wait until it ends and try again, or "
+            f"{_beside(volume)}.",
             details={
                 "who": f"{found.user}@{found.host}",
                 "where": found.mount_path,
@@ -286,8 +291,8 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
         return LeaseHeldError(
             f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path}, is not any more, but programs still "
             f"have files of it open, or use it elsewhere; process {found.process.pid} serves them",
-            hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process; or fork the "
-            "volume to work beside it.",
+            hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process; or "
+            f"{_beside(volume)}.",
             details={
                 "who": f"{found.user}@{found.host}",
                 "where": found.mount_path,
@@ -306,7 +311,7 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
     )
     return LeaseHeldError(
         f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
-        hint=f"{where}, or fork the volume to work beside it.",
+        hint=f"{where}, or {_beside(volume)}.",
         details={
             "who": f"{found.user}@{found.host}",
             "where": found.mount_path,

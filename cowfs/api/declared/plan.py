@@ -1,6 +1,6 @@
 """What has to be done so that this machine and its stores are as a declaration says.
 
-    create      a writable volume that is nowhere yet is made
+    create      a writable volume that is nowhere yet is made; but not one that was there when the file was applied
     register    a volume that is there, and that no apply of this file has seen, is recorded
     change      what is recorded of it differs from what is declared
     mount       it is not mounted at its path, or something else of it is
@@ -18,6 +18,7 @@ another one on this machine still declares it; one that was there before stays.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from cowfs.api import mount_paths
 from cowfs.api.declared import host_paths, placeholders, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
-from cowfs.errors import InvalidInputError
+from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume
 from cowfs.machine.registry import MountEntry
@@ -88,7 +89,8 @@ class Plan:
 
 def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Plan:
     """Looks at stores, mounts and the record. NotFoundError and others: a volume that is not
-    optional cannot be used. mounts: plan them, too."""
+    optional cannot be used; one that was applied before is not made anew. mounts: plan them,
+    too."""
     before = applied.load(file_of(declared))
     recorded = settled(before)
     found = targets.find(declared, mounted_by(recorded))
@@ -175,6 +177,18 @@ def _steps(
     declared: Declared, target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool
 ) -> list[Step]:
     steps = []
+    if target.is_missing and before is not None:
+        gone = (
+            f"volume {target.volume!r} of {target.store_url}, which was applied before, is not there any more (declared at "
+            f"{target.path})"
+        )
+        if target.declared.optional:
+            return [_step("skip", target, details=gone)]
+        raise NotFoundError(
+            gone,
+            hint="A store may be on a disk that is not mounted now. If it is gone for good, forget it (`cowfs delete -f "
+            f"{shlex.quote(str(declared.file))}`, plan_deletion()) and apply again.",
+        )
     if target.is_missing:
         steps.append(_step("create", target, details="its store is made, too, if it is none yet"))
     elif before is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from cowfs.api import sources
+from cowfs.api import sources, stores
 from cowfs.api.declared.plan import Plan
 from cowfs.blocking import Declared, Volume
 from cowfs.errors import (
@@ -221,6 +222,29 @@ def test_an_unusable_store_is_never_a_reason_to_create_another_candidate(place: 
     file = declare(place, '{name = ["a", "b"], path = "/data", store = "main", read_only = false}')
     with pytest.raises(CorruptError):
         planned(file)
+
+
+def test_what_was_applied_and_is_away_is_not_made_anew(place: Path) -> None:
+    """The store's disk may not be mounted."""
+    file = declare(
+        place,
+        '{name = "ckpt", path = "/ckpt", store = "main", read_only = false}',
+        '{name = "logs", path = "/logs", store = "main", read_only = false, optional = true}',
+    )
+    planned(file).apply()
+    (place / "main").rename(place / "away")
+    with pytest.raises(NotFoundError, match="which was applied before, is not there any more") as caught:
+        planned(file)
+    assert f"`cowfs delete -f {file}`" in caught.value.hint
+    assert not (place / "main").exists()
+    (place / "away").rename(place / "main")
+    assert actions(planned(file)) == [("keep", "ckpt"), ("keep", "logs")]
+    shutil.rmtree(place / "main")
+    stores._open.clear()
+    Declared.load(file).plan_deletion().apply()
+    assert actions(planned(file)) == [("create", "ckpt"), ("create", "logs")]
+    planned(file).apply()
+    assert actions(planned(file)) == [("keep", "ckpt"), ("keep", "logs")]
 
 
 def test_a_plan_that_is_no_longer_true_is_refused(file: Path) -> None:
