@@ -73,7 +73,7 @@ def default_store() -> str:
 
 def data_dir() -> Path:
     """Where the default store lies. Nobody else's business: it has what private files hold."""
-    return platformdirs.user_data_path("cowfs")
+    return _not_of_a_user(platformdirs.user_data_path("cowfs"))
 
 
 def store_timeout_s() -> float:
@@ -116,13 +116,34 @@ def trusted_endpoints_file() -> Path:
 
 def cache_dir() -> Path:
     base = os.environ.get("COWFS_CACHE_DIR")
-    return Path(base).expanduser().absolute() / "cache" if base else platformdirs.user_cache_path("cowfs").absolute()
+    if base:
+        return Path(base).expanduser().absolute() / "cache"
+    return _not_of_a_user(platformdirs.user_cache_path("cowfs").absolute())
 
 
 def state_dir() -> Path:
     """Not below the cache directory: somebody deletes a cache some day."""
     base = os.environ.get("COWFS_STATE_DIR")
-    return Path(base).expanduser().absolute() if base else platformdirs.user_state_path("cowfs").absolute()
+    if base:
+        return Path(base).expanduser().absolute()
+    return _not_of_a_user(platformdirs.user_state_path("cowfs").absolute())
+
+
+def _not_of_a_user(usual: Path) -> Path:
+    """Root is refused the directory of a user, which `sudo -E` and `su` leave in the environment:
+    what root made in it, that user could not read."""
+    if os.geteuid() == 0:
+        try:
+            owner = usual.stat().st_uid
+        except OSError:
+            return usual
+        if owner != 0:
+            raise AccessDeniedError(
+                f"{usual} is of user {owner}, and this is root",
+                hint="Work as that user. As root, `sudo -i` and `su -` set HOME and what goes with it; or set COWFS_STATE_DIR, "
+                "COWFS_CACHE_DIR and COWFS_STORE.",
+            )
+    return usual
 
 
 def earlier_state_dir() -> Path | None:

@@ -122,6 +122,27 @@ def test_the_runtime_directory_of_another_user_is_refused(tmp_path: Path, monkey
 
 
 @NOT_ROOT
+@pytest.mark.parametrize("kind", ["STATE", "CACHE", "DATA"])
+def test_root_leaves_nothing_in_the_directories_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As `sudo -E` and `su` name them. A directory that was named for cowfs may be anybody's."""
+    directory = {"STATE": config.state_dir, "CACHE": config.cache_dir, "DATA": config.data_dir}[kind]
+    variable = f"XDG_{kind}_HOME"
+    monkeypatch.delenv(f"COWFS_{kind}_DIR", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert directory() == tmp_path / "cowfs"
+    (tmp_path / "cowfs").mkdir()
+    assert directory() == tmp_path / "cowfs"
+    os.chown(tmp_path / "cowfs", 65534, 65534)
+    with pytest.raises(AccessDeniedError, match="is of user 65534, and this is root"):
+        directory()
+    if kind != "DATA":
+        monkeypatch.setenv(f"COWFS_{kind}_DIR", str(tmp_path / "cowfs"))
+        assert directory().is_relative_to(tmp_path / "cowfs")
+
+
+@NOT_ROOT
 @pytest.mark.parametrize("variable", ["COWFS_STATE_DIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"])
 @pytest.mark.parametrize("command", [["status"], ["ls"], ["commit", "data"], ["mount", "data", "m"]])
 def test_a_directory_that_may_not_be_read_is_told_of(tmp_path: Path, variable: str, command: list[str]) -> None:

@@ -52,8 +52,8 @@ class Prepared:
         return not (self._plan.objects or self._plan.lapsed)
 
     def apply(self, *, only: GcReport | None = None, wait_s: float = WAIT_S, say: Say = lambda text: None) -> GcReport:
-        """only: nothing is deleted that it does not name. LeaseHeldError: a process of this machine is
-        collecting."""
+        """only: nothing is deleted that it does not name. LeaseHeldError: a process of this machine
+        is collecting."""
         from cowfs.maintain.collecting import Collection
 
         plan = self._plan
