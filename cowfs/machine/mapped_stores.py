@@ -31,15 +31,22 @@ class Devices:
     def are_noted(self, device: int, path: bytes) -> bool:
         """On the device that the file at the path, relative to the root, lies on."""
         if (known := self._known.get(device)) is None:
-            directory = os.path.dirname(os.path.join(self._root, path))
-            known = self._known[device] = are_noted(os.fsdecode(directory))
-        return known
+            known = _tried(os.fsdecode(os.path.dirname(os.path.join(self._root, path))))
+            if known is not None:
+                self._known[device] = known
+        return known or False
 
 
 def are_noted(directory: str) -> bool:
-    """On the file system of this directory, in which a file without a name is made for that. Where
-    that is refused, its type has to tell: in memory they are not; all others are kept by a program
-    or by another machine. An overlay is tried at another place of it, if there is one."""
+    """On the file system of this directory. False, too, while it has no room to try it."""
+    return _tried(directory) or False
+
+
+def _tried(directory: str) -> bool | None:
+    """None: it cannot be tried now, as where there is no room. A file without a name is made in the
+    directory for that. Where that is refused, its type has to tell: in memory they are not noted;
+    all others are kept by a program or by another machine. An overlay is tried at another place of
+    it, if there is one."""
     with suppress(OSError), open(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as file:
         return _is_noted(file.fileno())
     kind = _type_of(directory)
@@ -53,17 +60,20 @@ def are_noted(directory: str) -> bool:
     return kind not in _UNNOTED
 
 
-def _is_noted(fd: int) -> bool:
+def _is_noted(fd: int) -> bool | None:
+    """The page is allocated before it is mapped, and it is the kernel that stores to it: where it
+    gets no room for that, it answers with an error. A store of ours would end the process."""
     try:
-        os.truncate(fd, mmap.PAGESIZE)
-        with closing(mmap.mmap(fd, mmap.PAGESIZE)) as mapped:
+        os.pwrite(fd, bytes(mmap.PAGESIZE), 0)
+        with closing(mmap.mmap(fd, mmap.PAGESIZE)) as mapped, open("/dev/zero", "rb", buffering=0) as zeros:
             os.fsync(fd)
             before = os.fstat(fd)
             clock.sleep_s(1.1 * still_ns(before.st_ctime_ns) / 1e9)
-            mapped[0] += 1  # reads it before
+            _ = mapped[0]  # is read before
+            zeros.readinto(mapped)
             return os.fstat(fd).st_ctime_ns != before.st_ctime_ns
-    except (OSError, ValueError):  # no room, or nothing is mapped there
-        return False
+    except (OSError, ValueError):  # ValueError: less than the page was written
+        return None
 
 
 def _type_of(directory: str) -> str:

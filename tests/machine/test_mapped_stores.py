@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -83,6 +85,34 @@ def test_where_an_overlay_of_a_disk_cannot_be_tried_another_place_of_it_is(
     finally:
         monkeypatch.undo()
         subprocess.run(["umount", merged], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_a_full_file_system_ends_nobody(tmp_path: Path) -> None:
+    """A store to a page that it has no room for is a signal (SIGBUS)."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", tmp_path], check=True)
+    try:
+        with pytest.raises(OSError, match="space"):
+            (tmp_path / "all").write_bytes(bytes(1 << 20))
+        asks = "import sys; from cowfs.machine import mapped_stores; print(mapped_stores.are_noted(sys.argv[1]))"
+        asked = subprocess.run([sys.executable, "-c", asks, tmp_path], capture_output=True, text=True, check=False)
+        assert (asked.returncode, asked.stdout) == (0, "False\n")
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_what_a_full_file_system_answers_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not mapped_stores.are_noted(str(tmp_path)):
+        pytest.skip("temporary files are in memory here")
+
+    def refusing(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    known, device = Devices(os.fsencode(tmp_path)), tmp_path.stat().st_dev
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", refusing)
+        assert not known.are_noted(device, b"file")
+    assert known.are_noted(device, b"file")
 
 
 def test_a_digest_is_of_content_and_skips_holes(in_memory: Path) -> None:
