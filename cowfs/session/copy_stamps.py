@@ -6,7 +6,13 @@
 A file that was written to after it was read has another stamp than `seen` has, so the next commit
 reads it. Where stamps have digests (`mapped_stores`), a file's digest is taken before it is read
 for the version, and `Copy.move_base` compares it with one that is taken afterwards; while somebody
-may write to it there is no stamp. For the thread that runs the upload.
+may write to it there is no stamp.
+
+A renamed file is found by its inode number (`path_before`). It is the file that the stamp was taken
+of, and not a later one that got its number, if it was made before the stamp's time of change: the
+number was taken then. Where a file system does not keep when a file was made, none is found.
+
+For the thread that runs the upload.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from cowfs.machine import open_writers
+from cowfs.machine import births, open_writers
 from cowfs.machine.mapped_stores import Devices
 from cowfs.machine.stamps import FileStamp, Stamps, digest
 
@@ -31,7 +37,9 @@ class CopyStamps:
 
     def __init__(self, root: bytes, known: Stamps | None) -> None:
         self._root = root
+        self._device = os.stat(root).st_dev
         self._known = known or {}
+        self._paths: dict[int, bytes] | None = None  # of inodes that have stamps
         self._devices = Devices(root)
         self._digests: dict[bytes, bytes] = {}  # of those whose device has digests; b"": no stamp
         self.seen: Stamps = {}
@@ -52,6 +60,23 @@ class CopyStamps:
         at = os.path.join(self._root, path)
         self._digests[path] = b"" if open_writers.is_written(at) else digest(at)
         return known is not None and known.looks_like(found) and known.digest == (self._digests[path] or None)
+
+    def path_before(self, path: bytes, attr: Attributes) -> bytes | None:
+        """Where the version has the file or link that has this path now, if that is another path,
+        and the time of modification is as it was. Its content may be another one, since that time
+        may be set. None: there is none, or it cannot be told."""
+        found, known = _of(attr), self._known.get(path)
+        if (known is not None and known.ino == found.ino) or attr.ino >> 64 != self._device:
+            return None
+        if self._paths is None:
+            self._paths = _paths_of(self._known)
+        if not (before := self._paths.get(found.ino)):
+            return None
+        known = self._known[before]
+        if (stat.S_IFMT(known.mode), known.mtime_ns) != (stat.S_IFMT(found.mode), found.mtime_ns):
+            return None
+        born_ns = births.birth_ns(os.path.join(self._root, path), found.ino)
+        return before if born_ns is not None and born_ns <= known.ctime_ns else None
 
     def take(self, path: bytes, attr: Attributes) -> None:
         """It is in the next version as it was when its directory was listed."""
@@ -81,6 +106,15 @@ def is_left_alone(mode: int) -> bool:
     """Whether a copy does not have it, so that its absence says nothing: a device, a pipe, a
     socket."""
     return stat.S_IFMT(mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+
+
+def _paths_of(known: Stamps) -> dict[int, bytes]:
+    """A path of each inode; b"" if there are two with this number, of different file systems."""
+    paths: dict[int, bytes] = {}
+    for path, stamp in known.items():
+        if not stat.S_ISDIR(stamp.mode) and (other := paths.setdefault(stamp.ino, path)) and known[other] != stamp:
+            paths[stamp.ino] = b""
+    return paths
 
 
 def _of(attr: Attributes) -> FileStamp:

@@ -279,7 +279,7 @@ class _Drafting:
                 return
             if self._stamps is not None:
                 self._stamps.take(path, attr)
-            self._target.put_symlink(name, target, attr, directory, old)
+            self._target.put_symlink(path, target, attr, directory, old)
         else:
             self._target.done.skipped += 1
 

@@ -3,7 +3,9 @@ source still, what takes which name, and what goes.
 
 An inode of the volume stands for a file of the source that is not read, since it looks the same, or
 that was read and has the same content; one with several names only for one file that is altered in
-nothing. Everything else is a new inode. Files with several names in the source, or links, are
+nothing. In a copy, one of another name stands for a file that was renamed, which has the same
+content (`CopyStamps.path_before`), unless the inode of the new name has it as well. Everything else
+is a new inode, a renamed directory too. Files with several names in the source, or links, are
 looked up by the source's inode numbers.
 
 Not thread-safe: `tree_upload` puts what it has found in the order in which it was found.
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING
 from cowfs import clock
 from cowfs.index import InodeRow
 from cowfs.native.chunks import FileRows
+from cowfs.native.constants import ROOT_INO
 from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.object_tree import STATE, state_of
 from cowfs.session.upload_plan import Uploaded, UploadPlan
@@ -51,14 +54,16 @@ class File:
     attr: Attributes
     directory: Directory
     base: InodeRow | None  # of the same name
+    moved: InodeRow | None = None  # of another name: what the volume has of this file, by all appearances
     link: Link | None = None  # nothing has to be read
     known: Read | None = None  # nothing has to be read
     reading: Callable[[], Read | None] | None = None  # neither: another name of a file that was found before
 
     @property
     def base_ino(self) -> int | None:
-        """Of the file that the volume has there."""
-        return self.base[INO] if self.base is not None and stat.S_ISREG(self.base[MODE]) else None
+        """Of the file that the volume has of it, or in its place."""
+        row = self.moved or self.base
+        return row[INO] if row is not None and stat.S_ISREG(row[MODE]) else None
 
 
 class UploadChanges:
@@ -83,7 +88,7 @@ class UploadChanges:
         self._read = read
         self._times_tell = times_tell
         self._named: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
-        self._claimed: set[int] = set()  # base inodes with several names that stand for a source inode
+        self._claimed: set[int] = set()  # base inodes that stand for a source inode, and might for another
 
     def is_first_name(self, attr: Attributes) -> bool:
         """Whether nothing was found yet of a source inode."""
@@ -108,31 +113,48 @@ class UploadChanges:
             self.changes.lose(row)
 
     def put_symlink(
-        self, name: bytes, target: bytes, attr: Attributes, directory: Directory, old: InodeRow | None
+        self, path: bytes, target: bytes, attr: Attributes, directory: Directory, old: InodeRow | None
     ) -> None:
         self.done.symlinks += 1
         known = self._named.get(attr.ino) if attr.nlink > 1 else None
-        if known is None and old is not None and self._is_same_symlink(old, target, attr):
-            if old[NLINK] > 1:
-                self._claimed.add(old[INO])
-            known = old
+        if known is None and (base := self._same_symlink(path, target, attr, old)) is not None:
+            self._claimed.add(base[INO])
+            known = base
         elif known is None:
             known = self.changes.make_symlink(directory.ino, target, mtime_ns=attr.mtime_ns)
         if attr.nlink > 1:
             self._named[attr.ino] = known
-        self._name_known(directory, name, known, old)
+        self._name_known(directory, path.rpartition(b"/")[2], known, old)
 
-    def _is_same_symlink(self, old: InodeRow, target: bytes, attr: Attributes) -> bool:
-        return (
-            stat.S_ISLNK(old[MODE])
-            and (old[TARGET], old[MTIME]) == (target, attr.mtime_ns)
-            and (old[NLINK] < 2 or old[INO] not in self._claimed)
-        )
+    def _same_symlink(self, path: bytes, target: bytes, attr: Attributes, old: InodeRow | None) -> InodeRow | None:
+        """The base inode that stands for it."""
+
+        def is_same(row: InodeRow) -> bool:
+            wanted = (stat.S_IFLNK, target, attr.mtime_ns)
+            return (stat.S_IFMT(row[MODE]), row[TARGET], row[MTIME]) == wanted and row[INO] not in self._claimed
+
+        if old is not None and is_same(old):
+            return old
+        moved = self._moved(path, attr)
+        return moved if moved is not None and is_same(moved) else None
+
+    def _moved(self, path: bytes, attr: Attributes) -> InodeRow | None:
+        """What the base has under another name of the file, or link, that has this one now, by all
+        appearances."""
+        before = self._stamps.path_before(path, attr) if self._stamps is not None else None
+        if before is None:
+            return None
+        ino: int | None = ROOT_INO
+        for name in before.split(b"/"):
+            ino = self._index.entry(ino, name) if ino is not None else None
+        return self._index.inode(ino) if ino is not None else None
 
     def known(self, file: File) -> Read | None:
         """What the base has of this file, by all appearances: then it is not read."""
         old, attr = file.base, file.attr
         has_stamp = self._stamps is not None and self._stamps.is_same(file.path, attr)  # also of a new one: it learns
+        if not has_stamp:
+            file.moved = self._moved(file.path, attr)
         if old is None or not stat.S_ISREG(old[MODE]):
             return None
         if self._stamps is not None:
@@ -159,11 +181,11 @@ class UploadChanges:
         return bool(state) and (STATE, state.encode()) in self._index.stored_content(old[INO])[1]
 
     def _may_stay(self, file: File, old: InodeRow, mode: int, mtime_ns: int) -> bool:
-        """Whether the base's inode may stand for the file: one with several names only unaltered,
-        and only for one file of the source."""
-        if old[NLINK] < 2:
-            return True
-        return (stat.S_IMODE(old[MODE]), old[MTIME]) == (mode, mtime_ns) and old[INO] not in self._claimed
+        """Whether the base's inode may stand for the file: for one file of the source only; one
+        with several names only unaltered."""
+        if old[INO] in self._claimed:
+            return False
+        return old[NLINK] < 2 or (stat.S_IMODE(old[MODE]), old[MTIME]) == (self.mode(old, mode), mtime_ns)
 
     def put_directory(self, directory: Directory) -> None:
         if directory.entries and directory.base is not None:
@@ -198,14 +220,15 @@ class UploadChanges:
         if file.link is not None:
             self._put_linked(file, file.link, read)
             return
-        if old is not None and self._stays(file, old, read):
-            self.changes.set_attributes(old, mode=self.mode(old, read.mode), mtime_ns=read.mtime_ns)
-            self._set_state(old, read.state)
+        if (known := self._staying(file, read)) is not None:
+            self._name_known(file.directory, file.name, known, old)
+            self.changes.set_attributes(known, mode=self.mode(known, read.mode), mtime_ns=read.mtime_ns)
+            self._set_state(known, read.state)
             self.done.unchanged += 1
-            if old[NLINK] > 1:
-                self._claimed.add(old[INO])
+            if known[NLINK] > 1 or read.rows is not None:
+                self._claimed.add(known[INO])
             if file.attr.nlink > 1 and not read.is_other:
-                self._named[file.attr.ino] = old
+                self._named[file.attr.ino] = known
             return
         if read.rows is None:  # its inode has come to stand for another file meanwhile
             read = self._read(file)
@@ -273,6 +296,14 @@ class UploadChanges:
         """The one it gets: a copy has no set-id bits, and takes none away."""
         is_same = self._stamps is not None and old[MODE] & KEPT_BITS == mode
         return stat.S_IMODE(old[MODE]) if is_same else mode
+
+    def _staying(self, file: File, read: Read) -> InodeRow | None:
+        """The base inode that stands for it."""
+        if file.base is not None and self._stays(file, file.base, read):
+            return file.base
+        # Only of the file that was looked for, not of one that has taken its name meanwhile.
+        is_found = read.stamp is not None and (read.stamp.ino, read.mtime_ns) == (file.attr.ino, file.attr.mtime_ns)
+        return file.moved if file.moved is not None and is_found and self._stays(file, file.moved, read) else None
 
     def _stays(self, file: File, old: InodeRow, read: Read) -> bool:
         if not stat.S_ISREG(old[MODE]) or not self._may_stay(file, old, read.mode, read.mtime_ns):

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import stat
 import struct
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -61,7 +60,7 @@ class TreeChanges:
         self._run = 0  # so many were put aside last
         self._targets: dict[int, bytes] = {}
         self._changed: dict[int, InodeRow] = {}  # of the base
-        self._removed = array("q")
+        self._removed: set[int] = set()
         self._entries: dict[int, bytes] = {}
         self._xattrs: dict[int, Sequence[tuple[bytes, bytes]]] = {}
         self._links: list[tuple[int, Link]] = []
@@ -104,7 +103,10 @@ class TreeChanges:
 
     def gain(self, ino: int, base: InodeRow | None = None) -> None:
         """One name more. base: its row in the base, of an inode that is not new."""
-        if base is not None:
+        if base is not None and ino in self._removed:  # it has lost its only name before
+            self._removed.remove(ino)
+            self._changed[ino] = with_values(base, {NLINK: 0})
+        elif base is not None:
             self._know(base)
         self._change_links(ino, +1)
 
@@ -113,7 +115,7 @@ class TreeChanges:
     def lose(self, base: InodeRow) -> None:
         """One name fewer, of anything but a directory."""
         if base[NLINK] <= 1 and base[INO] not in self._changed:
-            self._removed.append(base[INO])
+            self._removed.add(base[INO])
         else:
             self._know(base)
             self._change_links(base[INO], -1)
@@ -156,7 +158,7 @@ class TreeChanges:
             if ino in seen:
                 raise CorruptError(f"directory {ino} has two names", hint="Report this.")
             seen.add(ino)
-            self._removed.append(ino)
+            self._removed.add(ino)
             gone: list[tuple[bytes, int]] = []
             for page in self._index.directory_pages(ino):
                 for name, row in page:

@@ -1096,6 +1096,126 @@ def test_what_a_copy_cannot_hold_stays_in_the_volume(place: Path) -> None:
         assert (found / "other").read_text() == "changed"
 
 
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts by FUSE, and changes owners")
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_what_was_renamed_keeps_what_a_copy_cannot_hold(place: Path, in_memory: Path, is_in_memory: bool) -> None:
+    names = ["alone", "below/far", "far", "linked", "linked2", "one", "two", "over", "was", "closed", "lone", "link"]
+    with Volume.new("data") as volume:
+        path = volume.path
+        (path / "below").mkdir()
+        for number, name in enumerate(names):
+            if name == "linked2":
+                os.link(path / "linked", path / name)
+            elif name == "link":
+                os.symlink("target", path / name)
+            else:
+                (path / name).write_text(name)
+                os.setxattr(path / name, "user.note", name.encode())
+            os.chown(path / name, 1000 + number, 1000, follow_symlinks=False)
+            if name != "link":
+                (path / name).chmod(0o4755)
+    with Volume.open("data") as volume:
+        volume.unmount()
+        path = volume.mount(in_memory / "copy" if is_in_memory else None, mode="copy")
+        for old, new in [
+            ("alone", "alone2"),
+            ("below", "above"),
+            ("far", "below"),  # what was a directory
+            ("linked", "linked1"),
+            ("one", "aside"),
+            ("two", "one"),
+            ("aside", "two"),
+            ("over", "was"),
+            ("closed", "closed2"),
+            ("link", "link2"),
+        ]:
+            (path / old).rename(path / new)
+        (path / "closed2").chmod(0o600)
+        os.link(path / "lone", path / "also")
+        version = volume.commit()
+        assert contents(in_version(version)) == contents(in_source(path))
+        assert is_whole(volume)
+        assert not volume.commit().is_new
+    with Volume.version("data") as version:
+        found = version.path
+        for new, old, mode in [
+            ("alone2", "alone", 0o4755),
+            ("above/far", "below/far", 0o4755),
+            ("below", "far", 0o4755),
+            ("linked1", "linked2", 0o4755),
+            ("linked2", "linked2", 0o4755),
+            ("one", "two", 0o4755),
+            ("two", "one", 0o4755),
+            ("was", "over", 0o4755),
+            ("closed2", "closed", 0o600),
+            ("lone", "lone", 0o4755),
+            ("also", "lone", 0o4755),
+        ]:
+            at = (found / new).stat()
+            assert (stat.S_IMODE(at.st_mode), at.st_uid) == (mode, 1000 + names.index(old)), new
+            assert os.getxattr(found / new, "user.note").decode() == old.replace("linked2", "linked")
+        assert (found / "link2").lstat().st_uid == 1000 + names.index("link")
+        for one, other in (("linked1", "linked2"), ("also", "lone")):
+            assert (found / one).stat().st_ino == (found / other).stat().st_ino
+
+
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts by FUSE, and changes owners")
+def test_a_renamed_file_inherits_from_no_other(place: Path) -> None:
+    """One that was written to and given its old time; a new one that is as a renamed file was, and
+    has its name."""
+    with Volume.new("data") as volume:
+        path = volume.path
+        for name in ("sneaked", "same"):
+            (path / name).write_text(name)
+            os.chown(path / name, 1000, 1000)
+    with Volume.open("data") as volume:
+        volume.unmount()
+        path = volume.mount(mode="copy")
+        before = {name: (path / name).stat() for name in ("sneaked", "same")}
+        (path / "sneaked").rename(path / "renamed")
+        (path / "renamed").write_text("SNEAKED")
+        (path / "same").rename(path / "also")
+        (path / "same").write_text("same")
+        for name, old in (("renamed", "sneaked"), ("same", "same")):
+            os.utime(path / name, ns=(0, before[old].st_mtime_ns))
+    with Volume.version("data") as version:
+        found = version.path
+        assert (found / "renamed").read_text() == "SNEAKED"
+        owners = {name: (found / name).stat().st_uid for name in ("renamed", "same", "also")}
+        assert owners == {"renamed": 0, "same": 0, "also": 1000}
+
+
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts by FUSE, and changes owners")
+def test_what_is_renamed_while_a_commit_looks_is_the_same_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found at both places."""
+    with Volume.new("data") as volume:
+        for name in ("first", "second"):
+            (volume.path / name).mkdir()
+        (volume.path / "first" / "file").write_text("x")
+        os.chown(volume.path / "first" / "file", 1000, 1000)
+    listed = local_files.LocalFiles.list
+    with Volume.open("data") as volume:
+        volume.unmount()
+        path = volume.mount(mode="copy")
+
+        def renaming(self: local_files.LocalFiles, at: bytes) -> list[tuple[bytes, local_files.LocalAttr]]:
+            if at == b"second":
+                (path / "first" / "file").rename(path / "second" / "file")
+            return listed(self, at)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(local_files.LocalFiles, "list", renaming)
+            meanwhile = in_version(volume.commit())
+        assert meanwhile["second/file"].first == "first/file"
+        assert in_version(volume.commit()) == in_source(path)
+    with Volume.version("data") as version:
+        found = (version.path / "second" / "file").stat()
+        assert (found.st_nlink, found.st_uid) == (1, 1000)
+
+
 def test_that_everything_was_removed_is_work(volume: RWVolume) -> None:
     path = volume.path
     for name in ("file", "dir/large"):

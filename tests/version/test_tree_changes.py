@@ -75,6 +75,23 @@ def test_link_counts_follow_from_names(tmp_path: Path) -> None:
     assert (made.next_ino, list(made.removed)) == (link + 1, [])
 
 
+@pytest.mark.parametrize("is_lost_first", [False, True])
+def test_an_inode_that_changes_its_only_name_stays(tmp_path: Path, is_lost_first: bool) -> None:
+    bench = Bench(tmp_path)
+    row = (2, stat.S_IFREG | 0o4755, 1, 7, 8, 0, 0, 0, 1, 1, 1, 0, b"")
+    index, _ = bench.commit(bench.empty(), ChangeSet(next_ino=3, inodes=[row], entries=[(ROOT, b"old", 2)]))
+    changes = TreeChanges(index, owner=(1, 1), now_ns=9)
+    if is_lost_first:
+        changes.lose(row)
+    changes.gain(2, row)
+    if not is_lost_first:
+        changes.lose(row)
+    changes.put_entries(ROOT, [(b"old", 0), (b"new", 2)])
+    made = changes.changes()
+    assert list(made.removed) == []
+    assert list(made.inodes) == [(*row[:10], 9, *row[11:])]
+
+
 def test_directories_are_numbered_side_by_side_so_that_a_listing_of_them_reads_little(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     changes = TreeChanges(bench.empty(), owner=(1, 1), now_ns=1)
