@@ -19,7 +19,8 @@ container can be judged in this way only.
 
 Ages are measured by the store's clock alone: the last heartbeat's mtime against the mtime of a
 scratch object written just now. Clocks of machines may differ by hours. Where a store gives no
-mtimes, the local clock and the holder's stand in.
+mtimes, the local clock and the holder's stand in. Of a heartbeat that is damaged the mtime counts
+as well, and nothing else: it protects its holder, who replaces it soon, and locks out nobody.
 """
 
 from __future__ import annotations
@@ -223,10 +224,13 @@ def _is_released(store: ObjectStore, volume: str, epoch: int) -> bool:
 
 
 def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
+    """Of one that cannot be read nothing is known but that it is there."""
     try:
         return read_as(store, keys.heartbeat(volume, epoch), partial(heartbeat_of, volume, epoch))
     except NotFoundError:
         return None
+    except CorruptError:
+        return HeartbeatRecord(epoch=epoch, beat=0, at_ns=0, released=False)
 
 
 def heartbeat_of(volume: str, epoch: int, data: bytes) -> HeartbeatRecord:
@@ -255,7 +259,8 @@ def _judge(
     seen_ns = next((found.mtime_ns for found in store.list(seen_key, limit=1) if found.key == seen_key), 0)
     if now_ns is None:
         now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
-    age_s = max((now_ns - (seen_ns or (heartbeat.at_ns if heartbeat else record.since_ns))) / 1e9, 0.0)
+    said_ns = max(heartbeat.at_ns if heartbeat else 0, record.since_ns)
+    age_s = max((now_ns - (seen_ns or said_ns)) / 1e9, 0.0)
     if is_dead(record.holder):
         return info("dead", age_s)
     return info("expired" if age_s > EXPIRY_S else "held", age_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.store import ObjectInfo, ObjectStore, leases, refs
 from cowfs.store.beside import beside
@@ -71,7 +71,7 @@ def _released(store: ObjectStore, name: str, epoch: int) -> dict[str, bytes]:
 
     try:
         return read_as(store, key, released)
-    except NotFoundError:
+    except (NotFoundError, CorruptError):  # as `leases` takes it: nothing is known of it
         return {}
 
 

@@ -3,6 +3,7 @@ and nothing is called damaged."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -165,3 +166,17 @@ def test_what_is_damaged_is_told_from_what_arrives_damaged(place: Path, monkeypa
             read_as(store, key, refuse)
         assert len(answers) == wanted
         assert "asked for again" in caught.value.hint
+
+
+def test_a_damaged_heartbeat_locks_nobody_out(place: Path) -> None:
+    volume: RWVolume = Volume.new("data")
+    volume.files.write("a", b"a")
+    volume.commit()
+    volume.finalize()
+    (heartbeat,) = (place / "store/volumes/data/heartbeat").iterdir()
+    heartbeat.write_bytes(b"")
+    os.utime(heartbeat, (10**9, 10**9))
+    assert [each.mounted for each in Volume.list()] == [None]
+    (place / "source").mkdir()
+    Volume.open("data").files.upload(place / "source", "/b")
+    assert Volume.open("data").files.read("a") == b"a"

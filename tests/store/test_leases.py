@@ -129,6 +129,33 @@ def test_a_silent_holder_expires_by_the_stores_clock(directory: ObjectStore, hol
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"no record"])
+def test_a_damaged_heartbeat_protects_its_holder_as_long_as_a_whole_one(
+    directory: ObjectStore, holder: Holder, damaged: bytes
+) -> None:
+    first = leases.acquire(directory, "data", ELSEWHERE)
+    first.release()
+    key = keys.heartbeat("data", 1)
+    heartbeat = f"{directory.url.removeprefix('file://')}/{key}"
+
+    directory.put(key, damaged)
+    os.utime(directory.url.removeprefix("file://") + "/" + keys.lease("data", 1), (10**9, 10**9))
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder)
+
+    now_ns = os.stat(heartbeat).st_mtime_ns
+    os.utime(heartbeat, ns=(now_ns, now_ns - int((leases.EXPIRY_S + 30) * 1e9)))
+    found = leases.read(directory, "data")
+    assert found is not None
+    assert found.state == "expired"
+    lease = leases.acquire(directory, "data", holder)
+    assert (lease.epoch, lease.needs_fence) == (2, True), "whether the first was given back is not known"
+
+    directory.put(keys.heartbeat("data", 2), damaged)
+    assert leases.acquire(directory, "data", holder, take_over=True).epoch == 3
+
+
+@pytest.mark.quick
 def test_a_wrong_local_clock_expires_nobody(
     directory: ObjectStore, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
