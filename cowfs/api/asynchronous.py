@@ -211,6 +211,12 @@ class RWFiles(ROFiles, of=files.RWFiles):
         """Sets the permission bits; a link is followed."""
 
 
+class _NothingThere(Twin, of=files._NothingThere):
+    """Ends at an error that says that a path leads nowhere."""
+
+    _blocking: files._NothingThere
+
+
 class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
     of the same version and folder, and can be used on any machine."""
@@ -672,7 +678,8 @@ class Volume(Twin, of=volume_module.Volume):
         store: str | os.PathLike[str] | Storage | None = None, *, deleted: bool = False
     ) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. deleted: those that
-        were deleted, instead. NotFoundError: there is no cowfs store."""
+        were deleted, instead. One of which something is damaged has a problem, and hides no other.
+        NotFoundError: there is no cowfs store."""
 
     @staticmethod
     async def delete(name: str, *, store: str | os.PathLike[str] | Storage | None = None, force: bool = False) -> None:

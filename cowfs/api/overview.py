@@ -8,17 +8,18 @@ dead. Nothing here touches a mount point.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
 from cowfs.api import copies, mounts, scratch, stores
 from cowfs.api.mount_paths import is_there
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import MountStatus, WriterStatus
-from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, ReadOnlyError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, ReadOnlyError
 from cowfs.machine import dead_mounts, registry, working_copy
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -43,11 +44,15 @@ VOLUMES_AT_ONCE = 16
 DAEMONS_AT_ONCE = 32
 GONE = "its folder is gone"
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class VolumeSummary:
     """One volume of a store. version, locator: None before the first version. is_missing: the
-    head's version is gone. quota_bytes: None: none.
+    head's version is gone. quota_bytes: None: none. problem: which of its objects are damaged, and
+    how; what they say is then left out. Whether it was deleted is not known either if head_number
+    is 0.
 
     mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which
     holds no lease; None: neither, or it can't be told (the store's clock takes a write to read).
@@ -64,6 +69,7 @@ class VolumeSummary:
     mounted: str | None
     is_missing: bool
     quota_bytes: int | None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -137,13 +143,13 @@ class Status:
 
 
 def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[VolumeSummary]:
-    """The volumes of a store, by name; or those that were deleted. NotFoundError: there is no cowfs
-    store."""
+    """The volumes of a store, by name; or those that were deleted. One that is damaged says so, and
+    hides no other. NotFoundError: there is no cowfs store."""
     opened = stores.open_store(store)
     copied = _copies_of(opened)
     with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
         names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
-        found = pool.map(lambda name: _volume_summary(opened, name, copied, deleted=deleted), names)
+        found = pool.map(lambda name: _listed(opened, name, copied, deleted=deleted), names)
         return [summary for summary in found if summary is not None]
 
 
@@ -182,31 +188,64 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
 
 def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
     """As `volumes_of` has it; None for a volume that is half made, deleted, or goes away at this
-    moment."""
-    return _volume_summary(store, name, _copies_of(store), deleted=False)
+    moment. CorruptError: something of it is damaged."""
+
+    def refuse(error: CorruptError) -> NoReturn:
+        raise error
+
+    return _volume_summary(store, name, _copies_of(store), refuse, deleted=False)
 
 
-def _volume_summary(store: OpenStore, name: str, copied: Mapping[str, str], *, deleted: bool) -> VolumeSummary | None:
+def _listed(store: OpenStore, name: str, copied: Mapping[str, str], *, deleted: bool) -> VolumeSummary | None:
+    problems: list[CorruptError] = []
+    try:
+        found = _volume_summary(store, name, copied, problems.append, deleted=deleted)
+    except CorruptError as error:
+        problems.append(error)
+        found = VolumeSummary(name, "", 0, None, None, 0, 0, 0, copied.get(name), is_missing=False, quota_bytes=None)
+    if found is None or not problems:
+        return found
+    return replace(found, problem="; ".join(error.message for error in problems))
+
+
+def _volume_summary(
+    store: OpenStore,
+    name: str,
+    copied: Mapping[str, str],
+    tell: Callable[[CorruptError], None],
+    *,
+    deleted: bool,
+) -> VolumeSummary | None:
+    """tell: of what is damaged beside the head. CorruptError: that is."""
+
+    def whole(read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except CorruptError as error:
+            tell(error)
+            return None
+
     head = volumes.find_head(store.objects, name)
     if head is None or head.is_deleted != deleted:
         return None
-    meta = refs.newest(store.objects, refs.meta(name))
+    version = head.version
+    meta = whole(lambda: refs.newest(store.objects, refs.meta(name)))
     stats, is_missing = None, False
-    if head.version is not None:
+    if version is not None:
         try:
-            stats = history.open_version(store.objects, head.version).stats
+            stats = whole(lambda: history.open_version(store.objects, version).stats)
         except NotFoundError:
             is_missing = True
     return VolumeSummary(
         name=name,
         owner=meta[1].owner if meta is not None else "",
         head_number=head.number,
-        version=head.version.hex() if head.version is not None else None,
-        locator=str(volumes.locator(store.objects, name, head.version)) if head.version is not None else None,
+        version=version.hex() if version is not None else None,
+        locator=str(volumes.locator(store.objects, name, version)) if version is not None else None,
         changed_ns=head.created_ns,
         bytes=stats.bytes if stats is not None else 0,
         files=stats.files if stats is not None else 0,
-        mounted=_writer(store, name) or copied.get(name),
+        mounted=whole(lambda: _writer(store, name)) or copied.get(name),
         is_missing=is_missing,
         quota_bytes=quotas.of(meta[1]) or None if meta is not None else None,
     )

@@ -13,7 +13,7 @@ import click
 
 from cowfs import clock
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import CorruptError, InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary
@@ -29,9 +29,10 @@ WATCH_S = 2.0
 @click.option("-v", "--verbose", is_flag=True, help="Whole locators and paths, sizes in bytes, times to the second.")
 @click.option("-w", "--watch", is_flag=True, help="Print the list again whenever it has changed, until Ctrl-C.")
 @output.common_options
-def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store: str | None, as_json: bool) -> None:
+def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store: str | None, as_json: bool) -> int:
     """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR)
-    at PATH. Of a NAME the last version is shown, not what is uncommitted."""
+    at PATH. Of a NAME the last version is shown, not what is uncommitted. Exits with 10 if
+    something of a volume is damaged; the others are listed all the same."""
     if place is not None and deleted:
         raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
     shown = None
@@ -42,8 +43,10 @@ def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store:
             if found.said:
                 output.say(as_json, found.said)
             output.emit(as_json, found.record, found.table(verbose))
+            for problem in found.problems:
+                output.say(as_json, problem)
         if not watch:
-            return
+            return CorruptError.exit_code if found.problems else 0
         clock.sleep_s(WATCH_S)
 
 
@@ -52,6 +55,7 @@ class _Shown:
     record: dict[str, Any]
     entries: Sequence[VolumeSummary] | Sequence[Entry]
     said: str = ""
+    problems: Sequence[str] = ()
 
     def table(self, verbose: bool) -> str:
         rows = [_row(each, verbose) for each in self.entries]
@@ -64,7 +68,11 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
     opened = stores.open_store(store)
     found = overview.volumes_of(store, deleted=deleted)
     said = "" if found else f"No {'deleted ' if deleted else ''}volumes in {opened.url}"
-    return _Shown({"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}, found, said)
+    problems = [
+        f"{each.name} is damaged: {output.printable(each.problem)}" for each in found if each.problem is not None
+    ]
+    record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
+    return _Shown(record, found, said, problems)
 
 
 def _files(place: str, store: str | None) -> _Shown:
@@ -85,13 +93,14 @@ def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
     from cowfs import sizes
 
     head = volume.version[:12] if volume.version else "-"
+    wrong = " (missing)" if volume.is_missing else " (damaged)" if volume.problem is not None else ""
     row = {
         "NAME": volume.name,
         "SIZE": str(volume.bytes) if verbose else sizes.shown(volume.bytes),
         "FILES": str(volume.files),
         "OWNER": output.printable(volume.owner),
-        "HEAD": f"{head} (missing)" if volume.is_missing else head,
-        "CHANGED": output.time(volume.changed_ns, to_the_second=verbose),
+        "HEAD": head + wrong,
+        "CHANGED": output.time(volume.changed_ns, to_the_second=verbose) if volume.head_number else "-",
         "MOUNTED": output.printable(volume.mounted or ""),
     }
     return {**row, "LOCATOR": volume.locator or ""} if verbose else row

@@ -79,7 +79,7 @@ class Ref(Generic[R]):
 
     def decode(self, data: bytes, n: int) -> R:
         """Record n, of its object's bytes. CorruptError: it is damaged, or another one."""
-        return self.record_type.decode(data, what=f"{self.title}, number {n}", key=self.place(n))
+        return self.record_type.decode(data, what=f"{self.title}, number {n} ({self.key(n)})", key=self.place(n))
 
 
 def head(volume: str) -> Ref[HeadRecord]:

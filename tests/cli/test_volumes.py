@@ -49,6 +49,31 @@ def test_a_quota_is_shown_set_and_removed(run: Run) -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("what", ["head", "meta", "versions", "lease", "heartbeat"])
+def test_a_damaged_volume_hides_no_other(run: Run, home: Path, what: str) -> None:
+    (home / "source").mkdir()
+    (home / "source" / "f").write_bytes(b"abc")
+    for name in "abc":
+        assert run("upload", str(home / "source"), name).code == 0
+    version = run("get", "b", "--json").json["volume"]["version"]
+    place = home / "store" / (f"versions/{version[:2]}" if what == "versions" else f"volumes/b/{what}")
+    (place / version if what == "versions" else min(place.iterdir())).write_bytes(b"")
+    said = run("ls", "--json")
+    assert [each["name"] for each in said.json["volumes"]] == ["a", "b", "c"]
+    is_hidden = [what != "heartbeat" and each["name"] == "b" for each in said.json["volumes"]]
+    assert [each["problem"] is not None for each in said.json["volumes"]] == is_hidden
+    said = run("ls")
+    assert [line.split()[0] for line in said.out.splitlines()] == ["NAME", "a", "b", "c"]
+    if what == "heartbeat":
+        assert said.code == 0
+        return
+    assert said.code == 10
+    assert "(damaged)" in said.out.splitlines()[2]
+    assert str((place / version if what == "versions" else min(place.iterdir())).name) in said.err
+    assert run("get", "b").code == 10
+
+
+@pytest.mark.quick
 def test_a_store_is_verified_by_its_path(run: Run, home: Path) -> None:
     store = home / "mirror"
     assert run("create", "a", "--store", str(store)).code == 0
