@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cowfs.maintain.stored_report import StoredBytes as StoredBytes
     from cowfs.maintain.verify_report import BrokenPath as BrokenPath
     from cowfs.maintain.verify_report import DamagedPack as DamagedPack
+    from cowfs.maintain.verify_report import DamagedRecord as DamagedRecord
     from cowfs.maintain.verify_report import VerifyReport as VerifyReport
     from cowfs.version.commit import Progress as Progress
     from cowfs.version.conflicts import Conflict as Conflict
@@ -56,6 +57,7 @@ __all__ = [
     "Change",
     "Conflict",
     "DamagedPack",
+    "DamagedRecord",
     "Declared",
     "DeclaredStore",
     "DeclaredVolume",
@@ -96,6 +98,7 @@ _HOMES = {
     "BrokenPath": "cowfs.maintain.verify_report",
     "Change": "cowfs.api.changes",
     "DamagedPack": "cowfs.maintain.verify_report",
+    "DamagedRecord": "cowfs.maintain.verify_report",
     "StoredBytes": "cowfs.maintain.stored_report",
     "PushReport": "cowfs.maintain.push_report",
     "PackRepair": "cowfs.maintain.repair_plan",

@@ -27,7 +27,7 @@ from cowfs.format.manifest import Stats
 from cowfs.maintain.push_report import PushReport
 from cowfs.maintain.repair_plan import PackRepair, RepairPlan
 from cowfs.maintain.stored_report import StoredBytes
-from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
+from cowfs.maintain.verify_report import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 from cowfs.version.commit import Progress
 from cowfs.version.conflicts import Conflict
 
@@ -40,6 +40,7 @@ __all__ = [
     "Change",
     "Conflict",
     "DamagedPack",
+    "DamagedRecord",
     "Declared",
     "DeclaredStore",
     "DeclaredVolume",

@@ -40,7 +40,6 @@ def plan(
     progress: ProgressListener | None = None,
 ) -> RepairPlan:
     """`Volume.plan_repair`."""
-    from cowfs.maintain.kept_versions import kept_versions
     from cowfs.maintain.verify import Scope
 
     store = stores.open_store(named)
@@ -53,8 +52,7 @@ def plan(
             )
         packs = frozenset(PackId.from_hex(each.pack) for each in report.damaged)
     require_writable(store.record)
-    scope = Scope(kept_versions(store.objects), is_store=True, packs=packs)
-    return _Round(store, scope, sources).plan(progress)
+    return _Round(store, Scope.of_store(store.objects, packs=packs), sources).plan(progress)
 
 
 def repair(given: RepairPlan, progress: ProgressListener | None = None) -> RepairPlan:
@@ -89,18 +87,20 @@ class _Round:
         packs, found = work.plan(progress or _deaf)
         broken = verifier.broken(self._scope, work.left())
 
+        records = list(self._scope.records)
+
         def apply(hear: ProgressListener) -> RepairPlan:
             done = work.apply(hear)
             if not any(pack.kind == "index" and pack.new_pack for pack in done):
-                return RepairPlan(self._store.url, done, found, broken, is_applied=True)
+                return RepairPlan(self._store.url, done, found, broken, records, is_applied=True)
             again = self.plan(hear)  # what these indexes name is known only now
             more = again.work(hear) if again.work is not None else again
             moved = {pack.pack: pack for pack in done if pack.new_pack}
             packs = [moved.get(pack.pack, pack) for pack in more.packs]
-            return RepairPlan(self._store.url, packs, _sum(found, more.found), more.broken, is_applied=True)
+            return RepairPlan(self._store.url, packs, _sum(found, more.found), more.broken, records, is_applied=True)
 
         is_idle = not any(pack.found or (pack.kept and not pack.is_moved) for pack in packs)
-        return RepairPlan(self._store.url, packs, found, broken, work=None if is_idle else apply)
+        return RepairPlan(self._store.url, packs, found, broken, records, work=None if is_idle else apply)
 
     def _places(self, damage: Damage) -> list[BlobSource]:
         from cowfs.maintain.blob_sources import CacheSource, FileSource, NamedBlobs

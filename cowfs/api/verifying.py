@@ -59,7 +59,7 @@ def verify(
 
 
 def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[OpenStore, Scope]:
-    from cowfs.maintain.kept_versions import kept_versions, one_version
+    from cowfs.maintain.kept_versions import one_version
     from cowfs.maintain.verify import Scope
 
     is_place = source is not None and (
@@ -71,7 +71,7 @@ def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[Open
         source, named = None, stores.name(source)
     if source is None:
         store = stores.open_store(named)
-        return store, Scope(kept_versions(store.objects), is_store=True, share=sample)
+        return store, Scope.of_store(store.objects, share=sample)
     if sources.place(source).path:
         raise InvalidInputError(f"{source} is one folder", hint="Give the whole version.")
     found = sources.find(source, named)

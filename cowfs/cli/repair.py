@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.cli.verify import broken_line
+from cowfs.cli.verify import BACKUP, broken_line, record_line
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def command(
     finally:
         line.close()
     output.emit(as_json, _record(plan), _text(plan))
+    if plan.records:
+        output.say(as_json, BACKUP)
     return 0 if plan.is_sound else 1
 
 
@@ -89,11 +91,13 @@ def _record(plan: RepairPlan) -> dict[str, Any]:
         "packs": [dataclasses.asdict(pack) for pack in plan.packs],
         "found": plan.found,
         "broken": [dataclasses.asdict(each) for each in plan.broken],
+        "records": [dataclasses.asdict(each) for each in plan.records],
     }
 
 
 def _text(plan: RepairPlan) -> str:
-    lines = [
+    lines = [record_line(each) for each in plan.records]
+    lines += [
         f"{pack.key}  ({output.printable(pack.problem)}): {pack.kept} blobs kept, {pack.found} found, {pack.lost} lost"
         for pack in plan.packs
     ]
@@ -103,24 +107,25 @@ def _text(plan: RepairPlan) -> str:
     ]
     lines += [broken_line(each) for each in plan.broken]
     moved = sum(pack.new_pack is not None for pack in plan.packs)
-    if not plan.packs:
+    if not plan.packs and not plan.records:
         lines.append("Nothing is damaged that a version needs")
     elif plan.is_applied:
         lines.append(f"Repaired {output.count(moved, 'pack')}" + ("" if plan.is_sound else "; some of it stays lost"))
-    elif plan.work is None:
+    elif plan.packs and plan.work is None:
         lines.append("Everything is read from elsewhere already" if plan.is_sound else "Nothing of it was found")
     return "\n".join(lines)
 
 
 def _report(file: Path | None) -> VerifyReport | None:
-    from cowfs.blocking import BrokenPath, DamagedPack, VerifyReport
+    from cowfs.blocking import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 
     if file is None:
         return None
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
-        given = {field.name: given[field.name] for field in dataclasses.fields(VerifyReport)}
+        given = {field.name: given[field.name] for field in dataclasses.fields(VerifyReport) if field.name in given}
         given["damaged"] = [DamagedPack(**each) for each in given["damaged"]]
+        given["records"] = [DamagedRecord(**each) for each in given.get("records", [])]
         given["broken"] = [BrokenPath(**each) for each in given["broken"]]
         return VerifyReport(**given)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -12,9 +12,10 @@ from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from cowfs.blocking import BrokenPath, DamagedPack, VerifyReport
+    from cowfs.blocking import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 
 SHOWN_VERSIONS = 3
+BACKUP = "Of heads and tags there is no second copy in a store: put these objects back from a backup of it"
 
 
 @click.command("verify")
@@ -34,9 +35,10 @@ def command(
     as_json: bool,
 ) -> int:
     """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store
-    again, check every byte, and show which paths of which versions cannot be read. Exits with 1 if
-    there are any; `cowfs repair` looks for what was lost. Linked files are not read: only size and
-    ETag (or time) of their objects are looked at."""
+    again, check every byte, and show which paths of which versions cannot be read, and which heads
+    and tags of a store are damaged. Exits with 1 if there are any; `cowfs repair` looks for what
+    was lost. Linked files are not read: only size and ETag (or time) of their objects are looked
+    at."""
     from cowfs.api import hints
     from cowfs.blocking import Volume
 
@@ -45,7 +47,9 @@ def command(
     with output.progress(progress_style) as progress:
         done = Volume.verify(source, store=store, sample=_share(sample), resume=resume, progress=progress)
     output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
-    if not done.is_sound:
+    if done.records:
+        output.say(as_json, BACKUP)
+    if done.broken or any(pack.lost_blobs for pack in done.damaged):
         output.say(as_json, hints.about(done.store_url, "`cowfs repair` looks for what was lost"))
     return 0 if done.is_sound else 1
 
@@ -60,17 +64,23 @@ def _share(text: str | None) -> float:
 
 
 def _text(done: VerifyReport) -> str:
-    lines = [damaged_line(pack) for pack in done.damaged]
+    lines = [record_line(record) for record in done.records]
+    lines += [damaged_line(pack) for pack in done.damaged]
     lines += [broken_line(each) for each in done.broken]
     lines += [output.printable(note) for note in done.notes]
     read = f"{done.checked_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.read_bytes)})"
     linked = f", {output.count(done.links, 'linked object')}" if done.links else ""
     lost = sum(pack.lost_bytes for pack in done.damaged)
     bad = len({each.path for each in done.broken})
-    verdict = (
-        "all right" if done.is_sound else f"{output.count(bad, 'path')} cannot be read, {sizes.shown(lost)} are lost"
-    )
+    found = [f"{output.count(bad, 'path')} cannot be read, {sizes.shown(lost)} are lost"] if bad or lost else []
+    if done.records:
+        found.append(f"{output.count(len(done.records), 'record')} cannot be read")
+    verdict = ", ".join(found) if found else "all right"
     return "\n".join([*lines, f"{output.count(done.versions, 'version')}, {read}{linked}: {verdict}"])
+
+
+def record_line(record: DamagedRecord) -> str:
+    return f"damaged  {record.key}  ({output.printable(record.problem)})"
 
 
 def damaged_line(pack: DamagedPack) -> str:

@@ -1,7 +1,9 @@
 """The versions that a store keeps: those that heads which are not pruned, and tags, name.
 
 A deleted or void volume's versions are looked at as long as they are there: they may have been
-collected. All others must be there.
+collected. All others must be there. Where records are damaged and a caller wants to know the rest
+all the same, what they may have said is taken for possible: no version is called missing that may
+have been deleted or pruned.
 
 Requests: two lists and one read of each record for each volume, and each manifest once.
 """
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cowfs.errors import CorruptError, NotFoundError
-from cowfs.format.heads import HeadKind
+from cowfs.format import keys
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
@@ -45,15 +47,16 @@ class _Named:
     must_be_there: bool = False
 
 
-def kept_versions(store: ObjectStore) -> list[KeptVersion]:
-    """Oldest volume names first; each version once."""
+def kept_versions(store: ObjectStore, *, tell: refs.Tell | None = None) -> list[KeptVersion]:
+    """Oldest volume names first; each version once. tell: hears of damaged heads, tags and pruned
+    records; None: CorruptError."""
     list_carefully(store)
     named: dict[VersionId, _Named] = {}
     for name in volume_names(store):
-        for version, newest in _named_by(store, name):
+        for version, is_deleted, must_be_there in _named_by(store, name, tell):
             found = named.setdefault(version, _Named())
-            found.volumes[name] = newest == "delete"
-            found.must_be_there |= newest not in ("delete", "void")
+            found.volumes[name] = is_deleted
+            found.must_be_there |= must_be_there
     with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-versions") as threads:
         opened = threads.map(lambda each: _opened(store, *each), named.items())
         return [version for version in opened if version is not None]
@@ -65,16 +68,35 @@ def one_version(store: ObjectStore, volume: str, version: VersionId) -> KeptVers
     return found
 
 
-def _named_by(store: ObjectStore, volume: str) -> Iterator[tuple[VersionId, HeadKind]]:
-    """With the kind of the volume's newest head."""
-    hidden = pruned.read(store, volume)
-    line = refs.history(store, refs.head(volume))  # newest first
-    newest: HeadKind = line[0][1].kind if line else "create"
-    for place, (number, head) in enumerate(line):
-        if head.version is not None and (place == 0 or not hidden.has(number)):
-            yield head.version, newest
-    for tag in tags.all_tags(store, volume):
-        yield tag.version, newest
+def _named_by(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterator[tuple[VersionId, bool, bool]]:
+    """With whether the volume was deleted, and whether the version must be there."""
+    lost: list[CorruptError] = []
+    line = refs.history(store, refs.head(volume), tell=None if tell is None else lost.append)  # newest first
+    hidden = _pruned(store, volume, tell)
+    last = max((keys.parse_number(error.details["key"]) or 0 for error in lost), default=0)
+    newest = line[0] if line and line[0][0] > last else None  # None: there is none, or it is damaged
+    is_deleted = newest is not None and newest[1].kind == "delete"
+    must_be_there = newest[1].kind not in ("delete", "void") if newest is not None else not lost
+    for number, head in line:
+        is_newest = newest is not None and number == newest[0]
+        if head.version is not None and (is_newest or hidden is None or not hidden.has(number)):
+            yield head.version, is_deleted, must_be_there and (is_newest or hidden is not None)
+    for tag in tags.all_tags(store, volume, tell=tell):
+        yield tag.version, is_deleted, must_be_there
+    for error in lost:
+        assert tell is not None
+        tell(error)
+
+
+def _pruned(store: ObjectStore, volume: str, tell: refs.Tell | None) -> pruned.Pruned | None:
+    """None: it is damaged."""
+    try:
+        return pruned.read(store, volume)
+    except CorruptError as error:
+        if tell is None:
+            raise
+        tell(error)
+        return None
 
 
 def _opened(store: ObjectStore, version: VersionId, named: _Named) -> KeptVersion | None:

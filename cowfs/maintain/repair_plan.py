@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cowfs.maintain.verify_report import BrokenPath
+from cowfs.maintain.verify_report import BrokenPath, DamagedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +35,14 @@ class PackRepair:
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """found: blobs by where they were found. broken: paths that stay broken. is_applied: of what
-    `Volume.repair` returns."""
+    """found: blobs by where they were found. broken: paths that stay broken. records: that are
+    damaged, and stay so. is_applied: of what `Volume.repair` returns."""
 
     store_url: str
     packs: list[PackRepair]
     found: dict[str, int]
     broken: list[BrokenPath]
+    records: list[DamagedRecord]
     is_applied: bool = False
     work: Callable[[ProgressListener], RepairPlan] | None = field(default=None, repr=False, compare=False)
     """For `Volume.repair`; None: there is nothing to do."""
@@ -49,4 +50,4 @@ class RepairPlan:
     @property
     def is_sound(self) -> bool:
         """Nothing is lost when it is applied."""
-        return not self.broken and not any(pack.lost for pack in self.packs)
+        return not (self.broken or self.records or any(pack.lost for pack in self.packs))

@@ -11,6 +11,8 @@ anew by chance each time; whether the others are there is seen from the list.
 
 Linked files are not read: origins are asked whether the objects are in the state that was linked.
 
+A head, tag or pruned record of a store that is damaged is reported, and the rest is verified.
+
 Nothing is written to the store. Packs are read by threads (`pack_check`), or by whoever is given.
 """
 
@@ -41,7 +43,7 @@ from cowfs.maintain.marking import AT_ONCE, THREADS
 from cowfs.maintain.pack_check import Expected, PackState, check_packs
 from cowfs.maintain.references import References, in_packs, index_packs, is_needed, one_of_each
 from cowfs.maintain.verify_log import VerifyLog
-from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
+from cowfs.maintain.verify_report import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 from cowfs.store import Access, ObjectStore, refs
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Progress, ProgressListener
@@ -53,12 +55,23 @@ InParts = Callable[[Sequence[Expected]], Iterator[list[PackState]]]
 @dataclass(frozen=True)
 class Scope:
     """What is verified. packs: only these are read (by a repair); None: all of the versions and, of
-    a whole store, all that it has. Whether one is gone is seen in any case."""
+    a whole store, all that it has. Whether one is gone is seen in any case. records: damaged ones,
+    which say nothing of versions."""
 
     versions: Sequence[KeptVersion]
     is_store: bool = False
     packs: frozenset[PackId] | None = None
     share: float = 1.0
+    records: Sequence[DamagedRecord] = ()
+
+    @classmethod
+    def of_store(cls, store: ObjectStore, *, packs: frozenset[PackId] | None = None, share: float = 1.0) -> Scope:
+        """The whole of it."""
+        damaged: list[CorruptError] = []
+        versions = kept_versions(store, tell=damaged.append)
+        found = [(error.details["key"], error.message) for error in damaged]
+        records = [DamagedRecord(key, keys.parse_volume(key) or "", problem) for key, problem in sorted(found)]
+        return cls(versions, is_store=True, packs=packs, share=share, records=records)
 
 
 @dataclass
@@ -107,7 +120,7 @@ class Verifier:
     def run(self, scope: Scope, log: VerifyLog | None = None) -> VerifyReport:
         found = self.find(scope, log)
         if scope.is_store and found.damage.packs:  # some may have been pruned and collected meanwhile
-            kept = {version.id for version in kept_versions(self._store)}
+            kept = {version.id for version in Scope.of_store(self._store).versions}
             scope = replace(scope, versions=[version for version in scope.versions if version.id in kept])
             found.damage = self.damage(scope.versions, found.damage.packs)
         links = LinkCheck(self._store.url, self._access)
@@ -124,6 +137,7 @@ class Verifier:
             ],
             broken=broken,
             notes=links.notes,
+            records=list(scope.records),
         )
 
     def find(self, scope: Scope, log: VerifyLog | None = None) -> Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,16 @@ class DamagedPack:
 
 
 @dataclass(frozen=True)
+class DamagedRecord:
+    """A head, a tag or a pruned record that cannot be read; what it says is not known. key: of its
+    object. No repair makes it anew: only a backup of the store has it."""
+
+    key: str
+    volume: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class BrokenPath:
     """volumes: in which the versions are. path None: the version itself cannot be read."""
 
@@ -33,7 +43,8 @@ class BrokenPath:
 class VerifyReport:
     """packs: that the versions name, or that the store has; checked_packs, read_bytes: of these,
     read and right or not; earlier ones of a run that was resumed count. links: linked objects that
-    were asked for. notes: what could not be looked at."""
+    were asked for. notes: what could not be looked at. records: of a whole store; versions that
+    nothing else names were not looked at."""
 
     store_url: str
     versions: int
@@ -44,7 +55,8 @@ class VerifyReport:
     damaged: list[DamagedPack]
     broken: list[BrokenPath]
     notes: list[str]
+    records: list[DamagedRecord] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
-        return not self.broken and not any(pack.lost_blobs for pack in self.damaged)
+        return not (self.broken or self.records or any(pack.lost_blobs for pack in self.damaged))

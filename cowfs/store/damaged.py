@@ -24,8 +24,12 @@ T = TypeVar("T")
 
 def read_as(store: ObjectStore, key: str, decode: Callable[[bytes], T], data: bytes | None = None) -> T:
     """What `decode` makes of an object. data: the first answer, if there was one already.
-    NotFoundError; CorruptError: it is damaged."""
-    return agreed(lambda: store.get(key), decode, data)
+    NotFoundError; CorruptError: it is damaged (details: key)."""
+    try:
+        return agreed(lambda: store.get(key), decode, data)
+    except CorruptError as error:
+        error.details.setdefault("key", key)
+        raise
 
 
 def read_range_as(store: ObjectStore, key: str, offset: int, length: int, decode: Callable[[bytes], T]) -> T:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import (
     HeadRecord,
@@ -41,6 +41,8 @@ from cowfs.store.damaged import read_as
 from cowfs.store.patience import Patience, Pauses, patience_of
 
 FIRST = 1
+Tell = Callable[[CorruptError], None]
+"""Hears of damaged records, which are left out; on any thread."""
 _PARALLEL_READS = 16
 APPEND_S = 3.0  # of a store that has no patience of its own
 
@@ -233,13 +235,24 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
                 raise _unknown(ref, n, record, error) from error
 
 
-def history(store: ObjectStore, ref: Ref[R]) -> list[tuple[int, R]]:
+def history(store: ObjectStore, ref: Ref[R], *, tell: Tell | None = None) -> list[tuple[int, R]]:
     """Every record, newest first: one list request for each thousand records, one get for each
-    record."""
+    record. tell None: damage is raised."""
+
+    def whole(n: int) -> R | None:
+        try:
+            return read(store, ref, n)
+        except CorruptError as error:
+            if tell is None:
+                raise
+            tell(error)
+            return None
+
     listed = {keys.parse_number(info.key) for info in store.list(ref.prefix)} - {None}
     numbers = sorted((n for n in listed if n is not None and n >= FIRST), reverse=True)
     with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-history") as pool:
-        return list(zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True))
+        found = zip(numbers, pool.map(whole, numbers), strict=True)
+        return [(n, record) for n, record in found if record is not None]
 
 
 def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[int, R]]:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cowfs import clock
-from cowfs.errors import ConflictError, NotFoundError
+from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.record import Holder
 from cowfs.format.records import TagRecord
@@ -40,9 +40,9 @@ class Tag:
     created_ns: int
 
 
-def all_tags(store: ObjectStore, volume: str) -> list[Tag]:
+def all_tags(store: ObjectStore, volume: str, *, tell: refs.Tell | None = None) -> list[Tag]:
     """Every tag of the volume, by name: what protects versions besides heads, pins and holds. An
-    error for any of them is raised."""
+    error for any of them is raised. tell: but for damage."""
     listed: dict[str, int] = {}
     for info in store.list(keys.tags_prefix(volume)):
         name, number = keys.parse_tag(info.key), keys.parse_number(info.key)
@@ -50,7 +50,13 @@ def all_tags(store: ObjectStore, volume: str) -> list[Tag]:
             listed[name] = max(number, listed.get(name, 0))
 
     def newest(name: str) -> Tag | None:
-        return _tag(name, refs.newest(store, refs.tag(volume, name), listed=listed[name]))
+        try:
+            return _tag(name, refs.newest(store, refs.tag(volume, name), listed=listed[name]))
+        except CorruptError as error:
+            if tell is None:
+                raise
+            tell(error)
+            return None
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cowfs-tags") as pool:
         return [tag for tag in pool.map(newest, sorted(listed)) if tag is not None]

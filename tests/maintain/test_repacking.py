@@ -15,7 +15,6 @@ from cowfs.ids import PackId, VersionId
 from cowfs.maintain import repacking, why
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generations
-from cowfs.maintain.kept_versions import kept_versions
 from cowfs.maintain.moving import append_record
 from cowfs.maintain.planning import Survey
 from cowfs.maintain.repacking import GAIN_BYTES
@@ -226,7 +225,7 @@ def test_what_was_moved_is_no_damage(store: ObjectStore, tmp_path: Path) -> None
     collect(store, tmp_path)
     assert keys.pack(old) not in stored(store)
     verifier = Verifier(store, load_record(store), cache_dir=tmp_path / "verifier", access=AMBIENT)
-    report = verifier.run(Scope(kept_versions(store), is_store=True))
+    report = verifier.run(Scope.of_store(store))
     assert (report.damaged, report.broken) == ([], [])
 
 

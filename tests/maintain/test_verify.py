@@ -203,3 +203,39 @@ def test_a_store_is_named_as_one(place: Path, first: ROVolume, run: Run) -> None
     assert run("verify", "--sample", "lots").code == 2
     assert run("verify", "data:dir").code == 2
     assert run("verify", "s3://x/y", "--store", (place / "store").as_uri()).code == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "versions"), [("head/fffffffffffffffc", 1), ("head/fffffffffffffffd", 2), ("tags/t/*", 2), ("pruned/*", 2)]
+)
+def test_a_damaged_record_is_reported_and_the_rest_verified(
+    place: Path, second: ROVolume, run: Run, what: str, versions: int
+) -> None:
+    if what.startswith("pruned"):
+        Volume.prune(Volume.plan_prune("data", last=1))
+    else:
+        Volume.version(f"data@{second.parents[0]}").fork("fork").finalize()
+    if what.startswith("tags"):
+        second.tag("t")
+    (record,) = (place / "store" / "volumes" / "data").glob(what)
+    record.write_bytes(b"")
+    key = record.relative_to(place / "store").as_posix()
+    big = packs(place / "store", PackKind.DATA)[0]
+    cut(big)
+    said = run("verify", "--json")
+    assert said.code == 1
+    check("verify", said.json)
+    assert [(each["key"], each["volume"]) for each in said.json["records"]] == [(key, "data")]
+    assert said.json["versions"] == versions
+    assert "/dir/big" in {each["path"] for each in said.json["broken"]}, "the rest is looked at"
+    (place / "report").write_text(said.out)
+    said = run("repair", "--json", "-y", "--report", str(place / "report"))
+    assert said.code == 1
+    check("repair", said.json)
+    assert [each["key"] for each in said.json["records"]] == [key]
+    assert f"damaged  {key}" in run("verify").out
+    before = sorted((place / "store").rglob("*"))
+    said = run("gc", "-y")
+    assert said.code == 10
+    assert key in said.err
+    assert sorted((place / "store").rglob("*")) == before

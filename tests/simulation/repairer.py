@@ -14,7 +14,6 @@ from cowfs.format import keys
 from cowfs.format.pack import PackKind, parse_pack
 from cowfs.ids import PackId
 from cowfs.maintain.blob_sources import BlobSource, NamedBlobs, OwnPack
-from cowfs.maintain.kept_versions import kept_versions
 from cowfs.maintain.repair import Repair
 from cowfs.maintain.verify import Damage, Scope, Verifier
 from cowfs.store import Access, load_record
@@ -133,7 +132,7 @@ class Repairer(Actor):
         while not is_known:
             others = [keys.parse_pack(key) for key in self.world.needed_packs() - self.world.spoiled]
             packs = frozenset({pack, *(other for other in others if other is not None)})
-            damage = verifier.find(Scope(kept_versions(self.store), is_store=True, packs=packs)).damage
+            damage = verifier.find(Scope.of_store(self.store, packs=packs)).damage
             for other, state in damage.packs.items():
                 if not state.is_gone and keys.pack(other) not in self.world.spoiled:
                     raise Violation(f"{self.name} calls a pack damaged that is whole: {state.problem}")
