@@ -211,12 +211,6 @@ class RWFiles(ROFiles, of=files.RWFiles):
         """Sets the permission bits; a link is followed."""
 
 
-class _NothingThere(Twin, of=files._NothingThere):
-    """Ends at an error that says that a path leads nowhere."""
-
-    _blocking: files._NothingThere
-
-
 class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
     of the same version and folder, and can be used on any machine."""
