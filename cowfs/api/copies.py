@@ -27,6 +27,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
     AccessDeniedError,
+    CowfsError,
     InvalidInputError,
     InvalidStateError,
     LeaseHeldError,
@@ -328,8 +329,23 @@ def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) 
 
 
 def sweep() -> None:
-    """Removes what read-only copies have left behind whose mounts are no more."""
-    copies.sweep({entry.id for entry in registry.list_mounts() if entry.is_copy})
+    """Removes what copies have left behind whose mounts are no more: folders of read-only ones, and
+    entries of those that a process with another runtime directory has unmounted."""
+    entries = [entry for entry in registry.list_mounts() if entry.is_copy]
+    for entry in entries:
+        with suppress(CowfsError):
+            if _has_ended(entry):
+                registry.unregister(entry)
+    copies.sweep({entry.id for entry in entries})
+
+
+def _has_ended(entry: MountEntry) -> bool:
+    """Whether the copy was unmounted: its record goes last, and a later one has another path. Not
+    while the disk that it lies on is missing."""
+    copy = mount_paths.copy_of(entry)
+    if not copy.exists:
+        return entry.working_copy is None or not WorkingCopy(Path(entry.working_copy)).is_out_of_reach
+    return registry.canonical(copy.record.mount_path) != entry.mount_path
 
 
 def _fill(

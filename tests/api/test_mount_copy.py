@@ -27,7 +27,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cowfs
-from cowfs.api import copies, targets
+from cowfs.api import copies, overview, targets
 from cowfs.blocking import MountSummary, RWVolume, Volume, WorkingCopySummary
 from cowfs.errors import (
     ConflictError,
@@ -961,6 +961,22 @@ def test_a_copy_is_shared_when_the_runtime_directory_has_gone(volume: RWVolume, 
     assert path.exists(), "whether it was asked for by command is not known any more"
     volume.unmount(force=True)
     assert Volume.version(volume.name).files.read("file") == b"theirs"
+
+
+def test_a_copy_that_was_unmounted_in_another_session_is_not_taken_for_lost(
+    volume: RWVolume, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a runtime directory of its own, so the entry in ours stays."""
+    version = Volume.version("data")
+    paths = [str(volume.path), str(version.mount(mode="copy"))]
+    (place / "other").mkdir(mode=0o700)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_RUNTIME_DIR", str(place / "other"))
+        for path in paths:
+            subprocess.run([sys.executable, "-m", "cowfs.cli", "unmount", path], check=True, timeout=120)
+    assert overview.status().mounts == []
+    moved = Volume.open("data").mount(place / "moved", mode="copy")
+    assert [each.mount_path for each in overview.status().mounts] == [str(moved)]
 
 
 def test_another_writer_is_told_of_at_the_mount(place: Path) -> None:
