@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SETTLE_S = 60.0
 """Three heartbeats."""
-WAIT_S = 120.0
 
 Say = Callable[[str], None]
 
@@ -51,7 +50,7 @@ class Prepared:
         """Whether there is nothing to do."""
         return not (self._plan.objects or self._plan.lapsed)
 
-    def apply(self, *, only: GcReport | None = None, wait_s: float = WAIT_S, say: Say = lambda text: None) -> GcReport:
+    def apply(self, *, only: GcReport | None = None, say: Say = lambda text: None) -> GcReport:
         """only: nothing is deleted that it does not name. LeaseHeldError: a process of this machine
         is collecting."""
         from cowfs.maintain.collecting import Collection
@@ -66,9 +65,10 @@ class Prepared:
             )
         if not (plan.objects or plan.lapsed):
             return _report(self._survey.store.url, plan, plan.sparse.written_bytes, is_done=True)
-        outcome = Collection(self._survey, _holder(), wait_s=wait_s, progress=say).apply(plan)
+        outcome = Collection(self._survey, _holder(), progress=say).apply(plan)
         is_done = outcome.is_ended
-        plan = replace(plan, objects=outcome.deleted, waits_for=outcome.waits_for)
+        lapsed = {volume: plan.lapsed[volume] for volume in outcome.closed}
+        plan = replace(plan, objects=outcome.deleted, lapsed=lapsed, waits_for=outcome.waits_for)
         return _report(self._survey.store.url, plan, outcome.written_bytes, is_done=is_done)
 
 

@@ -57,12 +57,14 @@ def command(dry_run: bool, why_object: str | None, is_agreed: bool, store: str |
         output.confirm("Delete this?")
     done = prepared.apply(say=lambda text: output.say(as_json, text))
     output.emit(as_json, record(done), f"Freed {sizes.shown(done.freed_bytes)}" if done.is_done else "")
-    tell_who(done, as_json)
+    tell_outcome(done, as_json)
     return 0 if done.is_done else WAITS
 
 
-def tell_who(done: GcReport, as_json: bool) -> None:
-    """Who it waits for, if it is not done."""
+def tell_outcome(done: GcReport, as_json: bool) -> None:
+    """Which volumes are gone for good, and who it waits for, if it is not done."""
+    for name in done.gone:
+        output.say(as_json, f"Volume {name} cannot be brought back any more")
     if not done.is_done and not done.waits_for:
         output.say(as_json, "Not done: somebody else is collecting the same, or has added to it. Run it again later.")
     elif not done.is_done:
@@ -99,7 +101,7 @@ def shown(report: GcReport) -> str:
             )
         )
     text = output.table(("", "BYTES", ""), rows)
-    gone = "".join(f"\nVolume {name} cannot be brought back any more" for name in report.gone)
+    gone = "".join(f"\nThen volume {name} cannot be brought back any more" for name in report.gone)
     if not report.deleted:
         return text + gone
     last = output.time(max(each.until_ns for each in report.deleted))

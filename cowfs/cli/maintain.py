@@ -91,5 +91,5 @@ def _collected(prepared: Prepared, *, is_agreed: bool, as_json: bool) -> tuple[d
     done = prepared.apply(say=lambda text: output.say(as_json, text))
     if done.is_done and not as_json:
         click.echo(f"Freed {sizes.shown(done.freed_bytes)}")
-    gc.tell_who(done, as_json)
+    gc.tell_outcome(done, as_json)
     return gc.record(done), 0 if done.is_done else gc.WAITS

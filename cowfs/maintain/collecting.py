@@ -37,11 +37,12 @@ from cowfs.maintain.generations import Condemned, Generation
 from cowfs.maintain.planning import MAX_SKEW_S, Listing, Plan, Survey, checked_now_ns, is_silent
 from cowfs.maintain.roots import FoundPin
 from cowfs.store import refs, scratch
+from cowfs.store.leases import EXPIRY_S
 from cowfs.version.volumes import Head, find_head
 
 PAUSE_S = 2.0
-WAIT_S = 120.0
-"""Six heartbeats of a mount that answers."""
+WAIT_S = EXPIRY_S + 10.0
+"""Six heartbeats of a mount that answers, and long enough to see that one is silent."""
 DELETED_AT_ONCE = 1000
 
 
@@ -49,12 +50,13 @@ DELETED_AT_ONCE = 1000
 class Outcome:
     """deleted: key and size. waits_for: pins whose owners have not acknowledged the list; then
     nothing of it was deleted. is_ended: False: the next run goes on. written_bytes: new packs made
-    of sparse ones."""
+    of sparse ones. closed: volumes that nobody can bring back from now on."""
 
     deleted: dict[str, int]
     is_ended: bool
     waits_for: tuple[FoundPin, ...] = ()
     written_bytes: int = 0
+    closed: tuple[str, ...] = ()
 
 
 class Collection:
@@ -91,13 +93,12 @@ class Collection:
             if not is_ended or not (plan.doomed or plan.lapsed or plan.sparse.batches):
                 return Outcome(deleted, is_ended, tuple(late))
             generation = self._survey.generations.begin(self._holder)
-        for volume, number in plan.lapsed.items():
-            self._close_line(volume, number)
+        closed = tuple(volume for volume, number in plan.lapsed.items() if self._close_line(volume, number))
         moved, written_bytes = self._repack(plan)
         listed = self._survey.generations.condemn(generation.number, plan.doomed | Condemned(moved))
         hit("gc-after-condemned")
         late, is_ended = self._finish(generation, listed, plan, deleted)
-        return Outcome(deleted, is_ended, tuple(late), written_bytes)
+        return Outcome(deleted, is_ended, tuple(late), written_bytes, closed)
 
     def settle(self) -> tuple[FoundPin, ...]:
         """Has live writers acknowledge an empty list, so that a plan made then knows what of the
@@ -112,16 +113,18 @@ class Collection:
 
     # -- the steps
 
-    def _close_line(self, volume: str, number: int) -> None:
+    def _close_line(self, volume: str, number: int) -> bool:
         """Of several who append behind the newest head one wins: an `undelete` keeps the volume.
         number: of the head that was newest when it was planned; a volume that was brought back and
         deleted again meanwhile can be brought back once more."""
         head = find_head(self._store, volume)
         if head is None or head.number != number:
-            return
-        if head.is_deleted or (head.version is not None and self._is_gone(head.version)):
-            self._append(head, "void")
-            hit("gc-after-void")
+            return False
+        if not (head.is_deleted or (head.version is not None and self._is_gone(head.version))):
+            return False
+        is_closed = self._append(head, "void")
+        hit("gc-after-void")
+        return is_closed
 
     def _is_gone(self, version: VersionId) -> bool:
         return self._store.size(keys.version(version)) is None
@@ -209,7 +212,7 @@ class Collection:
                 if not self._declare_dead(pin, generation):
                     late.append(pin)  # renewed in the last moment
             elif pin.must_acknowledge and pin.record.gc_generation < generation.number:
-                if is_silent(self._store, pin):
+                if is_silent(self._survey.leases, pin):
                     self._fence_once(pin, generation)
                 else:
                     late.append(pin)

@@ -129,6 +129,7 @@ class Survey:
         self.store = store
         self.generations = Generations(store)
         self.roots = RootReader(store, threads=threads)
+        self.leases = leases.Watch(store)
         self._cache_dir = cache_dir
         self._grace_s = grace_s
         self._gain_bytes = gain_bytes
@@ -213,7 +214,7 @@ class Survey:
         """Without those that would be waited for in vain."""
         known_ns = now_ns if is_question else None
         late = late_pins(self.generations, pins, now_ns)
-        silent = {pin.id for pin in late if is_silent(self.store, pin, now_ns=known_ns)}
+        silent = {pin.id for pin in late if is_silent(self.leases, pin, now_ns=known_ns)}
         return [pin for pin in pins if pin.id not in silent]
 
     def _mark(self, found: Roots) -> None:
@@ -278,7 +279,7 @@ def checked_now_ns(store: ObjectStore) -> int:
     return now_ns
 
 
-def is_silent(store: ObjectStore, pin: FoundPin, *, now_ns: int | None = None) -> bool:
+def is_silent(watch: leases.Watch, pin: FoundPin, *, now_ns: int | None = None) -> bool:
     """Whether nobody is there to acknowledge: who had the volume's lease has died, or was not heard
     of for two minutes; or the lease is not that of the pin, whose owner was refused, or another
     came after it. What the pin names stays protected, for its work may be kept; but it is not
@@ -286,7 +287,7 @@ def is_silent(store: ObjectStore, pin: FoundPin, *, now_ns: int | None = None) -
     `leases.read`."""
     if not pin.must_acknowledge:
         return False
-    lease = leases.read(store, pin.record.volume, now_ns=now_ns)
+    lease = watch.read(pin.record.volume, now_ns=now_ns)
     wanted = pin.record.lease
     if lease is None:
         return wanted is not None

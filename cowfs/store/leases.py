@@ -21,6 +21,11 @@ Ages are measured by the store's clock alone: the last heartbeat's mtime against
 scratch object written just now. Clocks of machines may differ by hours. Where a store gives no
 mtimes, the local clock and the holder's stand in. Of a heartbeat that is damaged the mtime counts
 as well, and nothing else: it protects its holder, who replaces it soon, and locks out nobody.
+
+A heartbeat whose mtime lies ahead of the store's time says nothing of how long ago it was: a clock
+was ahead, and was put right, or still is. Its holder counts as alive; the refusal says what is
+known and how to take over. Who can look again and again (`Watch`) learns the truth: a holder that
+has not replaced it for EXPIRY_S of his own time is silent.
 """
 
 from __future__ import annotations
@@ -51,8 +56,9 @@ LeaseState = Literal["held", "released", "expired", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released
-    lease. write_id: by which pins name it."""
+    """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released lease;
+    below 0 its time is still to come. heard_ns: that time, which changes with each. write_id: by
+    which pins name it."""
 
     epoch: int
     holder: Holder
@@ -60,6 +66,7 @@ class LeaseInfo:
     heartbeat_age_s: float
     state: LeaseState
     write_id: WriteId
+    heard_ns: int
 
 
 class Lease:
@@ -208,6 +215,29 @@ def read(store: ObjectStore, volume: str, *, now_ns: int | None = None) -> Lease
     return _judge(store, volume, *_newest_from(store, volume, listed)[1:], now_ns=now_ns)
 
 
+class Watch:
+    """Leases that are looked at again and again, by one thread: who gives no sign of life for
+    EXPIRY_S meanwhile has expired, whatever time the last one bears."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._signs: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def read(self, volume: str, *, now_ns: int | None = None) -> LeaseInfo | None:
+        """As `read`."""
+        began_s = clock.monotonic_s()
+        lease = read(self._store, volume, now_ns=now_ns)
+        if lease is None or lease.state != "held":
+            return lease
+        sign = (lease.epoch, lease.heard_ns)
+        known, since_s = self._signs.get(volume, (None, 0.0))
+        if known != sign:
+            self._signs[volume] = (sign, clock.monotonic_s())
+        elif began_s - since_s > EXPIRY_S:
+            return replace(lease, state="expired")
+        return lease
+
+
 def _newest_from(store: ObjectStore, volume: str, epoch: int) -> tuple[int, LeaseRecord, HeartbeatRecord | None]:
     """The newest epoch, its lease and its heartbeat, read beside one another, where `epoch` was
     taken."""
@@ -250,27 +280,36 @@ def _judge(
     *,
     now_ns: int | None = None,
 ) -> LeaseInfo:
-    def info(state: LeaseState, age_s: float) -> LeaseInfo:
-        return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state, record.write_id)
+    def info(state: LeaseState, age_s: float, heard_ns: int) -> LeaseInfo:
+        return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state, record.write_id, heard_ns)
 
     if heartbeat and heartbeat.released:
-        return info("released", 0.0)
+        return info("released", 0.0, heartbeat.at_ns)
     seen_key = keys.heartbeat(volume, record.epoch) if heartbeat else keys.lease(volume, record.epoch)
     seen_ns = next((found.mtime_ns for found in store.list(seen_key, limit=1) if found.key == seen_key), 0)
     if now_ns is None:
         now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
-    said_ns = max(heartbeat.at_ns if heartbeat else 0, record.since_ns)
-    age_s = max((now_ns - (seen_ns or said_ns)) / 1e9, 0.0)
+    heard_ns = seen_ns or max(heartbeat.at_ns if heartbeat else 0, record.since_ns)
+    age_s = (now_ns - heard_ns) / 1e9
     if is_dead(record.holder):
-        return info("dead", age_s)
-    return info("expired" if age_s > EXPIRY_S else "held", age_s)
+        return info("dead", age_s, heard_ns)
+    return info("expired" if age_s > EXPIRY_S else "held", age_s, heard_ns)
 
 
 def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
     holder = lease.holder
     since = datetime.fromtimestamp(lease.since_ns / 1e9, UTC)
     is_mount = holder.mount_path.startswith("/")
-    if is_of_earlier_boot(holder):
+    is_ahead = lease.heartbeat_age_s < -EXPIRY_S
+    heard = f"last heard of {max(lease.heartbeat_age_s, 0):.0f} s ago"
+    if is_ahead:
+        heard = f"with a last sign of life whose time is {-lease.heartbeat_age_s:.0f} s ahead of the store's clock"
+        hint = (
+            "A clock was ahead, so nobody can tell how long ago that was. If it still runs, wait until it ends, or fork the "
+            "volume. If it does not, take over by a mount here (take_over=True, `cowfs mount --take-over`), and unmount that "
+            "for anything else. Its work stays on its machine."
+        )
+    elif is_of_earlier_boot(holder):
         left_s = max(EXPIRY_S - lease.heartbeat_age_s, 1)
         hint = (
             f"If that was this machine before it was restarted, try again in {left_s:.0f} s, when nobody can have it any "
@@ -287,8 +326,7 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
             "the volume."
         )
     return LeaseHeldError(
-        f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, "
-        f"last heard of {lease.heartbeat_age_s:.0f} s ago",
+        f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, {heard}",
         hint=hint,
         details={
             "who": f"{holder.user}@{holder.host}",

@@ -136,6 +136,13 @@ def test_a_deleted_volume_is_said_to_take_room(versions: list[ROVolume], run: Ru
     age(8 * 24 * 3600)
     planned = run("gc", "--dry-run", "--json").json
     assert (planned["gone"], planned["deleted"]) == (["data"], [])
+    assert "Then volume data cannot be brought back any more" in run("gc", "--dry-run").out
+    assert run("undelete", "data").code == 0
+    assert run("delete", "data", "-y").code == 0
+    age(8 * 24 * 3600)
+    said = run("gc", "-y")
+    assert "\nVolume data cannot be brought back any more" in said.err
+    assert run("undelete", "data").code == 3
 
 
 def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:

@@ -4,6 +4,7 @@ given it up, a tag on what is gone, tags of a volume that nobody can bring back.
 from __future__ import annotations
 
 import math
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from cowfs import clock
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import HeadRecord, TagRecord
+from cowfs.format.records import HeadRecord, Holder, TagRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.index import open_index
-from cowfs.maintain.collecting import Collection
+from cowfs.maintain.collecting import WAIT_S, Collection
 from cowfs.maintain.kept_versions import kept_versions
 from cowfs.maintain.planning import Survey, is_silent
 from cowfs.maintain.roots import RootReader
@@ -26,7 +27,7 @@ from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version import keeping, tags
 from cowfs.version.commit import CommitRequest
-from cowfs.version.deletion import delete_volume
+from cowfs.version.deletion import delete_volume, undelete_volume
 from cowfs.version.history import open_version
 from cowfs.version.merge_source import MergeSource
 from cowfs.version.protection import Protection
@@ -37,9 +38,10 @@ from tests.faulty_store import Fault, FaultyStore
 from tests.maintain.fixtures import impatient, store
 from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
 from tests.simulation.roots import closure
+from tests.store.conftest import WarpClock, warp
 from tests.version.working_volume import WorkingVolume
 
-__all__ = ["impatient", "store"]
+__all__ = ["impatient", "store", "warp"]
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -144,14 +146,55 @@ def test_who_was_refused_holds_up_no_collection(store: ObjectStore, tmp_path: Pa
     assert read_head(store, "v").version == versions[2]
 
 
+ELSEWHERE = Holder("ada", "far-away", "a process", 4711, 99, "another machine", "another boot")
+
+
+def test_who_was_killed_with_a_clock_ahead_holds_up_no_collection(
+    store: ObjectStore, tmp_path: Path, warp: WarpClock
+) -> None:
+    """The time of its heartbeat is still to come, and says nothing: that it stays the same does."""
+    three_versions(store, tmp_path)
+    prune(store, "v", 2)
+    age(tmp_path)
+    id = WriteId(bytes([1]) * 16)
+    lease = leases.take(store, "v", leases.find_vacancy(store, "v"), ELSEWHERE, id)
+    pin = Pin.create(store, volume="v", number=4, owner="killed", generation=0, lease=id)
+    lease.renew()
+    at_s = clock.now_ns() // 10**9 + 365 * 24 * 3600
+    os.utime(tmp_path / "store" / keys.heartbeat("v", lease.epoch), (at_s, at_s))
+    assert collect(store, tmp_path).waits_for, "it may be alive, and its clock still ahead"
+    assert not collect(store, tmp_path, wait_s=WAIT_S).waits_for
+    assert read_head(store, "v").number == 5, "fenced off, should it come back"
+    assert store.list(pin.key), "its work may be kept"
+
+
+def test_a_volume_is_called_gone_for_good_only_when_it_is(store: ObjectStore, tmp_path: Path) -> None:
+    three_versions(store, tmp_path)
+    delete_volume(store, "v", ME)
+    age(tmp_path, 8 * 24 * 3600)
+    with WorkingVolume(store, "w", tmp_path / "w") as writer:
+        writer.write(b"f", random_bytes(0))
+        writer.commit()
+        found, plan = survey(store, tmp_path)
+        assert list(plan.lapsed) == ["v"]
+        collecting = Collection(found, ME, wait_s=0)
+        assert collecting.settle(), "an empty list, which the writer has not heard of"
+        outcome = collecting.apply(plan)
+        assert (bool(outcome.waits_for), outcome.closed) == (True, ())
+        undelete_volume(store, "v")
+        delete_volume(store, "v", ME)
+        age(tmp_path, 8 * 24 * 3600)
+    assert collect(store, tmp_path).closed == ("v",)
+
+
 def test_who_opened_and_got_no_lease_holds_up_no_collection(store: ObjectStore, tmp_path: Path) -> None:
     """Killed between the two, of a volume that nobody has written to but by copies."""
     three_versions(store, tmp_path)
     Pin.create(store, volume="v", number=4, owner="killed", generation=0, lease=WriteId(bytes(16)))
     (pin,) = RootReader(store).pins()
-    assert is_silent(store, pin)
+    assert is_silent(leases.Watch(store), pin)
     leases.acquire(store, "v", ME)
-    assert is_silent(store, pin)
+    assert is_silent(leases.Watch(store), pin)
 
 
 def test_a_fork_whose_outcome_is_unknown_may_still_come(store: ObjectStore, tmp_path: Path) -> None:

@@ -170,6 +170,41 @@ def test_a_wrong_local_clock_expires_nobody(
 
 
 @pytest.mark.quick
+def test_a_sign_of_life_that_is_still_to_come_proves_nothing(
+    directory: ObjectStore, holder: Holder, patient_clock: PatientClock
+) -> None:
+    """Of a holder whose clock, or the store's, was ahead."""
+    first = leases.acquire(directory, "data", replace(ELSEWHERE, mount_path="a process"))
+    first.renew()
+    heartbeat = f"{directory.url.removeprefix('file://')}/{keys.heartbeat('data', 1)}"
+    watch = leases.Watch(directory)
+
+    def look(*, hours: int) -> str:
+        at_s = clock.now_ns() // 10**9 + hours * 3600
+        os.utime(heartbeat, (at_s, at_s))
+        found = watch.read("data", now_ns=clock.now_ns())
+        assert found is not None
+        return found.state
+
+    assert look(hours=365 * 24) == "held"
+    with pytest.raises(LeaseHeldError) as caught:
+        leases.acquire(directory, "data", holder)
+    assert "ahead of the store's clock" in str(caught.value)
+    assert "0 s ago" not in str(caught.value)
+    assert "`cowfs mount --take-over`" in caught.value.hint
+    patient_clock.sleep_s(leases.EXPIRY_S + 1)
+    assert look(hours=2 * 365 * 24) == "held", "it was renewed, by a clock that is still ahead"
+    for waited_s, state in ((leases.EXPIRY_S - 10, "held"), (20, "expired")):
+        patient_clock.sleep_s(waited_s)
+        found = watch.read("data", now_ns=clock.now_ns())
+        assert found is not None
+        assert found.state == state
+    first.renew()
+    assert look(hours=0) == "held"
+    assert leases.acquire(directory, "data", holder, take_over=True).needs_fence
+
+
+@pytest.mark.quick
 def test_a_dead_process_of_this_machine_makes_room(directory: ObjectStore, holder: Holder) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     gone = current_holder("/mnt/gone", pid=child.pid)
