@@ -3,6 +3,9 @@
 A store is encrypted if there is a secret for it when it is made (`unlocking`). Its key is then
 drawn and wrapped into `keys/1` before cowfs.json names its check value: a crash between leaves a
 keys record that the next one with the same secret goes on with.
+
+No volume is made before cowfs.json. Where there are volumes without it, the record was lost: another
+one would have another store id and perhaps another key, so nothing is made.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cowfs import clock
-from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.key_slots import STORE_KEY_BYTES, KeysRecord, Secret, new_slot
 from cowfs.format.records import Cipher, StoreRecord
@@ -37,13 +40,15 @@ def initialize(
     writers: clients for the probe's race; by default new ones for the store's URL, asked as
     access says. A store that fails its probe is recorded as such: `require_writable` stands before
     writable mounts. InvalidInputError: the store was to be encrypted, and somebody else has just
-    made it without a key.
+    made it without a key. CorruptError: there are volumes, and their store's record is gone.
     """
     try:
         return load_record(store)
     except NotFoundError as error:
         if error.details.get("code") == "NoSuchBucket" or error.details.get("missing") == keys.KEYS:
             raise
+    if _has_volumes(store):
+        return _made_meanwhile(store)
     secret = unlocking.steady(store.key_source.secret) if isinstance(store, Sealable) else None
     own = [open_store(store.url, create=True, access=access) for _ in range(WRITERS)] if writers is None else []
     try:
@@ -68,6 +73,32 @@ def initialize(
         store.put(keys.STORE, record.encode())
     found = load_record(store)
     if secret is not None:
+        require_encrypted(store, found)
+    return found
+
+
+def _has_volumes(store: ObjectStore) -> bool:
+    try:
+        return any(keys.parse_volume(info.key) for info in store.list(keys.VOLUMES, limit=1))
+    except InvalidInputError:  # it has no lists
+        return False
+
+
+def _made_meanwhile(store: ObjectStore) -> StoreRecord:
+    """By somebody who has made a volume there, too, since the record was looked for."""
+    try:
+        found = load_record(store)
+    except NotFoundError as error:
+        if error.details.get("missing") == keys.KEYS:
+            raise
+        raise CorruptError(
+            f"{store.url} has volumes, and its {keys.STORE} is missing",
+            hint=f"Nothing was made or changed there. Put that store's own {keys.STORE} back, from a backup or from a copy "
+            f"of all its objects; another one would not fit. Delete nothing, least of all what lies below {keys.KEYS}: "
+            "without it an encrypted store is lost. Or name another place (--store URL, store=).",
+            details={"key": keys.STORE},
+        ) from error
+    if isinstance(store, Sealable) and store.key_source.secret() is not None:
         require_encrypted(store, found)
     return found
 
@@ -134,7 +165,8 @@ def _new_cipher(store: ObjectStore, secret: Secret) -> Cipher:
         if found is None:
             raise AccessDeniedError(
                 f"somebody has begun to make an encrypted store at {store.url}, with another passphrase or key",
-                hint=f"Use that one; or delete what lies below {keys.KEYS} there, if there is no {keys.STORE}, and try again.",
+                hint=f"Use that one; or delete what lies below {keys.KEYS} there, if there is neither {keys.STORE} nor "
+                f"anything below {keys.VOLUMES}, and try again.",
             ) from None
         key = found
     return Cipher(AES_256_GCM, check_value(key))

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot, new_slot
 from cowfs.format.pack import PackKind
 from cowfs.format.records import Cipher, HeadRecord
 from cowfs.format.sealed import Sealed
 from cowfs.ids import WriteId
-from cowfs.store import Access, ObjectStore, initialize, load_record, open_store, refs, unlocking
+from cowfs.store import Access, ObjectInfo, ObjectStore, initialize, load_record, open_store, refs, unlocking
 from cowfs.store.packs import PackReader, PackUploader
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import StoreKey
@@ -178,6 +178,46 @@ def test_a_crash_before_the_record_is_gone_on_from(url: str) -> None:
     key = unlocking.store_key_of(store)
     assert key is not None
     assert key.value == b"k" * 32
+
+
+@pytest.mark.parametrize("owner", [None, KEY])
+@pytest.mark.parametrize("comer", [None, KEY, OTHER])
+def test_no_store_is_made_over_one_whose_record_is_missing(
+    url: str, owner: Secret | None, comer: Secret | None
+) -> None:
+    store = opened(url, owner)
+    initialize(store)
+    refs.append(store, refs.head("v"), 1, HeadRecord("create", None, 0, 1, WriteId(bytes(16))))
+    record = store.get(keys.STORE)
+    store.delete([keys.STORE])
+    before = store.list("")
+    with pytest.raises(CorruptError, match=r"has volumes, and its cowfs\.json is missing") as caught:
+        initialize(opened(url, comer))
+    assert "from a backup" in caught.value.hint
+    assert store.list("") == before
+    store.put(keys.STORE, record)
+    assert load_record(opened(url, owner)).store_id == load_record(store).store_id
+
+
+@pytest.mark.parametrize(
+    ("key", "comer", "refused"),
+    [(None, None, None), (KEY, KEY, None), (None, KEY, InvalidInputError), (KEY, OTHER, AccessDeniedError)],
+)
+def test_a_store_that_another_makes_with_a_volume_meanwhile_is_taken(
+    url: str, key: Secret | None, comer: Secret | None, refused: type[CowfsError] | None
+) -> None:
+    class MadeMeanwhile(FaultyStore):
+        def list(self, prefix: str, **options: Any) -> list[ObjectInfo]:
+            if prefix == keys.VOLUMES:
+                other = opened(url, key)
+                initialize(other)
+                refs.append(other, refs.head("v"), 1, HeadRecord("create", None, 0, 1, WriteId(bytes(16))))
+            return super().list(prefix, **options)
+
+    store = opened(url, comer)
+    store._store = MadeMeanwhile(store._store)  # type: ignore[attr-defined]
+    with pytest.raises(refused) if refused is not None else contextlib.nullcontext():
+        assert initialize(store) == load_record(opened(url, key))
 
 
 def test_keys_of_another_store_are_told_from_damage(url: str, made: ObjectStore) -> None:
