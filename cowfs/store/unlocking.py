@@ -104,7 +104,12 @@ def of_file(path: str | os.PathLike[str]) -> Secret:
             if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
             else "Make it readable for you alone.",
         ) from error
-    return Secret("key", _trimmed(data))
+    if not (key := _trimmed(data)):
+        raise AccessDeniedError(
+            f"the key file {os.fspath(path)} is empty",
+            hint="Name the file that has the key. If it is being replaced, try again.",
+        )
+    return Secret("key", key)
 
 
 def of_command(command: str) -> Secret:

@@ -384,6 +384,14 @@ def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
     assert "Name the file" in caught.value.hint
 
 
+@pytest.mark.parametrize("stored", [b"", b"\n"])
+def test_an_empty_key_file_is_called_so(tmp_path: Path, stored: bytes) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(stored)
+    with pytest.raises(AccessDeniedError, match="key is empty"):
+        unlocking.of_file(file)
+
+
 def test_keys_are_neither_shown_nor_pickled(made: ObjectStore) -> None:
     key = unlocking.store_key_of(made)
     assert key is not None
