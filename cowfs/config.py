@@ -131,19 +131,28 @@ def state_dir() -> Path:
 
 def _not_of_a_user(usual: Path) -> Path:
     """Root is refused the directory of a user, which `sudo -E` and `su` leave in the environment:
-    what root made in it, that user could not read."""
+    what root made in it, that user could not read. One that is not there yet is made by root,
+    unless it would lie in a directory of who has called sudo: containers have homes of others."""
     if os.geteuid() == 0:
-        try:
-            owner = usual.stat().st_uid
-        except OSError:
-            return usual
-        if owner != 0:
+        owner = _owner(usual)
+        if owner is None and (caller := os.environ.get("SUDO_UID", "0")) != "0":
+            owner = next((found for above in usual.parents if (found := _owner(above)) is not None), None)
+            owner = owner if str(owner) == caller else None
+        if owner:
             raise AccessDeniedError(
                 f"{usual} is of user {owner}, and this is root",
                 hint="Work as that user. As root, `sudo -i` and `su -` set HOME and what goes with it; or set COWFS_STATE_DIR, "
                 "COWFS_CACHE_DIR and COWFS_STORE.",
             )
     return usual
+
+
+def _owner(path: Path) -> int | None:
+    """None: it is not there, or nobody can tell."""
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
 
 
 def earlier_state_dir() -> Path | None:

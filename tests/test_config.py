@@ -131,7 +131,17 @@ def test_root_leaves_nothing_in_the_directories_of_a_user(
     variable = f"XDG_{kind}_HOME"
     monkeypatch.delenv(f"COWFS_{kind}_DIR", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.delenv("SUDO_UID", raising=False)
     assert directory() == tmp_path / "cowfs"
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv(variable, str(tmp_path / "none" / "yet"))
+    assert directory() == tmp_path / "none" / "yet" / "cowfs"
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(AccessDeniedError, match="is of user 65534, and this is root"):
+        directory()
+    monkeypatch.delenv("SUDO_UID")
+    assert directory() == tmp_path / "none" / "yet" / "cowfs", "a container's home, it may be"
+    monkeypatch.setenv(variable, str(tmp_path))
     (tmp_path / "cowfs").mkdir()
     assert directory() == tmp_path / "cowfs"
     os.chown(tmp_path / "cowfs", 65534, 65534)
