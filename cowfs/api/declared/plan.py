@@ -177,17 +177,17 @@ def _steps(
     declared: Declared, target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool
 ) -> list[Step]:
     steps = []
-    if target.is_missing and before is not None:
+    if target.is_missing and (away := before or _recorded_candidate(target, recorded)) is not None:
         gone = (
-            f"volume {target.volume!r} of {target.store_url}, which was applied before, is not there any more (declared at "
+            f"volume {away.volume!r} of {away.store_url}, which was applied before, is not there any more (declared at "
             f"{target.path})"
         )
         if target.declared.optional:
             return [_step("skip", target, details=gone)]
         raise NotFoundError(
             gone,
-            hint="A store may be on a disk that is not mounted now. If it is gone for good, forget it (`cowfs delete -f "
-            f"{shlex.quote(str(declared.file))}`, plan_deletion()) and apply again.",
+            hint="A store may be on a disk that is not mounted now. If it is gone for good, take the volume out of the file, "
+            f"forget it (`cowfs apply -f {shlex.quote(str(declared.file))} --prune`, plan(prune=True)), and declare it again.",
         )
     if target.is_missing:
         steps.append(_step("create", target, details="its store is made, too, if it is none yet"))
@@ -200,6 +200,12 @@ def _steps(
             mount_paths.check(target.path)
         steps.append(_step("mount", target, details=why))
     return steps or [_step("keep", target)]
+
+
+def _recorded_candidate(target: Target, recorded: Applied) -> AppliedVolume | None:
+    """What was applied at this path, by another name that is declared for it."""
+    names = target.declared.candidates
+    return next((each for each in recorded.volumes if each.path == target.path and each.volume in names), None)
 
 
 def _step(action: Action, target: Target, details: str = "", recorded: AppliedVolume | None = None) -> Step:

@@ -235,16 +235,29 @@ def test_what_was_applied_and_is_away_is_not_made_anew(place: Path) -> None:
     (place / "main").rename(place / "away")
     with pytest.raises(NotFoundError, match="which was applied before, is not there any more") as caught:
         planned(file)
-    assert f"`cowfs delete -f {file}`" in caught.value.hint
+    assert f"`cowfs apply -f {file} --prune`" in caught.value.hint
     assert not (place / "main").exists()
     (place / "away").rename(place / "main")
     assert actions(planned(file)) == [("keep", "ckpt"), ("keep", "logs")]
     shutil.rmtree(place / "main")
     stores._open.clear()
-    Declared.load(file).plan_deletion().apply()
+    text = file.read_text()
+    declare(place)
+    planned(file, prune=True).apply()
+    file.write_text(text)
     assert actions(planned(file)) == [("create", "ckpt"), ("create", "logs")]
     planned(file).apply()
     assert actions(planned(file)) == [("keep", "ckpt"), ("keep", "logs")]
+
+
+def test_what_was_applied_by_its_second_name_and_is_away_is_not_made_by_its_first(place: Path) -> None:
+    commit("ckpt", place / "main")
+    file = declare(place, '{name = ["ckpt-mine", "ckpt"], path = "/ckpt", store = "main", read_only = false}')
+    assert actions(planned(file)) == [("register", "ckpt")]
+    planned(file).apply()
+    (place / "main").rename(place / "away")
+    with pytest.raises(NotFoundError, match=r"volume 'ckpt' .* was applied before"):
+        planned(file)
 
 
 def test_a_plan_that_is_no_longer_true_is_refused(file: Path) -> None:
