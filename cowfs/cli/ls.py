@@ -93,13 +93,12 @@ def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
     from cowfs import sizes
 
     head = volume.version[:12] if volume.version else "-"
-    wrong = " (missing)" if volume.is_missing else " (damaged)" if volume.problem is not None else ""
     row = {
-        "NAME": volume.name,
+        "NAME": volume.name if volume.problem is None else f"{volume.name} (damaged)",
         "SIZE": str(volume.bytes) if verbose else sizes.shown(volume.bytes),
         "FILES": str(volume.files),
         "OWNER": output.printable(volume.owner),
-        "HEAD": head + wrong,
+        "HEAD": f"{head} (missing)" if volume.is_missing else head,
         "CHANGED": output.time(volume.changed_ns, to_the_second=verbose) if volume.head_number else "-",
         "MOUNTED": output.printable(volume.mounted or ""),
     }

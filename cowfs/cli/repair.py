@@ -107,12 +107,13 @@ def _text(plan: RepairPlan) -> str:
     ]
     lines += [broken_line(each) for each in plan.broken]
     moved = sum(pack.new_pack is not None for pack in plan.packs)
+    is_whole = not (plan.broken or any(pack.lost for pack in plan.packs))
     if not plan.packs and not plan.records:
         lines.append("Nothing is damaged that a version needs")
     elif plan.is_applied:
-        lines.append(f"Repaired {output.count(moved, 'pack')}" + ("" if plan.is_sound else "; some of it stays lost"))
+        lines.append(f"Repaired {output.count(moved, 'pack')}" + ("" if is_whole else "; some of it stays lost"))
     elif plan.packs and plan.work is None:
-        lines.append("Everything is read from elsewhere already" if plan.is_sound else "Nothing of it was found")
+        lines.append("Everything is read from elsewhere already" if is_whole else "Nothing of it was found")
     return "\n".join(lines)
 
 

@@ -4,8 +4,8 @@ A store is encrypted if there is a secret for it when it is made (`unlocking`). 
 drawn and wrapped into `keys/1` before cowfs.json names its check value: a crash between leaves a
 keys record that the next one with the same secret goes on with.
 
-No volume is made before cowfs.json. Where there are volumes without it, the record was lost: another
-one would have another store id and perhaps another key, so nothing is made.
+No volume is made before cowfs.json. Where there are volumes without it, the record was lost:
+another one would have another store id and perhaps another key, so nothing is made.
 """
 
 from __future__ import annotations
