@@ -108,16 +108,6 @@ def require_mode(entry: MountEntry, options: MountOptions) -> None:
         )
 
 
-def enter_again(entry: MountEntry) -> None:
-    """Of a copy, which has no daemon that would do so: what processes that share it hold a lock on
-    goes with the runtime directory. Whether it was asked for by command is not known any more then:
-    it stays until it is unmounted by command."""
-    if entry.is_copy and not registry.shared_file(entry).exists():
-        with turn(entry):
-            if registry.find_by_id(entry.id) is not None:
-                registry.restore(entry, is_lasting=True)
-
-
 def is_whole(entry: MountEntry) -> bool:
     """Before a mount that is there is used: an unmount that was killed half way is undone, or, if
     it has begun to delete, ended. False: then there is no mount any more."""

@@ -55,7 +55,6 @@ class UsedMount:
 
         def join(found: MountEntry) -> bool:
             copies.require_mode(found, options)
-            copies.enter_again(found)
             return self.join(found) and mount_paths.is_there(found)
 
         entry = mount_paths.shared(find, join)

@@ -429,10 +429,10 @@ class Daemon:
         if force or self._registration is None:
             yield
             return
-        with sharing.ending(self._registration.entry) as is_unshared:
+        with sharing.ending(self._registration.entry, self._registration.held) as is_unshared:
             if not is_unshared:
                 raise ConflictError(
-                    f"{self._spec.mount_path} is used by other processes again",
+                    f"{self._spec.mount_path} is used by other processes",
                     hint="It goes when the last of them unmounts, finalizes or ends.",
                 )
             yield

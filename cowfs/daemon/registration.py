@@ -3,8 +3,8 @@
 Both lie in directories that may be removed while the mount lives: the runtime directory goes with
 the user's last login, and temporary directories are cleaned. `keep`, which the keeper calls, makes
 again what is gone, where the runtime directory is by then (`config.runtime_dir`). Processes that
-shared the mount hold a lock on the entry before; they hold the new one as soon as they use it
-(`sharing`). Until then others may end the mount, as far as it is not in use: work is kept.
+shared the mount hold a lock on the entry before; they hold the new one as soon as they mount or
+unmount again. Until then the locks on the earlier ones count as well (`held`).
 
 Threads: any.
 """
@@ -17,7 +17,7 @@ from dataclasses import replace
 from cowfs import log
 from cowfs.control import Server
 from cowfs.errors import CowfsError
-from cowfs.machine import registry
+from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
 
 _logger = log.get("mount")
@@ -28,6 +28,8 @@ class Registration:
 
     def __init__(self, entry: MountEntry) -> None:
         self._entry = entry
+        self.held = sharing.Held()
+        self.held.follow(entry)
         self._lock = threading.Lock()
         self._is_lasting = False
         self._has_ended = False
@@ -48,6 +50,8 @@ class Registration:
         with self._lock:
             self._entry = replace(self._entry, is_detached=True)
             registry.enter(self._entry)
+            self.held.forget()
+            self.held.follow(self._entry)
 
     def end(self) -> None:
         with self._lock:
@@ -71,7 +75,8 @@ class Registration:
         if not control.is_there:
             path = registry.socket_path(self._entry.id)
             control.listen_at(path)
-            self._entry = replace(self._entry, socket=str(path))
+            self._entry = registry.moved(self._entry, path)
             _logger.warning("the control socket was removed; there is a new one, %s", path)
         self._is_lasting = self._is_lasting or registry.is_lasting(self._entry)
-        registry.restore(self._entry, is_lasting=self._is_lasting)
+        if registry.restore(self._entry, is_lasting=self._is_lasting):
+            self.held.follow(self._entry)

@@ -2,13 +2,14 @@
 
     <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
                                      volume, version_id | null, read_only, working_copy | null, since_ns, is_detached,
-                                     is_scratch, is_copy, folder, sharing_key
+                                     is_scratch, is_copy, folder, sharing_key, shared_in
 
 and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
-lies: the daemon's, beside its socket, whatever others have in XDG_RUNTIME_DIR. There an empty
-<id>.lasting says that `cowfs mount` was asked for the mount. In both <id>.volume names the volume
-that a scratch writes to, once it does: processes that share the mount hold a lock on the entry
-itself (`sharing`), which is not replaced therefore.
+lies: the daemon's, beside its socket, whatever others have in XDG_RUNTIME_DIR. Processes that share
+the mount hold a lock on the entry there (`sharing`), or of a copy, which has no daemon that would
+make it again, on that in the state directory; `shared_in` says where. There an empty <id>.lasting
+says that `cowfs mount` was asked for the mount. In both <id>.volume names the volume that a scratch
+writes to, once it does: the entry itself is not replaced, since locks are held on it.
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
@@ -63,6 +64,8 @@ class MountEntry:
     sharing_key: str = ""
     """Of a version: who asks for it with the same key may share the mount (`MountOptions`). "":
     nobody."""
+    shared_in: str = ""
+    """The directory whose entry of it processes lock that share it. Read it by `shared_file`."""
     adopted: str = ""
     """Of a scratch: the volume that its commits go to; "": none yet. Only `list_mounts` knows
     it."""
@@ -104,6 +107,7 @@ class MountEntry:
                 "is_copy": self.is_copy,
                 "folder": self.folder,
                 "sharing_key": self.sharing_key,
+                "shared_in": self.shared_in,
             }
         ).encode()
 
@@ -129,6 +133,7 @@ class MountEntry:
                 is_copy=bool(record.get("is_copy", False)),
                 folder=str(record.get("folder", "")),
                 sharing_key=str(record.get("sharing_key", "")),
+                shared_in=str(record.get("shared_in", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -171,9 +176,15 @@ def register(
         is_copy=is_copy,
         folder=folder,
         sharing_key=sharing_key,
+        shared_in=str(_directory() if socket is None else _beside(socket)),
     )
     enter(entry)
     return entry
+
+
+def moved(entry: MountEntry, socket: Path) -> MountEntry:
+    """As it is entered once its daemon answers there."""
+    return replace(entry, socket=str(socket), shared_in=str(_beside(socket)))
 
 
 def enter(entry: MountEntry) -> None:
@@ -188,19 +199,23 @@ def adopt(entry: MountEntry) -> None:
         _place(directory / f"{entry.id}{ADOPTED}", entry.adopted.encode())
 
 
-def restore(entry: MountEntry, *, is_lasting: bool) -> None:
+def restore(entry: MountEntry, *, is_lasting: bool) -> bool:
     """Writes what is gone of an entry again, or was of another one: its directories may be removed
-    while the mount lives. is_lasting: as `mark_lasting` notes."""
+    while the mount lives. is_lasting: as `mark_lasting` notes. Whether what its sharers lock is
+    new."""
     parts = {".json": entry.to_json()}
     if entry.adopted:
         parts[ADOPTED] = entry.adopted.encode()
+    is_new = False
     for directory in _directories_of(entry):
         for suffix, data in parts.items():
             path = directory / f"{entry.id}{suffix}"
             if _read(path) != data:
                 _place(path, data)
+                is_new = is_new or path == shared_file(entry)
     if is_lasting and not _lasting_file(entry).exists():
         mark_lasting(entry)
+    return is_new
 
 
 def new_id() -> str:
@@ -210,7 +225,7 @@ def new_id() -> str:
 
 def unregister(entry: MountEntry) -> None:
     """Removes the entry; it may be gone already."""
-    for directory in {*_directories(), *_directories_of(entry)}:
+    for directory in {*_directories(), *_directories_of(entry), shared_file(entry).parent}:
         _remove(directory / f"{entry.id}.json")
 
 
@@ -228,7 +243,7 @@ def socket_path(registration: str) -> Path:
 
 def shared_file(entry: MountEntry) -> Path:
     """What processes that share the mount hold a lock on (`sharing`); it goes with the mount."""
-    return _runtime_directory_of(entry) / f"{entry.id}.json"
+    return Path(entry.shared_in or _runtime_directory()) / f"{entry.id}.json"
 
 
 def mark_lasting(entry: MountEntry) -> None:
@@ -333,7 +348,7 @@ def _at_their_paths() -> list[MountEntry]:
 
 
 def _lasting_file(entry: MountEntry) -> Path:
-    return _runtime_directory_of(entry) / f"{entry.id}.lasting"
+    return shared_file(entry).with_suffix(".lasting")
 
 
 def _place(path: Path, data: bytes) -> None:
@@ -359,12 +374,12 @@ def _runtime_directory() -> Path:
     return config.runtime_dir() / "mounts"
 
 
-def _runtime_directory_of(entry: MountEntry) -> Path:
-    return Path(entry.socket).parent / "mounts" if entry.socket else _runtime_directory()
+def _beside(socket: Path) -> Path:
+    return socket.parent / "mounts"
 
 
 def _directories_of(entry: MountEntry) -> tuple[Path, Path]:
-    return _directory(), _runtime_directory_of(entry)
+    return _directory(), _beside(Path(entry.socket)) if entry.socket else _runtime_directory()
 
 
 def _directories() -> Iterator[Path]:

@@ -2,12 +2,13 @@
 is done does not take it from the others.
 
 Each process that mounts a volume or version, or finds it mounted, holds a shared flock on the
-mount's entry in the runtime directory (`registry`), until it ends the mount or itself ends. Whoever
-is done asks for the lock alone: having it means that nobody else is there, and that nobody comes
-any more. The lock is the process's; its objects that use the mount are kept beside it, for as long
-as anything refers to them. A mount made by the command line has no process that shares it, in the
-foreground neither; it stays until it is unmounted by command (`registry.is_lasting`). The file goes
-with the mount: a lock on one that is deleted counts for nothing.
+mount's entry in the registry (`registry.shared_file`), until it ends the mount or itself ends.
+Whoever is done asks for the lock alone: having it means that nobody else is there, and that nobody
+comes any more. The lock is the process's; its objects that use the mount are kept beside it, for as
+long as anything refers to them. A mount made by the command line has no process that shares it, in
+the foreground neither; it stays until it is unmounted by command (`registry.is_lasting`). The file
+goes with the mount: a lock on one that is deleted counts for nothing, but to a daemon that has made
+it again (`Held`).
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
 """
@@ -142,14 +143,42 @@ def starting(entry: MountEntry) -> Iterator[None]:
         _close(fd)
 
 
+class Held:
+    """For the daemon: the entries of its mount that were removed and made again. Who shared the
+    mount before, and has not used it since, holds a lock on one of those."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+
+    def follow(self, entry: MountEntry) -> None:
+        """The entry that counts from now on."""
+        if (fd := _opened(entry)) is not None:
+            self._fds.append(fd)
+
+    def forget(self) -> None:
+        """Who shared the mount does so no more."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def has_idle_sharers(self) -> bool:
+        for fd in self._fds:
+            if not _is_deleted(fd):
+                continue
+            if not _try(fd, fcntl.LOCK_EX):
+                return True
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
+
+
 @contextmanager
-def ending(entry: MountEntry) -> Iterator[bool]:
+def ending(entry: MountEntry, held: Held) -> Iterator[bool]:
     """For the daemon, which was asked to end its mount: whoever asked has the lock alone, if he
-    lives. False: he does not, and others share the mount by now. Else nobody comes until the block
-    ends."""
+    lives. False: he does not, and others share the mount by now, or do so still. Else nobody comes
+    until the block ends."""
     fd = _opened(entry)
     try:
-        yield fd is None or _try(fd, fcntl.LOCK_EX) or not _try(fd, fcntl.LOCK_SH)
+        is_alone = fd is None or _try(fd, fcntl.LOCK_EX) or not _try(fd, fcntl.LOCK_SH)
+        yield is_alone and not held.has_idle_sharers()
     finally:
         if fd is not None:
             _close(fd)
@@ -206,8 +235,11 @@ def _drop_ended() -> None:
 
 def _opened(entry: MountEntry) -> int | None:
     """None: the mount has ended."""
+    access = (
+        os.O_RDWR if entry.is_copy else os.O_RDONLY
+    )  # on NFS, where a state may lie, only what may be written is locked
     try:
-        return os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(registry.shared_file(entry), access | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
 

@@ -159,11 +159,11 @@ def test_who_kept_a_mount_that_another_process_ends_has_no_part_of_it(
 def test_a_daemon_ends_its_mount_unless_others_share_it(entry: MountEntry, sharers: int) -> None:
     mine = User()
     assert not sharers or sharing.join(entry, mine)
-    with sharing.ending(entry) as is_unshared:
+    with sharing.ending(entry, sharing.Held()) as is_unshared:
         assert is_unshared is (sharers == 0)
     if sharers:
         assert sharing.is_last(entry, mine)
-    with sharing.ending(entry) as is_unshared:
+    with sharing.ending(entry, sharing.Held()) as is_unshared:
         assert is_unshared
         assert sharers or not sharing.join(entry, mine)
 
@@ -184,3 +184,19 @@ def test_an_entry_that_was_removed_and_restored_is_shared_still(entry: MountEntr
         assert not sharing.is_last(entry, mine)
         assert sharing.is_last(entry, also)
         asked(other)
+
+
+def test_who_shared_an_entry_that_was_removed_and_is_idle_counts(entry: MountEntry, tmp_path: Path) -> None:
+    """The daemon made the entry again; of the new one the other knows nothing."""
+    held = sharing.Held()
+    held.follow(entry)
+    with another():
+        shutil.rmtree(tmp_path / "run")
+        (tmp_path / "run").mkdir(mode=0o700)
+        assert registry.restore(entry, is_lasting=False)
+        held.follow(entry)
+        assert not registry.restore(entry, is_lasting=False)
+        with sharing.ending(entry, held) as is_unshared:
+            assert not is_unshared
+    with sharing.ending(entry, held) as is_unshared:
+        assert is_unshared, "it has ended"

@@ -3,6 +3,7 @@ again, and nothing of them is lost."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -18,7 +19,7 @@ import pytest
 from cowfs.blocking import Volume
 from cowfs.cli import main
 from cowfs.control import live_mount
-from cowfs.errors import UnavailableError
+from cowfs.errors import ConflictError, UnavailableError
 from cowfs.machine import mount_table, registry
 from cowfs.machine.registry import MountEntry
 from tests.api.conftest import place
@@ -64,8 +65,14 @@ def runtime(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def log_out(runtime: Path) -> None:
-    shutil.rmtree(runtime)
-    subprocess.run(["mount", "-o", "remount,bind,ro", runtime.parent], check=True)
+    def is_gone() -> bool:
+        """The daemon may be making it again at this moment."""
+        subprocess.run(["mount", "-o", "remount,bind,rw", runtime.parent], check=True)
+        shutil.rmtree(runtime, ignore_errors=True)
+        done = subprocess.run(["mount", "-o", "remount,bind,ro", runtime.parent], capture_output=True, check=False)
+        return done.returncode == 0 and not runtime.exists()
+
+    wait_for(is_gone)
 
 
 def log_in(runtime: Path) -> None:
@@ -114,6 +121,69 @@ def test_who_shared_the_mount_shares_it_still(place: Path) -> None:
     with other:
         assert (other / "two").read_text() == "2"
     assert mount_table.mount_at(str(path)) is None
+
+
+SHARES = """
+import sys
+from cowfs.blocking import Volume
+volume = Volume.open("data")
+path = volume.mount(mode=sys.argv[1])
+(path / "theirs").write_text("of the other")
+print("wrote", flush=True)
+sys.stdin.readline()
+print(volume.commit().id, flush=True)
+volume.unmount()
+"""
+
+
+@contextlib.contextmanager
+def another(mode: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that shares the mount, has written to it, and does nothing. A line makes it
+    commit."""
+    command = [sys.executable, "-c", SHARES, mode]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "wrote\n"
+        yield other
+
+
+def test_the_work_of_an_idle_sharer_is_not_dropped(place: Path) -> None:
+    """It holds a lock on an entry that was removed, and knows of no other."""
+    volume = Volume.new("data")
+    path = volume.mount()
+    with another("fuse") as other:
+        shutil.rmtree(place / "run")
+        wait_until_restored(path)
+        for end in (volume.discard, volume.unmount):
+            with pytest.raises(ConflictError, match="used by other processes"):
+                end()
+        made, _ = other.communicate("go\n", timeout=WAIT_S)
+    assert Volume.version("data").id == made.strip()
+    volume.unmount()
+    assert Volume.version("data").files.read("theirs") == b"of the other"
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_sharers_of_a_copy_see_each_other_whatever_their_runtime_directories(place: Path, is_removed: bool) -> None:
+    volume = Volume.new("data")
+    path = volume.mount(mode="copy")
+    (place / "other").mkdir(mode=0o700)
+    with another("copy", XDG_RUNTIME_DIR=str(place / "other")) as other:
+        if is_removed:
+            for directory in (place / "run", place / "other"):
+                shutil.rmtree(directory)
+                directory.mkdir(mode=0o700)
+        with pytest.raises(ConflictError, match="other processes of yours use"):
+            volume.discard()
+        assert main._run(["unmount", "data", "--discard"], as_json=False) == ConflictError.exit_code
+        assert (path / "theirs").read_text() == "of the other"
+        made, _ = other.communicate("go\n", timeout=WAIT_S)
+    assert Volume.version("data").id == made.strip()
+    volume.unmount()
+    assert Volume.version("data").files.read("theirs") == b"of the other"
+    assert [left for left in place.rglob("mounts/*") if left.is_file()] == []
 
 
 @pytest.mark.parametrize("first", ["with", "without"])
