@@ -32,8 +32,8 @@ class GcReport:
     young_bytes: garbage that may still be in use; a later collection takes it. sparse_packs,
     sparse_bytes: packs that stay although less than half is needed, since they are too young or
     there is little to gain, and how many bytes of them are not. gone: volumes that nobody can bring
-    back any more, then; of what was done, those that it has closed. deleted: those that were
-    deleted and still can be.
+    back once the plan is carried out; of what was done, those that it has closed. deleted: those
+    that were deleted and still can be brought back.
 
     waits_for: writers that have to hear of it first. is_done: False after a dry run, while it
     waits, and while something of its list is left, which another collection may have in its plan;

@@ -16,7 +16,6 @@ a path that symbolic links are on, it is where they lead, and that they lead the
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import stat
@@ -32,6 +31,7 @@ from cowfs.api import file_access, file_session, kept_work, stores
 from cowfs.api.file_access import SessionAccess
 from cowfs.api.file_session import FileSession
 from cowfs.api.files import RWFiles
+from cowfs.api.path_errors import NOTHING_THERE
 from cowfs.api.rw_volume import RWVolume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
@@ -51,7 +51,6 @@ WAIT_S = 150.0
 """For other commits without a mount: each ends by itself, or its lease expires after 120 s."""
 SHORTEST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
-NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ same state, which their files are marked with.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from cowfs.api import local_paths, mount_paths
 from cowfs.api.local_paths import Own
-from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
+from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, NothingThere, errors_of_ours
 from cowfs.api.transfer_report import Source, TransferReport
 from cowfs.errors import ConflictError
 from cowfs.machine.registry import MountEntry
@@ -169,14 +168,9 @@ def _is_same_state(target: MountedFiles, there: bytes, attr: Attributes) -> bool
 
 
 def _found(target: MountedFiles, path: bytes) -> Attributes | None:
-    try:
+    with NothingThere():
         return target.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return None
-        raise
+    return None
 
 
 def _is_directory(target: MountedFiles, path: bytes) -> bool:

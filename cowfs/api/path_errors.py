@@ -23,13 +23,17 @@ SHOWN_CHARACTERS = 100
 """Of the beginning and of the end of a path in a message."""
 
 
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Numbers of errors that say that a path leads nowhere."""
+
+
 class NothingThere:
-    """Ends at an error that says that a path leads nowhere."""
+    """Ends at such an error."""
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
-        return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        return isinstance(error, OSError) and error.errno in NOTHING_THERE
 
 
 @contextmanager

@@ -225,7 +225,7 @@ def new_id() -> str:
 
 def unregister(entry: MountEntry) -> None:
     """Removes the entry; it may be gone already."""
-    for directory in {*_directories(), *_directories_of(entry), shared_file(entry).parent}:
+    for directory in {*_directories(), shared_file(entry).parent}:
         _remove(directory / f"{entry.id}.json")
 
 
