@@ -3,7 +3,6 @@ stay."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from cowfs.ids import PackId
 from cowfs.maintain.refit import stored_form
 from cowfs.maintain.repair_plan import RepairPlan
 from cowfs.storage import KeyFile, Storage
-from cowfs.store import open_store, refs
+from cowfs.store import initialize, open_store, refs
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 from tests.maintain.conftest import BIG, FIRST, OTHER, contents, forget
@@ -32,15 +31,10 @@ WHOLE = {**FIRST, "other": OTHER}
 
 def mirrored(place: Path) -> Path:
     """Another store with the same packs."""
-    shutil.copytree(place / "store", place / "mirror")
-    record = json.loads((place / "mirror" / keys.STORE).read_text())
-    assert record["store_id"]
-    (place / "mirror" / keys.STORE).unlink()
-    from cowfs.store import initialize
-
-    opened = open_store((place / "mirror").as_uri())
-    initialize(opened)
-    opened.close()
+    made = open_store((place / "mirror").as_uri(), create=True)
+    initialize(made)
+    made.close()
+    shutil.copytree(place / "store", place / "mirror", ignore=lambda *_: [keys.STORE], dirs_exist_ok=True)
     return place / "mirror"
 
 
