@@ -19,7 +19,14 @@ from cowfs.api.mount_paths import is_there
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import MountStatus, WriterStatus
-from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, ReadOnlyError
+from cowfs.errors import (
+    AccessDeniedError,
+    CorruptError,
+    CowfsError,
+    NotFoundError,
+    ReadOnlyError,
+    UnsupportedFormatError,
+)
 from cowfs.machine import dead_mounts, registry, working_copy
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -45,14 +52,15 @@ DAEMONS_AT_ONCE = 32
 GONE = "its folder is gone"
 
 T = TypeVar("T")
+Unreadable = CorruptError | UnsupportedFormatError
 
 
 @dataclass(frozen=True)
 class VolumeSummary:
     """One volume of a store. version, locator: None before the first version. is_missing: the
-    head's version is gone. quota_bytes: None: none. problem: which of its objects are damaged, and
-    how; what they say is then left out. Whether it was deleted is not known either if head_number
-    is 0.
+    head's version is gone. quota_bytes: None: none. problem: which of its objects cannot be read,
+    and why; what they say is then left out. Whether it was deleted is not known either if
+    head_number is 0. is_newer: none of them is damaged, a newer cowfs wrote them.
 
     mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which
     holds no lease; None: neither, or it can't be told (the store's clock takes a write to read).
@@ -70,6 +78,7 @@ class VolumeSummary:
     is_missing: bool
     quota_bytes: int | None
     problem: str | None = None
+    is_newer: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,8 +152,8 @@ class Status:
 
 
 def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[VolumeSummary]:
-    """The volumes of a store, by name; or those that were deleted. One that is damaged says so, and
-    hides no other. NotFoundError: there is no cowfs store."""
+    """The volumes of a store, by name; or those that were deleted. One that cannot be read says so,
+    and hides no other. NotFoundError: there is no cowfs store."""
     opened = stores.open_store(store)
     copied = _copies_of(opened)
     with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
@@ -188,40 +197,41 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
 
 def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
     """As `volumes_of` has it; None for a volume that is half made, deleted, or goes away at this
-    moment. CorruptError: something of it is damaged."""
+    moment. CorruptError, UnsupportedFormatError: something of it cannot be read."""
 
-    def refuse(error: CorruptError) -> NoReturn:
+    def refuse(error: Unreadable) -> NoReturn:
         raise error
 
     return _volume_summary(store, name, _copies_of(store), refuse, deleted=False)
 
 
 def _listed(store: OpenStore, name: str, copied: Mapping[str, str], *, deleted: bool) -> VolumeSummary | None:
-    problems: list[CorruptError] = []
+    problems: list[Unreadable] = []
     try:
         found = _volume_summary(store, name, copied, problems.append, deleted=deleted)
-    except CorruptError as error:
+    except (CorruptError, UnsupportedFormatError) as error:
         problems.append(error)
         found = VolumeSummary(name, "", 0, None, None, 0, 0, 0, copied.get(name), is_missing=False, quota_bytes=None)
     if found is None or not problems:
         return found
-    return replace(found, problem="; ".join(error.message for error in problems))
+    is_newer = all(isinstance(error, UnsupportedFormatError) for error in problems)
+    return replace(found, problem="; ".join(error.message for error in problems), is_newer=is_newer)
 
 
 def _volume_summary(
     store: OpenStore,
     name: str,
     copied: Mapping[str, str],
-    tell: Callable[[CorruptError], None],
+    tell: Callable[[Unreadable], None],
     *,
     deleted: bool,
 ) -> VolumeSummary | None:
-    """tell: of what is damaged beside the head. CorruptError: that is."""
+    """tell: of what cannot be read beside the head. CorruptError, UnsupportedFormatError: that."""
 
     def whole(read: Callable[[], T]) -> T | None:
         try:
             return read()
-        except CorruptError as error:
+        except (CorruptError, UnsupportedFormatError) as error:
             tell(error)
             return None
 

@@ -13,7 +13,7 @@ import click
 
 from cowfs import clock
 from cowfs.cli import completing, output
-from cowfs.errors import CorruptError, InvalidInputError
+from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary
@@ -32,7 +32,8 @@ WATCH_S = 2.0
 def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store: str | None, as_json: bool) -> int:
     """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR)
     at PATH. Of a NAME the last version is shown, not what is uncommitted. Exits with 10 if
-    something of a volume is damaged; the others are listed all the same."""
+    something of a volume is damaged, with 11 if a newer cowfs wrote it; the others are listed all
+    the same."""
     if place is not None and deleted:
         raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
     shown = None
@@ -46,7 +47,7 @@ def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store:
             for problem in found.problems:
                 output.say(as_json, problem)
         if not watch:
-            return CorruptError.exit_code if found.problems else 0
+            return found.code
         clock.sleep_s(WATCH_S)
 
 
@@ -56,6 +57,7 @@ class _Shown:
     entries: Sequence[VolumeSummary] | Sequence[Entry]
     said: str = ""
     problems: Sequence[str] = ()
+    code: int = 0
 
     def table(self, verbose: bool) -> str:
         rows = [_row(each, verbose) for each in self.entries]
@@ -68,11 +70,16 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
     opened = stores.open_store(store)
     found = overview.volumes_of(store, deleted=deleted)
     said = "" if found else f"No {'deleted ' if deleted else ''}volumes in {opened.url}"
+    bad = [each for each in found if each.problem is not None]
     problems = [
-        f"{each.name} is damaged: {output.printable(each.problem)}" for each in found if each.problem is not None
+        f"{each.name} {'was written by a newer cowfs' if each.is_newer else 'is damaged'}: "
+        f"{output.printable(each.problem or '')}"
+        for each in bad
     ]
+    is_damaged = any(not each.is_newer for each in bad)
+    code = CorruptError.exit_code if is_damaged else UnsupportedFormatError.exit_code if bad else 0
     record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
-    return _Shown(record, found, said, problems)
+    return _Shown(record, found, said, problems, code)
 
 
 def _files(place: str, store: str | None) -> _Shown:
@@ -93,8 +100,9 @@ def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
     from cowfs import sizes
 
     head = volume.version[:12] if volume.version else "-"
+    mark = "" if volume.problem is None else " (of a newer cowfs)" if volume.is_newer else " (damaged)"
     row = {
-        "NAME": volume.name if volume.problem is None else f"{volume.name} (damaged)",
+        "NAME": volume.name + mark,
         "SIZE": str(volume.bytes) if verbose else sizes.shown(volume.bytes),
         "FILES": str(volume.files),
         "OWNER": output.printable(volume.owner),

@@ -16,6 +16,8 @@ import pytest
 from cowfs.api import targets
 from cowfs.blocking import Volume
 from cowfs.errors import UnavailableError
+from cowfs.format import canonical
+from cowfs.format.fields import ENVELOPE, seal
 from cowfs.machine import registry
 from cowfs.store.patience import CLOSING_S
 from tests.cli.conftest import Run
@@ -71,6 +73,33 @@ def test_a_damaged_volume_hides_no_other(run: Run, home: Path, what: str) -> Non
     assert "(damaged)" in said.out.splitlines()[2]
     assert str((place / version if what == "versions" else min(place.iterdir())).name) in said.err
     assert run("get", "b").code == 10
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("what", ["head", "meta", "lease"])
+def test_a_volume_of_a_newer_cowfs_hides_no_other(run: Run, home: Path, what: str) -> None:
+    (home / "source").mkdir()
+    for name in "abc":
+        assert run("upload", str(home / "source"), name).code == 0
+    newest = min((home / "store" / "volumes" / "b" / what).iterdir())
+    record = canonical.decode(newest.read_bytes(), what=what)
+    body = {field: value for field, value in record.items() if field not in ENVELOPE}
+    newest.write_bytes(seal(record["record"], 99, body))
+    said = run("ls", "--json")
+    assert said.code == 11
+    assert [(each["name"], each["is_newer"]) for each in said.json["volumes"]] == [
+        ("a", False),
+        ("b", True),
+        ("c", False),
+    ]
+    assert "format 99" in said.json["volumes"][1]["problem"]
+    said = run("ls")
+    assert said.code == 11
+    assert "b (of a newer cowfs)" in said.out
+    assert "b was written by a newer cowfs" in said.err
+    assert run("get", "b").code == 11
+    min((home / "store" / "volumes" / "a" / "head").iterdir()).write_bytes(b"")
+    assert run("ls").code == 10, "damage is worse"
 
 
 @pytest.mark.quick
