@@ -63,7 +63,8 @@ class VolumeSummary:
     head_number is 0. is_newer: none of them is damaged, a newer cowfs wrote them.
 
     mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which
-    holds no lease; None: neither, or it can't be told (the store's clock takes a write to read).
+    holds no lease; "unknown": the record of its lease is damaged; None: neither, or it can't be
+    told (the store's clock takes a write to read).
     """
 
     name: str
@@ -266,7 +267,9 @@ def _writer(store: OpenStore, name: str) -> str | None:
         lease = leases.read(store.objects, name)
     except (ReadOnlyError, AccessDeniedError):
         return None
-    return f"{lease.holder.host}:{lease.holder.mount_path}" if lease is not None and lease.state == "held" else None
+    if lease is None or lease.state != "held":
+        return None
+    return f"{lease.holder.host}:{lease.holder.mount_path}" if lease.holder is not None else "unknown"
 
 
 def _copies_of(store: OpenStore) -> dict[str, str]:

@@ -401,8 +401,8 @@ class Volume:
     ) -> VerifyReport:
         """Reads the packs of a version (as `version` takes it), or of the whole store, again,
         checks every byte, and says which packs are damaged and which paths of which versions that
-        breaks; of a whole store also which heads and tags are damaged. Nothing is written. Of
-        linked files only the state of their objects is looked at.
+        breaks; of a whole store also which heads, tags and leases are damaged. Nothing is written.
+        Of linked files only the state of their objects is looked at.
 
         sample: that part of the packs, chosen by chance; that the others are there is seen from the
         list. resume: what an interrupted run on this machine has read is left out. A store that

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from cowfs.blocking import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 
 SHOWN_VERSIONS = 3
-BACKUP = "Of heads and tags there is no second copy in a store: put these objects back from a backup of it"
+BACKUP = (
+    "Of heads and tags there is no second copy in a store: put these objects back from a backup of it. The place of a "
+    "lease is taken by that of the next writer, two minutes later at most"
+)
 
 
 @click.command("verify")
@@ -35,10 +38,10 @@ def command(
     as_json: bool,
 ) -> int:
     """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store
-    again, check every byte, and show which paths of which versions cannot be read, and which heads
-    and tags of a store are damaged. Exits with 1 if there are any; `cowfs repair` looks for what
-    was lost. Linked files are not read: only size and ETag (or time) of their objects are looked
-    at."""
+    again, check every byte, and show which paths of which versions cannot be read, and which
+    heads, tags and leases of a store are damaged. Exits with 1 if there are any; `cowfs repair`
+    looks for what was lost. Linked files are not read: only size and ETag (or time) of their
+    objects are looked at."""
     from cowfs.api import hints
     from cowfs.blocking import Volume
 

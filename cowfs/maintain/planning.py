@@ -291,7 +291,8 @@ def is_silent(watch: leases.Watch, pin: FoundPin, *, now_ns: int | None = None) 
     wanted = pin.record.lease
     if lease is None:
         return wanted is not None
-    return lease.state != "held" or wanted not in (None, lease.write_id)
+    is_another = lease.write_id is not None and wanted not in (None, lease.write_id)
+    return lease.state != "held" or is_another
 
 
 def young_since_ns(generations: Generations, pins: list[FoundPin], now_ns: int) -> int:

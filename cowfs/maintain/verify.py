@@ -11,7 +11,8 @@ anew by chance each time; whether the others are there is seen from the list.
 
 Linked files are not read: origins are asked whether the objects are in the state that was linked.
 
-A head, tag or pruned record of a store that is damaged is reported, and the rest is verified.
+A head, tag, pruned record or newest lease of a store that is damaged is reported, and the rest is
+verified.
 
 Nothing is written to the store. Packs are read by threads (`pack_check`), or by whoever is given.
 """
@@ -24,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,9 +46,10 @@ from cowfs.maintain.pack_check import Expected, PackState, check_packs
 from cowfs.maintain.references import References, in_packs, index_packs, is_needed, one_of_each
 from cowfs.maintain.verify_log import VerifyLog
 from cowfs.maintain.verify_report import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
-from cowfs.store import Access, ObjectStore, refs
+from cowfs.store import Access, ObjectStore, leases, refs
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Progress, ProgressListener
+from cowfs.version.volumes import volume_names
 
 NotRight = dict[PackId, PackState]
 InParts = Callable[[Sequence[Expected]], Iterator[list[PackState]]]
@@ -69,6 +72,9 @@ class Scope:
         """The whole of it."""
         damaged: list[CorruptError] = []
         versions = kept_versions(store, tell=damaged.append)
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-leases") as threads:
+            found_leases = threads.map(partial(_damaged_lease, store), volume_names(store))
+            damaged += [error for error in found_leases if error is not None]
         found = [(error.details["key"], error.message) for error in damaged]
         records = [DamagedRecord(key, keys.parse_volume(key) or "", problem) for key, problem in sorted(found)]
         return cls(versions, is_store=True, packs=packs, share=share, records=records)
@@ -282,6 +288,14 @@ class Verifier:
         look."""
         assert version.manifest is not None
         return not index_packs(version.manifest.index).isdisjoint(damage.lost)
+
+
+def _damaged_lease(store: ObjectStore, volume: str) -> CorruptError | None:
+    try:
+        leases.check(store, volume)
+    except CorruptError as error:
+        return error
+    return None
 
 
 def _matters(pack: PackId, damage: Damage) -> bool:

@@ -21,8 +21,9 @@ class DamagedPack:
 
 @dataclass(frozen=True)
 class DamagedRecord:
-    """A head, a tag or a pruned record that cannot be read; what it says is not known. key: of its
-    object. No repair makes it anew: only a backup of the store has it."""
+    """A head, a tag, a pruned record or the newest lease of a volume that cannot be read; what it
+    says is not known. key: of its object. No repair makes it anew: only a backup of the store has
+    it. In the place of a lease comes that of the next writer."""
 
     key: str
     volume: str

@@ -21,6 +21,8 @@ Ages are measured by the store's clock alone: the last heartbeat's mtime against
 scratch object written just now. Clocks of machines may differ by hours. Where a store gives no
 mtimes, the local clock and the holder's stand in. Of a heartbeat that is damaged the mtime counts
 as well, and nothing else: it protects its holder, who replaces it soon, and locks out nobody.
+Of a lease that is damaged the epoch is known, from its key, and not the holder: it ends as any
+other does, but that nobody can tell that its holder is gone.
 
 A heartbeat whose mtime lies ahead of the store's time says nothing of how long ago it was: a clock
 was ahead, and was put right, or still is. Its holder counts as alive; the refusal says what is
@@ -58,14 +60,14 @@ LeaseState = Literal["held", "released", "expired", "dead"]
 class LeaseInfo:
     """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released lease;
     below 0 its time is still to come. heard_ns: that time, which changes with each. write_id: by
-    which pins name it."""
+    which pins name it. holder, write_id None: its record is damaged; since_ns is then heard_ns."""
 
     epoch: int
-    holder: Holder
+    holder: Holder | None
     since_ns: int
     heartbeat_age_s: float
     state: LeaseState
-    write_id: WriteId
+    write_id: WriteId | None
     heard_ns: int
 
 
@@ -125,12 +127,12 @@ class Lease:
         self._store.put(keys.heartbeat(self.volume, self.epoch), record.encode())
 
     def _lost(self) -> LeaseLostError:
-        found = refs.newest(self._store, refs.lease(self.volume))
-        who = _describe(found[1].holder) if found else "somebody"
+        found = _newest_from(self._store, self.volume, self.epoch + 1)
+        who = _describe(found.record.holder) if found and found.record else "somebody"
         return LeaseLostError(
             f"volume {self.volume} is now being written by {who}; this mount (epoch {self.epoch}) can no longer publish",
             hint="The work is kept: fork it under another name.",
-            details={"epoch": self.epoch, "newer_epoch": found[0] if found else self.epoch + 1},
+            details={"epoch": self.epoch, "newer_epoch": found.epoch if found else self.epoch + 1},
         )
 
 
@@ -163,14 +165,13 @@ def find_vacancy(
     # and the put meets that.
     if listed < refs.FIRST or _is_released(store, volume, listed):
         return Vacancy(listed + 1, None)
-    newest = _newest_from(store, volume, listed)
-    predecessor = _judge(store, volume, *newest[1:])
-    if predecessor.epoch == left_epoch and predecessor.state == "held":
+    predecessor = _judge_from(store, volume, listed)
+    if predecessor.epoch == left_epoch and predecessor.state == "held" and predecessor.holder is not None:
         state: LeaseState = "dead" if is_in_another_container(predecessor.holder) else "held"
         predecessor = replace(predecessor, state=state)
     if predecessor.state == "held" and not take_over:
         raise _held(volume, predecessor)
-    return Vacancy(newest[0] + 1, predecessor if predecessor.state != "released" else None)
+    return Vacancy(predecessor.epoch + 1, predecessor if predecessor.state != "released" else None)
 
 
 def take(store: ObjectStore, volume: str, vacancy: Vacancy, holder: Holder, write_id: WriteId) -> Lease:
@@ -208,11 +209,17 @@ def read(store: ObjectStore, volume: str, *, now_ns: int | None = None) -> Lease
     store's time, so that nothing is written to learn it."""
     ref = refs.lease(volume)
     listed = refs.newest_listed(store, ref)
-    if listed < refs.FIRST and (found := refs.newest(store, ref, listed=0)) is not None:
-        listed = found[0]
+    if listed < refs.FIRST and (found := _newest_from(store, volume, refs.FIRST)) is not None:
+        listed = found.epoch
     if listed < refs.FIRST:
         return None
-    return _judge(store, volume, *_newest_from(store, volume, listed)[1:], now_ns=now_ns)
+    return _judge_from(store, volume, listed, now_ns=now_ns)
+
+
+def check(store: ObjectStore, volume: str) -> None:
+    """CorruptError: the newest lease of the volume is damaged (details: key). Older ones are read
+    by nobody."""
+    refs.newest(store, refs.lease(volume))
 
 
 class Watch:
@@ -238,14 +245,38 @@ class Watch:
         return lease
 
 
-def _newest_from(store: ObjectStore, volume: str, epoch: int) -> tuple[int, LeaseRecord, HeartbeatRecord | None]:
-    """The newest epoch, its lease and its heartbeat, read beside one another, where `epoch` was
-    taken."""
-    found, heartbeat = beside(
-        partial(refs.newest, store, refs.lease(volume), listed=epoch), partial(_heartbeat, store, volume, epoch)
-    )
-    assert found is not None
-    return *found, heartbeat if found[0] == epoch else _heartbeat(store, volume, found[0])
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """An epoch that somebody took. record None: it is damaged."""
+
+    epoch: int
+    record: LeaseRecord | None
+
+
+def _taken(store: ObjectStore, volume: str, epoch: int) -> _Taken | None:
+    try:
+        return _Taken(epoch, refs.read(store, refs.lease(volume), epoch))
+    except NotFoundError:
+        return None
+    except CorruptError:
+        return _Taken(epoch, None)
+
+
+def _newest_from(store: ObjectStore, volume: str, epoch: int) -> _Taken | None:
+    """The newest epoch that was taken; None: not even `epoch` was."""
+    found, following = beside(partial(_taken, store, volume, epoch), partial(_taken, store, volume, epoch + 1))
+    while following is not None:
+        found, following = following, _taken(store, volume, following.epoch + 1)
+    return found
+
+
+def _judge_from(store: ObjectStore, volume: str, epoch: int, *, now_ns: int | None = None) -> LeaseInfo:
+    """The newest lease, read beside the heartbeat of `epoch`, which was taken."""
+    taken, heartbeat = beside(partial(_newest_from, store, volume, epoch), partial(_heartbeat, store, volume, epoch))
+    assert taken is not None
+    if taken.epoch != epoch:
+        heartbeat = _heartbeat(store, volume, taken.epoch)
+    return _judge(store, volume, taken, heartbeat, now_ns=now_ns)
 
 
 def _is_released(store: ObjectStore, volume: str, epoch: int) -> bool:
@@ -275,23 +306,28 @@ def heartbeat_of(volume: str, epoch: int, data: bytes) -> HeartbeatRecord:
 def _judge(
     store: ObjectStore,
     volume: str,
-    record: LeaseRecord,
+    taken: _Taken,
     heartbeat: HeartbeatRecord | None,
     *,
     now_ns: int | None = None,
 ) -> LeaseInfo:
+    epoch, record = taken.epoch, taken.record
+
     def info(state: LeaseState, age_s: float, heard_ns: int) -> LeaseInfo:
-        return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state, record.write_id, heard_ns)
+        if record is None:
+            return LeaseInfo(epoch, None, heard_ns, age_s, state, None, heard_ns)
+        return LeaseInfo(epoch, record.holder, record.since_ns, age_s, state, record.write_id, heard_ns)
 
     if heartbeat and heartbeat.released:
         return info("released", 0.0, heartbeat.at_ns)
-    seen_key = keys.heartbeat(volume, record.epoch) if heartbeat else keys.lease(volume, record.epoch)
+    seen_key = keys.heartbeat(volume, epoch) if heartbeat else keys.lease(volume, epoch)
     seen_ns = next((found.mtime_ns for found in store.list(seen_key, limit=1) if found.key == seen_key), 0)
     if now_ns is None:
         now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
-    heard_ns = seen_ns or max(heartbeat.at_ns if heartbeat else 0, record.since_ns)
+    said_ns = max(heartbeat.at_ns if heartbeat else 0, record.since_ns if record else 0)
+    heard_ns = seen_ns or said_ns or now_ns  # nothing at all is known of a damaged one where there are no times
     age_s = (now_ns - heard_ns) / 1e9
-    if is_dead(record.holder):
+    if record is not None and is_dead(record.holder):
         return info("dead", age_s, heard_ns)
     return info("expired" if age_s > EXPIRY_S else "held", age_s, heard_ns)
 
@@ -299,8 +335,9 @@ def _judge(
 def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
     holder = lease.holder
     since = datetime.fromtimestamp(lease.since_ns / 1e9, UTC)
-    is_mount = holder.mount_path.startswith("/")
+    is_mount = holder is not None and holder.mount_path.startswith("/")
     is_ahead = lease.heartbeat_age_s < -EXPIRY_S
+    left_s = max(EXPIRY_S - lease.heartbeat_age_s, 1)
     heard = f"last heard of {max(lease.heartbeat_age_s, 0):.0f} s ago"
     if is_ahead:
         heard = f"with a last sign of life whose time is {-lease.heartbeat_age_s:.0f} s ahead of the store's clock"
@@ -309,8 +346,13 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
             "volume. If it does not, take over by a mount here (take_over=True, `cowfs mount --take-over`), and unmount that "
             "for anything else. Its work stays on its machine."
         )
+    elif holder is None:
+        hint = (
+            f"Try again in {left_s:.0f} s: if nobody writes, the lease has expired then. Or take over by a mount here "
+            "(take_over=True, `cowfs mount --take-over`): who writes there can then publish nothing more; that work stays "
+            "on its machine. The next lease takes the place of the damaged one."
+        )
     elif is_of_earlier_boot(holder):
-        left_s = max(EXPIRY_S - lease.heartbeat_age_s, 1)
         hint = (
             f"If that was this machine before it was restarted, try again in {left_s:.0f} s, when nobody can have it any "
             "more, or take over now (take_over=True, `cowfs mount --take-over`): the work that is kept here goes on."
@@ -325,6 +367,14 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
             "A copy, a commit or a program that uses vol.files is at work there. Wait until it ends and try again, or fork "
             "the volume."
         )
+    known = {"since_ns": lease.since_ns, "heartbeat_age_s": round(lease.heartbeat_age_s, 3), "epoch": lease.epoch}
+    if holder is None:
+        return LeaseHeldError(
+            f"somebody may be writing volume {volume}: the record of its lease ({keys.lease(volume, lease.epoch)}) is "
+            f"damaged and does not say who, {heard}",
+            hint=hint,
+            details={"who": "somebody unknown", "where": "", "since": f"{since:%Y-%m-%d %H:%M:%S} UTC", **known},
+        )
     return LeaseHeldError(
         f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, {heard}",
         hint=hint,
@@ -336,9 +386,7 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
             "host": holder.host,
             "mount_path": holder.mount_path,
             "pid": holder.pid,
-            "since_ns": lease.since_ns,
-            "heartbeat_age_s": round(lease.heartbeat_age_s, 3),
-            "epoch": lease.epoch,
+            **known,
         },
     )
 

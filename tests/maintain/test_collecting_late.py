@@ -195,6 +195,8 @@ def test_who_opened_and_got_no_lease_holds_up_no_collection(store: ObjectStore, 
     assert is_silent(leases.Watch(store), pin)
     leases.acquire(store, "v", ME)
     assert is_silent(leases.Watch(store), pin)
+    store.put(keys.lease("v", 1), b"")
+    assert not is_silent(leases.Watch(store), pin), "whose lease it is is not known"
 
 
 def test_a_fork_whose_outcome_is_unknown_may_still_come(store: ObjectStore, tmp_path: Path) -> None:

@@ -205,6 +205,23 @@ def test_a_store_is_named_as_one(place: Path, first: ROVolume, run: Run) -> None
     assert run("verify", "s3://x/y", "--store", (place / "store").as_uri()).code == 2
 
 
+def test_a_damaged_lease_is_reported_and_holds_up_nothing(place: Path, second: ROVolume, run: Run) -> None:
+    lease = min((place / "store" / "volumes" / "data" / "lease").iterdir())
+    lease.write_bytes(b"")
+    said = run("verify", "--json")
+    assert said.code == 1
+    check("verify", said.json)
+    assert [each["key"] for each in said.json["records"]] == [lease.relative_to(place / "store").as_posix()]
+    assert said.json["broken"] == []
+    assert "the next writer" in run("verify").err
+    assert run("gc", "-y").code == 0
+    volume = Volume.open("data")
+    volume.files.write("new", b"new")
+    volume.commit()
+    volume.finalize()
+    assert run("verify").code == 0
+
+
 @pytest.mark.parametrize(
     ("what", "versions"), [("head/fffffffffffffffc", 1), ("head/fffffffffffffffd", 2), ("tags/t/*", 2), ("pruned/*", 2)]
 )

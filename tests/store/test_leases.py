@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cowfs import clock
-from cowfs.errors import LeaseHeldError, LeaseLostError, UnavailableError
+from cowfs.errors import CorruptError, LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import Holder
 from cowfs.machine import processes
@@ -153,6 +153,43 @@ def test_a_damaged_heartbeat_protects_its_holder_as_long_as_a_whole_one(
 
     directory.put(keys.heartbeat("data", 2), damaged)
     assert leases.acquire(directory, "data", holder, take_over=True).epoch == 3
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"no record"])
+def test_of_a_damaged_lease_the_holder_is_unknown_and_protected_all_the_same(
+    directory: ObjectStore, holder: Holder, damaged: bytes
+) -> None:
+    first = leases.acquire(directory, "data", ELSEWHERE)
+    root = directory.url.removeprefix("file://")
+    key = keys.lease("data", 1)
+    directory.put(key, damaged)
+    with pytest.raises(CorruptError) as corrupt:
+        leases.check(directory, "data")
+    assert corrupt.value.details["key"] == key
+    with pytest.raises(LeaseHeldError, match=key) as caught:
+        leases.acquire(directory, "data", holder, left_epoch=1)
+    assert "Try again in 1" in caught.value.hint
+    assert "take over" in caught.value.hint
+
+    now_ns = os.stat(f"{root}/{key}").st_mtime_ns
+    os.utime(f"{root}/{key}", ns=(now_ns, now_ns - int((leases.EXPIRY_S + 30) * 1e9)))
+    found = leases.read(directory, "data")
+    assert found is not None
+    assert (found.epoch, found.holder, found.write_id, found.state) == (1, None, None, "expired")
+    first.renew()
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder)
+    second = leases.acquire(directory, "data", holder, take_over=True)
+    assert (second.epoch, second.needs_fence) == (2, True)
+    leases.check(directory, "data")
+
+    directory.put(keys.lease("data", 2), damaged)
+    with pytest.raises(LeaseLostError, match="somebody"):
+        first.renew()
+    second.settled()
+    second.release()
+    assert not leases.acquire(directory, "data", holder).needs_fence, "its heartbeat says that it was given back"
 
 
 @pytest.mark.quick

@@ -31,6 +31,7 @@ def test_acquiring_a_lease_has_one_winner(shared_url: str) -> None:
             assert sorted(answers) == ["lost"] * (COUNT - 1) + ["won"], f"round {number}"
             lease = leases.read(store, "contended")
             assert lease is not None
+            assert lease.holder is not None
             assert (lease.epoch, lease.holder.mount_path, lease.state) == (
                 number + 1,
                 f"/mnt/{answers.index('won')}",
