@@ -4,8 +4,11 @@ none fits."""
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
+import signal
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,7 +24,7 @@ from cowfs.format.pack import PackKind
 from cowfs.format.records import Cipher, HeadRecord
 from cowfs.format.sealed import Sealed
 from cowfs.ids import WriteId
-from cowfs.store import Access, ObjectInfo, ObjectStore, initialize, load_record, open_store, refs, unlocking
+from cowfs.store import Access, ObjectInfo, ObjectStore, commands, initialize, load_record, open_store, refs, unlocking
 from cowfs.store.packs import PackReader, PackUploader
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import StoreKey
@@ -367,6 +370,28 @@ def test_two_variables_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_command_that_fails_says_how(command: str, said: str) -> None:
     with pytest.raises(AccessDeniedError, match=said):
         unlocking.of_command(command)
+
+
+def test_a_command_is_not_waited_for_when_it_has_ended(tmp_path: Path) -> None:
+    """It leaves an agent behind, which keeps its output open."""
+    begun, value = tmp_path / "agent", "k" * 300_000
+    script = tmp_path / "print"
+    script.write_text(f"#!/bin/sh\nsleep 300 &\necho $! > {begun}\nhead -c {len(value)} /dev/zero | tr '\\0' k\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    try:
+        began_s = time.monotonic()
+        assert commands.run([str(script)], unlocking._failed) == (0, value.encode())
+        assert time.monotonic() - began_s < commands.TIMEOUT_S
+        os.kill(int(begun.read_text()), 0)
+    finally:
+        os.kill(int(begun.read_text()), signal.SIGKILL)
+
+
+def test_a_command_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "TIMEOUT_S", 0.3)
+    for script in ("exec sleep 300", "exec 1>&-; exec sleep 300"):
+        with pytest.raises(AccessDeniedError, match="has not ended"):
+            unlocking.of_command(f"sh -c '{script}'")
 
 
 def test_what_is_too_short_for_a_key_is_not_repeated(tmp_path: Path) -> None:
