@@ -33,9 +33,10 @@ def command(
     """List what opens an encrypted store (list), add a passphrase, key file or command (add), or
     take one out (remove ID). Any of them opens the store.
 
-    Without an option, add asks for a passphrase, or reads it from standard input. What was taken
-    out opens the store no more; whoever has had it open may have kept the store's own key. add and
-    remove print the ID.
+    Without an option, add asks for a passphrase, or reads it from standard input, which holds that
+    line alone. What was taken out opens the store no more, but mirrors that were pushed before it
+    still opens; whoever has had it open may have kept the store's own key. add and remove print the
+    ID.
     """
     if (id is None) == (action == "remove"):
         raise InvalidInputError(

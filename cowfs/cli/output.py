@@ -161,12 +161,19 @@ def confirm(question: str) -> None:
 
 
 def new_passphrase() -> str:
-    """Asked for twice on a terminal; else the first line of standard input."""
+    """Asked for twice on a terminal; else standard input to its end, one line. InvalidInputError:
+    it has others."""
     if sys.stdin.isatty():
         text = click.prompt("New passphrase", hide_input=True, confirmation_prompt=True, err=True)
         assert isinstance(text, str)
     else:
-        text = sys.stdin.readline().rstrip("\r\n")
+        text = sys.stdin.read().rstrip("\r\n")
+        if "\n" in text:
+            raise InvalidInputError(
+                f"standard input has {text.count(chr(10)) + 1} lines, and a passphrase is one",
+                hint="Write the passphrase alone to standard input. A key of several lines is given as a file: "
+                "COWFS_ENCRYPTION_KEY_FILE, `cowfs key add --key-file`, storage.KeyFile(path).",
+            )
     if not text:
         raise InvalidInputError(
             "there is no passphrase",

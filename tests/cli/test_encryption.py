@@ -108,6 +108,20 @@ def test_create_without_a_passphrase_makes_nothing(run: Run, home: Path, monkeyp
     assert not (home / "store" / "cowfs.json").exists()
 
 
+def test_a_passphrase_of_two_lines_is_refused(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in (f"{PASSPHRASE}\nagain\n", f"\n{PASSPHRASE}\n", f"{PASSPHRASE}\r\n\r\nagain"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        said = run("create", "v", "--encrypt")
+        assert said.code == 2
+        assert "lines, and a passphrase is one" in said.err
+        assert PASSPHRASE not in said.err
+        assert not (home / "store" / "cowfs.json").exists()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSPHRASE}\r\n\n"))
+    assert run("create", "v", "--encrypt").code == 0
+    monkeypatch.setenv(unlocking.PASSPHRASE, PASSPHRASE)
+    assert run("ls").code == 0
+
+
 def test_keys_are_listed_added_and_removed(run: Run, key_file: Path, home: Path) -> None:
     run("create", "v", "--encrypt")
     other = home / "other"
