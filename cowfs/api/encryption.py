@@ -2,8 +2,8 @@
 
 The store's own key never changes: each secret (a passphrase, a key file, a command) has a slot in
 the store that wraps it (docs/format/keys.md). Who has a secret can add others, and take out any but
-the last. What was taken out opens nothing any more; whoever has had the store's key before keeps
-it.
+the last. What was taken out opens this store no more; mirrors that were pushed before have slots of
+their own. Whoever has had the store's key before keeps it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def add_key(
 
 
 def remove_key(id: str, store: str | os.PathLike[str] | Storage | None = None) -> None:
-    """Takes out what `list_keys` shows under this id. NotFoundError: there is none.
-    InvalidInputError: it is the last. Errors as of `list_keys`, besides."""
+    """Takes out what `list_keys` shows under this id, of this store. A mirror that was pushed
+    before is still opened by it, until it is taken out there, under the same id. NotFoundError:
+    there is none. InvalidInputError: it is the last. Errors as of `list_keys`, besides."""
 
     was_there = False
 

@@ -162,6 +162,29 @@ def test_keys_of_every_kind_open_a_store(place: Path, key_file: Path) -> None:
     Volume.open("v", store=at(KeyFile(key_file))).resolve()
 
 
+def test_what_was_taken_out_opens_a_mirror_until_it_is_taken_out_there(
+    place: Path, key_file: Path, tmp_path: Path
+) -> None:
+    def at(store: Path, key: storage.EncryptionKey) -> Storage:
+        stores._open.clear()
+        return Storage(url(store), encryption_key=key)
+
+    mirror, kept = tmp_path / "mirror", KeyFile(key_file)
+    volume: RWVolume = Volume.new("v", store=at(place, PASSPHRASE))
+    volume.files.write("a", b"a")
+    volume.commit()
+    volume.finalize()
+    storage.add_key(kept, at(place, PASSPHRASE))
+    Volume.push("v", at(mirror, kept), store=at(place, kept))
+    first = storage.list_keys(at(place, kept))[0]
+    storage.remove_key(first.id, at(place, kept))
+    Volume.push("v", at(mirror, kept), store=at(place, kept))
+    assert Volume.open("v", store=at(mirror, PASSPHRASE)).files.read("a") == b"a"
+    storage.remove_key(first.id, at(mirror, kept))
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        Volume.open("v", store=at(mirror, PASSPHRASE)).resolve()
+
+
 def test_a_command_that_makes_a_new_key_each_time_opens_nothing(place: Path, key_file: Path) -> None:
     changing = KeyCommand("head -c 32 /dev/urandom")
     with pytest.raises(InvalidInputError, match="another one each time"):
