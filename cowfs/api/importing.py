@@ -88,6 +88,7 @@ def import_from(
         origin = stack.enter_context(closing(opened(text, storage)))
         source = _listed(stack, origin, ignored)  # before the volume is made
         links = _links_to(origin, text) if link else _no_links
+        stack.enter_context(uploading.telling_of_empty(volume))
         target = volume.to_upload()
         if link and storage is not None:
             _require_same_bucket(origin.url, target.store.url, storage)

@@ -746,6 +746,16 @@ class RWVolume:
         self._seen = head.seen
 
     @property
+    def _must_exist(self) -> bool:
+        """Whether it is found, and never made, where it is first used."""
+        return self._claim == "existing"
+
+    @property
+    def _has_no_version(self) -> bool:
+        """Whether it was found or made, and had no version then; nor has this object made one."""
+        return self._store is not None and self._version is None
+
+    @property
     def _is_unclaimed(self) -> bool:
         """New, and nothing was read or written for it yet."""
         return self._claim == "new" and self._store is None

@@ -9,6 +9,7 @@ only what is missing. The volume must not be mounted here, nor have uncommitted 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -103,13 +104,31 @@ def upload_local(
     """`upload`, and the version that the volume stands on now."""
     given, to = os.fsencode(src), _path_in_volume(dst)
     options["is_directory"] = os.fsencode(dst).endswith(b"/")
-    target = volume.to_upload()
-    require_not_mounted(target, to)
-    local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
-    with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
-        tree, at, name = local_paths.source(stack, given)
-        source = Source(tree, at, name)
-        return publish_to(volume, target, source, to, request, progress, **options)
+    with telling_of_empty(volume):
+        target = volume.to_upload()
+        require_not_mounted(target, to)
+        local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
+        with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
+            tree, at, name = local_paths.source(stack, given)
+            source = Source(tree, at, name)
+            return publish_to(volume, target, source, to, request, progress, **options)
+
+
+@contextmanager
+def telling_of_empty(volume: RWVolume) -> Iterator[None]:
+    """A block that makes the volume, if it is missing, and its first version. An error says, too,
+    that it has made the volume and nothing more. It stays: others may have begun to use it."""
+    may_be_made = not volume._must_exist
+    try:
+        yield
+    except CowfsError as error:
+        if may_be_made and volume._has_no_version:
+            name = shlex.quote(volume.name)
+            error.set_hint(
+                f"{error.hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; "
+                f"`cowfs delete {name}`, Volume.delete({volume.name!r}), removes it.".lstrip()
+            )
+        raise
 
 
 def require_no_message(volume: str, entry: MountEntry, message: str) -> None:
