@@ -468,7 +468,11 @@ def commit(
             copy.move_base(base.version_id, known.seen, reading)
     if done.skipped:
         _log.warning(
-            "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them", done.skipped, path
+            "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them (%s%s)",
+            done.skipped,
+            path,
+            ", ".join(map(repr, done.skipped_paths)),
+            ", …" if done.skipped > len(done.skipped_paths) else "",
         )
     return base, is_new
 

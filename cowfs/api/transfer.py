@@ -144,14 +144,18 @@ def _publish(source: Source, volume: _Writable, request: CommitRequest, progress
         local_paths.read_pipe(source.tree)
         wanted = mount_transfer.Wanted(volume.place.path, volume.place.is_directory)
         put = mount_transfer.put(entry, source, wanted, "", progress)
-        copied = Copied(put.files, put.directories, put.symlinks, put.bytes, put.skipped, put.unchanged)
+        copied = Copied(
+            put.files, put.directories, put.symlinks, put.bytes, put.skipped, put.unchanged, put.skipped_paths
+        )
         return Transfer(copied, None, entry.mount_path)
     done, base, is_new = uploading.publish(
         volume.target, source, volume.place.path, request, progress, is_directory=volume.place.is_directory
     )
     assert base.version_id is not None
     locator = volumes.locator(volume.target.store.objects, volume.target.name, base.version_id)
-    copied = Copied(done.files, done.directories, done.symlinks, done.bytes, done.skipped, done.unchanged)
+    copied = Copied(
+        done.files, done.directories, done.symlinks, done.bytes, done.skipped, done.unchanged, done.skipped_paths
+    )
     return Transfer(copied, ROVolume(locator, base.manifest, is_new=is_new, storage=volume.target.store.storage))
 
 

@@ -26,11 +26,11 @@ class TransferReport:
     """What was looked at, and what became of it.
 
     files, directories, symlinks: in the source, without what is excluded. bytes: of the files'
-    sizes. skipped: devices, pipes and sockets, which are left out. unchanged: files that the target
-    had already. removed: names that are gone from the target. locator: of an upload the volume's
-    last version, of a download the one that was read; is_new: whether this made it. mount_path: of
-    a volume that is mounted here, where files went or came from; locator then is its last
-    version's, empty before the first.
+    sizes. skipped: devices, pipes and sockets, which are left out; skipped_paths: the first of
+    them, in the source. unchanged: files that the target had already. removed: names that are gone
+    from the target. locator: of an upload the volume's last version, of a download the one that was
+    read; is_new: whether this made it. mount_path: of a volume that is mounted here, where files
+    went or came from; locator then is its last version's, empty before the first.
     """
 
     files: int
@@ -43,6 +43,7 @@ class TransferReport:
     locator: str
     is_new: bool
     mount_path: str | None = None
+    skipped_paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

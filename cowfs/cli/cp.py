@@ -41,8 +41,7 @@ def command(
         done = transfer.copy(source, target, store=store, message=message, progress=progress)
     copied = done.copied
     said = f"Copied {output.count(copied.files, 'file')}, {sizes.shown(copied.bytes)}"
-    if copied.skipped:
-        said += f"; left out what is no file, directory or link: {copied.skipped}"
+    said += output.left_out(copied.skipped, copied.skipped_paths)
     if done.mount_path is not None:
         said += output.into_mount(done.mount_path)
     output.say(as_json, said)

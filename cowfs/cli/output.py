@@ -335,9 +335,15 @@ def transferred(verb: str, report: TransferReport, *, removed: str = "removed") 
     said = f"{verb} {files}, {sizes.shown(report.bytes)} in all"
     if report.removed:
         said += f"; {removed} {report.removed}"
-    if report.skipped:
-        said += f"; left out what is no file, directory or link: {report.skipped}"
-    return said
+    return said + left_out(report.skipped, report.skipped_paths)
+
+
+def left_out(count: int, first: Sequence[str]) -> str:
+    """What is said of special files; first: of their paths."""
+    if not count:
+        return ""
+    more = ", …" if count > len(first) else ""
+    return f"; left out what is no file, directory or link: {count} ({printable(', '.join(first))}{more})"
 
 
 def printable(text: str) -> str:

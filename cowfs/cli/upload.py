@@ -56,6 +56,6 @@ def command(
     if done.mount_path is not None:
         said += output.into_mount(done.mount_path)
     elif not done.is_new:
-        said = "Nothing has changed"
+        said = "Nothing has changed" + output.left_out(done.skipped, done.skipped_paths)
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator if done.mount_path is None else "")

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import apart, clock
 from cowfs.errors import CorruptError
+from cowfs.session.upload_plan import NAMED_SKIPPED
 from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ Marks = Callable[[Any], Sequence[tuple[bytes, bytes]]]
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied. skipped: special files, which were not. bytes: of the files' sizes.
-    unchanged: files that were there already."""
+    """What was copied. skipped: special files, which were not; skipped_paths: the first of them.
+    bytes: of the files' sizes. unchanged: files that were there already."""
 
     files: int = 0
     directories: int = 0
@@ -90,6 +91,7 @@ class Copied:
     bytes: int = 0
     skipped: int = 0
     unchanged: int = 0
+    skipped_paths: tuple[str, ...] = ()
 
 
 def copy(
@@ -140,6 +142,7 @@ class _Copy:
         self._is_stopped = False
         self._error: BaseException | None = None
         self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped", "unchanged"), 0)
+        self._skipped: list[str] = []
         self._done_bytes = 0
         self._total = (0, 0)
         self._reported_s = 0.0
@@ -160,7 +163,7 @@ class _Copy:
         for path, attr in reversed(self._directories):  # last, since what is put into a directory changes its time
             self._target.set_attributes(path, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
         self._tell(0, is_last=True)
-        return Copied(**self._done)
+        return Copied(**self._done, skipped_paths=tuple(self._skipped))
 
     def _copy_all(self, at: bytes, to: bytes, first: Attributes) -> None:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-copy") as helpers:
@@ -192,6 +195,8 @@ class _Copy:
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
             elif not (stat.S_ISREG(attr.mode) or stat.S_ISLNK(attr.mode)):
                 self._count(skipped=1)
+                if len(self._skipped) < NAMED_SKIPPED:
+                    self._skipped.append(os.fsdecode(path))
             elif attr.nlink > 1 and attr.ino in self._named:
                 self._keeps(path, there, attr)  # it may refuse
                 self._links.append((self._named[attr.ino], there))

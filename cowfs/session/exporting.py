@@ -129,7 +129,7 @@ class Export:
                     except (OSError, UnicodeDecodeError):
                         refused.append(os.fsdecode(path))
                 else:
-                    self.done.skipped += 1
+                    self.done.skip(os.fsdecode(path))
         if refused:
             more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
             raise InvalidInputError(

@@ -281,7 +281,7 @@ class _Drafting:
                 self._stamps.take(path, attr)
             self._target.put_symlink(path, target, attr, directory, old)
         else:
-            self._target.done.skipped += 1
+            self._target.done.skip(os.fsdecode(path))
 
     def _read_symlink(self, path: bytes) -> bytes | None:
         """None: it has vanished since it was found."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from cowfs.session.import_log import ImportLog
     from cowfs.version.publish import Publisher
 
+NAMED_SKIPPED = 5
+"""So many of the special files that are left out are named; the others are counted."""
 THREADS = 4
 """Of these each reads one file; cutting and compressing large ones has a pool of its own."""
 
@@ -21,7 +23,8 @@ THREADS = 4
 @dataclass
 class Uploaded:
     """What was looked at, and what became of it. bytes: of the files' sizes. skipped: special
-    files, left out. unchanged: files that the volume has already; removed: names that are gone."""
+    files, left out; skipped_paths: the first of them. unchanged: files that the volume has already;
+    removed: names that are gone."""
 
     files: int = 0
     directories: int = 0
@@ -30,6 +33,12 @@ class Uploaded:
     skipped: int = 0
     unchanged: int = 0
     removed: int = 0
+    skipped_paths: tuple[str, ...] = ()
+
+    def skip(self, path: str) -> None:
+        self.skipped += 1
+        if len(self.skipped_paths) < NAMED_SKIPPED:
+            self.skipped_paths += (path,)
 
 
 @dataclass(frozen=True)

@@ -1083,6 +1083,18 @@ Volume.from_locator({version.locator!r}).mount({str(path)!r}, mode="copy")
     assert not path.exists()
 
 
+def test_special_files_that_a_commit_of_a_copy_leaves_out_are_named(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume: RWVolume = Volume.new("data")
+    path = volume.mount(mode="copy")
+    os.mkfifo(path / "a pipe")
+    (path / "f").write_text("x")
+    volume.commit()
+    volume.unmount()
+    assert "'a pipe'" in caplog.text
+
+
 @pytest.mark.mount
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts by FUSE, and makes a device")
 def test_what_a_copy_cannot_hold_stays_in_the_volume(place: Path) -> None:

@@ -63,6 +63,7 @@ def test_an_upload_goes_into_the_mount(volume: RWVolume, tree: Path) -> None:
     path = volume.path
     assert (report.mount_path, report.locator, report.is_new) == (str(path), before, False)
     assert (report.files, report.symlinks, report.skipped, report.unchanged) == (4, 1, 1, 0)
+    assert report.skipped_paths == ("pipe",)
     (tree / "pipe").unlink()
     (tree / "sub" / "skipped.pyc").unlink()
     assert contents(in_source(path / "in" / "here")) == contents(in_source(tree))

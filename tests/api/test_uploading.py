@@ -290,6 +290,7 @@ def test_a_version_is_what_was_in_the_source(place: Path, tree: Path) -> None:
     volume: RWVolume = Volume.new("data")
     done = upload(volume, tree, "in", message="uploaded")
     assert (done.report.files, done.report.directories, done.report.symlinks, done.report.skipped) == (6, 3, 2, 1)
+    assert done.report.skipped_paths == ("fifo",)
     assert done.report.bytes == 2 * len(BIG) + 5 + (64 << 20)
     assert (done.version.message, done.report.is_new, volume.locator) == ("uploaded", True, done.version.locator)
     assert in_version(done.version, "in") == expected(tree)

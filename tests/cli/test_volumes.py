@@ -121,6 +121,20 @@ def test_an_upload_that_fails_says_that_it_has_made_the_volume(run: Run, home: P
 
 
 @pytest.mark.quick
+def test_the_first_special_files_that_are_left_out_are_named(run: Run, home: Path) -> None:
+    (home / "source" / "sub").mkdir(parents=True)
+    (home / "source" / "f").write_bytes(b"abc")
+    os.mkfifo(home / "source" / "sub" / "pipe")
+    assert "left out what is no file, directory or link: 1 (sub/pipe)" in run("upload", str(home / "source"), "a").err
+    assert "left out what is no file, directory or link: 1 (sub/pipe)" in run("cp", f"{home}/source", "a:/new").err
+    for number in range(9):
+        os.mkfifo(home / "source" / f"pipe {number}")
+    said = run("upload", str(home / "source"), "a", "--json").json
+    assert (said["skipped"], len(said["skipped_paths"])) == (10, 5)
+    assert ", …)" in run("upload", str(home / "source"), "a").err
+
+
+@pytest.mark.quick
 def test_a_store_is_verified_by_its_path(run: Run, home: Path) -> None:
     store = home / "mirror"
     assert run("create", "a", "--store", str(store)).code == 0

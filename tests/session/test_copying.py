@@ -139,7 +139,7 @@ def test_what_is_special_is_counted_and_left_out(out: LocalFiles, tmp_path: Path
     os.mkfifo(tmp_path / "tree" / "fifo")
     (tmp_path / "tree" / "file").touch()
     with Directory(tmp_path / "tree") as source:
-        assert copying.copy(source, b"", out, b"") == Copied(files=1, directories=1, skipped=1)
+        assert copying.copy(source, b"", out, b"") == Copied(files=1, directories=1, skipped=1, skipped_paths=("fifo",))
     assert os.listdir(tmp_path / "out") == ["file"]
 
 
