@@ -179,33 +179,29 @@ def discard_kept(target: str) -> Dropped | None:
     return unmounted.discard_at(Path(os.path.abspath(os.path.expanduser(target)))) if _is_path(target) else None
 
 
-def find_mount(target: str, store: str | None, *, inside: bool = False, read_only: bool = False) -> Mounted | RWVolume:
+def find_mount(
+    target: str, store: str | None, *, inside: bool = False, read_only: bool = False, detached: bool = False
+) -> Mounted | RWVolume:
     """The live mount that target means, else the volume of that name (which exists, and is not
     mounted here). A name also means a scratch that writes to the volume.
 
     inside: a path (with a slash) below a mount point will do. read_only: a name also means the one
-    read-only mount of the volume, if it is not mounted writable. NotFoundError for a path that is
-    no mount, and for an unknown volume.
+    read-only mount of the volume, if it is not mounted writable. detached: if there is none of
+    these, a name also means the oldest mount of the volume that is off its path and served still.
+    NotFoundError for a path that is no mount, and for an unknown volume.
     """
     target = os.path.expanduser(target) if _is_path(target) else target
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
-        if here is None:
-            mount_paths.require_alive(path := registry.canonical(target))
-            if (found := mount_table.mount_at(path)) is not None and found.is_cowfs and not found.is_ours:
-                raise AccessDeniedError(
-                    f"volume {found.volume} is mounted at {target} by another user",
-                    hint="Its files are used as theirs allow; who has mounted it commits and unmounts it.",
-                )
-            raise NotFoundError(
-                f"no volume is mounted at {target}", hint="`cowfs status` lists mounts, and work that waits for one."
-            )
-        return Mounted(here)
+        return _at(target, here)
     if here is not None and store is None and Mounted(here).volume == target:
         return Mounted(here)
     url, so_named = _url(store), registry.find_by_name(target)
     named = next((entry for entry in so_named if entry.store_url == url), None)
     of_versions = registry.find_read_only(url, target) if read_only and url is not None else []
+    is_at_a_path = bool(here or so_named or of_versions)
+    if detached and not is_at_a_path and url is not None and (left := registry.find_detached(url, target)):
+        return Mounted(left[0])
     may_have_another_url = named is None and any(entry != here for entry in so_named)
     volume = None
     if may_have_another_url or not (here or named or of_versions):
@@ -230,6 +226,21 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
         return Mounted(_only(of_versions))
     assert volume is not None
     return volume
+
+
+def _at(path: str, entry: MountEntry | None) -> Mounted:
+    """The mount there. NotFoundError: there is none."""
+    if entry is not None:
+        return Mounted(entry)
+    mount_paths.require_alive(canonical := registry.canonical(path))
+    if (found := mount_table.mount_at(canonical)) is not None and found.is_cowfs and not found.is_ours:
+        raise AccessDeniedError(
+            f"volume {found.volume} is mounted at {path} by another user",
+            hint="Its files are used as theirs allow; who has mounted it commits and unmounts it.",
+        )
+    raise NotFoundError(
+        f"no volume is mounted at {path}", hint="`cowfs status` lists mounts, and work that waits for one."
+    )
 
 
 def require_one_store(volume: RWVolume) -> None:

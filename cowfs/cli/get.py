@@ -11,6 +11,7 @@ from cowfs.cli import completing, output
 
 if TYPE_CHECKING:
     from cowfs.api.details import VolumeDetails
+    from cowfs.api.overview import MountSummary
 
 
 @click.command("get")
@@ -42,11 +43,18 @@ def _text(found: VolumeDetails) -> str:
         ("author", found.author or ""),
         *((f"label {key}", value) for key, value in found.labels.items()),
         ("written by", volume.mounted or ""),
-        *(("mounted", f"{each.mount_path} (process {each.pid})") for each in found.mounts),
+        *(_mount(each) for each in found.mounts),
         *(("working copy", _work(each.working_copy, each.uncommitted)) for each in found.working_copies),
         *(("declared", f"in {each.file}, at {each.path} ({each.made})") for each in found.declared),
     ]
     return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)
+
+
+def _mount(mount: MountSummary) -> tuple[str, str]:
+    if mount.is_detached:
+        return "detached", f"from {mount.mount_path}; process {mount.pid} serves files that are open still"
+    trouble = f"; {mount.error}" if mount.error else ""
+    return "mounted", f"{mount.mount_path} (process {mount.pid}{trouble})"
 
 
 def _work(path: str, uncommitted: bool | None) -> str:

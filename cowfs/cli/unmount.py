@@ -46,9 +46,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say
-    otherwise; a scratch drops it, also one that writes to volume NAME. With --discard PATH may also
-    be where work of a volume that is not mounted lies, as `cowfs status` shows it: also if its
-    store is gone."""
+    otherwise; a scratch drops it, also one that writes to volume NAME. A mount of NAME that is off
+    its path, and served for programs that have files of it open, ends with --force. With --discard
+    PATH may also be where work of a volume that is not mounted lies, as `cowfs status` shows it:
+    also if its store is gone."""
     from cowfs.api import targets
 
     if is_commit and is_discard:
@@ -73,7 +74,8 @@ def command(
         gone = {"mount_path": target, "volume": None, "was_dead": True, "uncommitted": None, "dropped": False}
         output.emit(as_json, gone, "")
         return
-    found = targets.find_mount(target, store, read_only=not (is_commit or is_discard))
+    is_plain = not (is_commit or is_discard)
+    found = targets.find_mount(target, store, read_only=is_plain, detached=is_plain)
     if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard, has_store=store is not None)
     else:

@@ -291,7 +291,8 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
         return LeaseHeldError(
             f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path}, is not any more, but programs still "
             f"have files of it open, or use it elsewhere; process {found.process.pid} serves them",
-            hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process; or "
+            hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process "
+            f"(`cowfs unmount {volume} --force`, or os.kill(); they get errors, and what was written is kept); or "
             f"{_beside(volume)}.",
             details={
                 "who": f"{found.user}@{found.host}",

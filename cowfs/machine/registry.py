@@ -302,6 +302,13 @@ def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
     return next((entry for entry in find_by_name(volume) if entry.store_id == store_id), None)
 
 
+def find_detached(store_url: str, volume: str) -> list[MountEntry]:
+    """The mounts of a volume, writable or not, that are off their paths and served still, the
+    oldest first."""
+    found = sorted((entry for entry in list_mounts() if entry.is_detached), key=lambda entry: entry.since_ns)
+    return [entry for entry in found if volume == (entry.written or entry.volume) and store_url == entry.store_url]
+
+
 def find_read_only(store_url: str, volume: str) -> list[MountEntry]:
     """The mounts of a volume's versions on this machine."""
     found = _at_their_paths()

@@ -58,6 +58,33 @@ def mounted(run: Command, place: Path) -> Path:
     return path
 
 
+def test_a_detached_mount_is_shown_as_such_and_ends_by_force(run: Command, mounted: Path) -> None:
+    with (mounted / "file").open("a") as file:
+        assert run("unmount", mounted, "--commit").code == 0
+        (entry,) = registry.list_mounts()
+        said = run("get", "data")
+        assert "mounted " not in said.out
+        assert f"detached      from {mounted}; process {entry.pid}" in said.out
+        (shown,) = json.loads(run("get", "data", "--json").out)["mounts"]
+        assert shown["is_detached"]
+        file.write("two")
+        file.flush()
+        said = run("unmount", "data")
+        assert said.code == 4
+        assert "off its path" in said.err
+        assert "`cowfs unmount data --force`" in run("mount", "data", mounted).err
+        said = run("unmount", "data", "--force")
+        assert said.code == 0
+        assert "uncommitted work is kept" in said.err
+        assert registry.list_mounts() == []
+        with contextlib.suppress(OSError):
+            file.close()
+    assert run("unmount", "data", "--force").code == 3
+    assert run("mount", "data", mounted).code == 0
+    assert (mounted / "file").read_text() == "onetwo"
+    assert run("unmount", mounted, "--discard").code == 0
+
+
 def overtake(run: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine takes "data" over and makes a version of it."""
     path = place / "mnt" / "theirs"
