@@ -91,6 +91,7 @@ def push(
         put_bytes=done.put_bytes,
         tags=done.tags,
         made_store=target.url if made_store else None,
+        mended=[each.hex() for each in done.mended],
     )
 
 

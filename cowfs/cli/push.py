@@ -34,7 +34,8 @@ def command(
     """Copy the version that SOURCE means (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) to another
     STORE, which is made if there is none, and make it the last one of the volume there; prints its
     locator. Version ids stay the same. Only what STORE has not travels, so a push that was
-    interrupted is repeated, and a mirror is kept by repeating it. What was put is read back.
+    interrupted is repeated, and a mirror is kept by repeating it. What was put is read back; the
+    record of a version that is damaged there is put again.
     Uncommitted work stays here, and that is said."""
     from cowfs.blocking import Volume
 
@@ -53,5 +54,7 @@ def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style
     new = output.count(len(done.versions), "new version") if done.is_new else "The version was there already"
     tagged = f", {output.count(len(done.tags), 'tag')}" if done.tags else ""
     made = f", into a new store at {done.made_store}" if done.made_store is not None else ""
-    output.say(as_json, f"{new}{tagged}; {moved} copied{made}")
+    count = output.count(len(done.mended), "damaged version record")
+    mended = f"; {count} put there again" if done.mended else ""
+    output.say(as_json, f"{new}{tagged}; {moved} copied{mended}{made}")
     output.emit(as_json, dataclasses.asdict(done), done.locator)

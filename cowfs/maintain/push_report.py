@@ -10,7 +10,7 @@ class PushReport:
     """locator: of the version at the target; its id is that at the source. versions: ids that the
     target's volume has besides now, oldest first. packs: that the versions need; put_packs,
     put_bytes: that the target had not. tags: that were set. made_store: URL of the store there, if
-    it is new."""
+    it is new. mended: versions whose records were damaged there, and were put again."""
 
     locator: str
     is_new: bool
@@ -20,3 +20,4 @@ class PushReport:
     put_bytes: int
     tags: list[str]
     made_store: str | None
+    mended: list[str]

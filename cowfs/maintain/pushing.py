@@ -8,8 +8,9 @@ travels byte for byte.
 A head at the target is appended for each version, so that each is protected there; it has the time
 of the head at the source, so that NAME@{TIME} and rules for pruning mean the same there. The
 target's last version must be the same as the source's, or one that the pushed versions came from:
-nothing at the target is ever replaced. What was copied before a break is found by the next run,
-which copies the rest.
+nothing at the target is ever replaced, but for a manifest that is found damaged there: it gets the
+bytes that its id names. What was copied before a break is found by the next run, which copies the
+rest.
 
 The target's collections are heeded as any writer does it (`version.protection`): a pin before the
 first look, lists read before the head, everything proven again behind a fence. Not thread-safe.
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CowfsError, NotFoundError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
@@ -51,7 +52,7 @@ ACKNOWLEDGE_EVERY_S = 60.0
 class Pushed:
     """What a push has done. heads: versions that the target's volume has besides now; versions:
     whose packs were looked for; packs: that these need; put_packs: that the target had not; tags:
-    that were set there."""
+    that were set there. mended: versions whose manifests were damaged there, and were put again."""
 
     heads: list[VersionId]
     versions: int
@@ -59,6 +60,7 @@ class Pushed:
     put_packs: int
     put_bytes: int
     tags: list[str]
+    mended: list[VersionId]
 
 
 class Push:
@@ -92,6 +94,7 @@ class Push:
         self._acknowledged_s = clock.monotonic_s()
         self._wanted: list[VersionId] = []
         self._heads: list[VersionId] = []
+        self._mended: list[VersionId] = []
 
     def run(self, *, with_tags: bool) -> Pushed:
         head = find_head(self._target, self._name)
@@ -109,12 +112,21 @@ class Push:
             self._publish(protection, needed)
         set_tags = self._push_tags() if with_tags else []
         copied = self._copies.copied
-        return Pushed(self._heads, len(manifests), len(needed), copied.packs, copied.bytes, set_tags)
+        return Pushed(self._heads, len(manifests), len(needed), copied.packs, copied.bytes, set_tags, self._mended)
 
     def _check_quota(self, head: Head, newest: VersionId) -> None:
-        before = open_version(self._target, head.version).stats.bytes if head.version is not None else 0
+        before = self._opened(head.version).stats.bytes if head.version is not None else 0
         quota_bytes = quotas.read(self._target, self._name)
         quotas.check(self._name, quota_bytes, before, open_version(self._source, newest).stats.bytes)
+
+    def _opened(self, version: VersionId) -> Manifest:
+        """A version of the target; of one that is damaged there the source knows the same."""
+        try:
+            return open_version(self._target, version)
+        except CorruptError:
+            with suppress(NotFoundError):
+                return open_version(self._source, version)
+            raise
 
     def _named_there(self, head: Head | None) -> set[VersionId]:
         """Versions that heads of the target name: what is missing of them comes back."""
@@ -214,13 +226,19 @@ class Push:
         return lately_condemned(self._target, scratch.store_now_ns(self._target))
 
     def _put_manifest(self, version: VersionId) -> None:
+        """What is there in the end has this id."""
         key = keys.version(version)
-        if self._target.size(key) is None:
-            self._target.put(key, read_as(self._source, key, partial(self._checked, version)))
-        open_version(self._target, version)  # what is there has this id
+        if self._target.size(key) is not None:
+            try:
+                open_version(self._target, version)
+                return
+            except CorruptError:
+                self._mended.append(version)
+        self._target.put(key, read_as(self._source, key, partial(self._checked, version)))
+        open_version(self._target, version)
 
     def _checked(self, version: VersionId, data: bytes) -> bytes:
-        """A manifest's bytes: what is put under its key at the target is never replaced."""
+        """A manifest's bytes: what is put under its key at the target stays there."""
         Manifest.decode(
             data, version, what=f"{self._source.url}/{keys.version(version)}", sealing=sealing_of(self._source)
         )

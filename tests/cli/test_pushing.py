@@ -431,6 +431,32 @@ def test_what_the_target_lost_comes_back(place: Path, second: ROVolume) -> None:
     assert Volume.verify(store=at(place)).is_sound
 
 
+def test_a_manifest_that_is_damaged_at_the_target_is_put_again(place: Path, second: ROVolume, run: Run) -> None:
+    Volume.push("data", at(place), all_versions=True)
+    whole = objects(place / "mirror", "versions")
+    for version in (second.id, second.parents[0]):
+        manifest = place / "mirror" / keys.version(VersionId.from_hex(version))
+        for damage in (b"", manifest.read_bytes()[:-1], bytes(len(manifest.read_bytes()))):
+            manifest.write_bytes(damage)
+            assert not Volume.verify(store=at(place)).is_sound
+            done = Volume.push("data", at(place), all_versions=True)
+            assert (done.is_new, done.mended) == (False, [version])
+            assert objects(place / "mirror", "versions") == whole
+    newest = place / "mirror" / keys.version(VersionId.from_hex(second.id))
+    newest.write_bytes(b"")
+    said = run("push", "data", at(place), "--all-versions")
+    assert said.code == 0
+    assert "1 damaged version record put there again" in said.err
+    newest.write_bytes(b"")
+    data = Volume.open("data")
+    data.files.write("more", b"more")
+    data.commit()
+    data.finalize()
+    done = Volume.push("data", at(place), all_versions=True)
+    assert (done.is_new, done.mended) == (True, [second.id])
+    assert Volume.verify(store=at(place)).is_sound
+
+
 def swept(store: ObjectStore, doomed: list[Path]) -> None:
     """What a collection does in the end with packs that nobody needs."""
     store.delete([keys.pack(id_of(path)) for path in doomed])
