@@ -20,6 +20,7 @@ import json
 import os
 import re
 from collections import deque
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "…"
@@ -74,6 +75,8 @@ def hide(*values: str) -> None:
 
 def redacted(text: str) -> str:
     """`text` without anything that looks like a credential, or is a known one."""
+    if not text:
+        return text
     given = {each.value for each in list(_given)}
     for value in (*sorted(given, key=len, reverse=True), *_environment_secrets()):
         if value in text:
@@ -90,6 +93,7 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+@lru_cache(maxsize=1024)
 def holds_credential(variable: str) -> bool:
     """Whether an environment variable of this name holds a credential."""
     return _VARIABLE.search(variable) is not None and _PLACE.search(variable) is None
@@ -97,8 +101,8 @@ def holds_credential(variable: str) -> bool:
 
 def _environment_secrets() -> list[str]:
     found: set[str] = set()
-    for name, value in os.environ.items():
-        if holds_credential(name):
+    for name in filter(holds_credential, os.environ):
+        if value := os.environ.get(name):
             found.update(leaf for leaf in _leaves(value) if len(leaf) >= SHORTEST and leaf != HIDDEN)
     return sorted(found, key=len, reverse=True)
 
