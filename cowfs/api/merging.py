@@ -191,7 +191,7 @@ class _Merge:
         return list(found.values())
 
     def run(self, resolve: Resolve) -> Merged:
-        from cowfs.version.merging import Merger
+        from cowfs.version.merge_steps import merge_all
         from cowfs.version.prefixes import Prefixes
 
         assert self.merged is not None
@@ -200,7 +200,9 @@ class _Merge:
             self._branch(branch, branch.name if names.count(branch.name) == 1 else f"{branch.name}@{branch.id[:12]}")
             for branch in self.merged
         ]
-        return Merger(self._name, self._open(self._version), made, resolve, Prefixes(self._packs).begins_with).run()
+        begins_with = Prefixes(self._packs).begins_with
+        target = self._open(self._version)
+        return merge_all(self._name, target, made, resolve, begins_with, self._stack)
 
     def _branch(self, branch: ROVolume, name: str) -> Branch:
         from cowfs.version.merge_states import Branch

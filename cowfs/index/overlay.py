@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, Self
 
 PAGE_BYTES = 16384
 """A page of SQLite, a block of the store. Measured: 1 M files, one rewrite dirties 64 KiB (with 256
@@ -84,6 +84,17 @@ class Overlay:
         self._spilled: dict[int, int] = {}  # block number → slot in the file
         self._slots = 0
         self._file: BinaryIO | None = None
+
+    @classmethod
+    def on(cls, base: Blocks, spill_dir: Path) -> Self:
+        """Over an overlay: one with its pages, over what that lies on."""
+        if not isinstance(base, Overlay):
+            return cls(base, spill_dir)
+        made = cls(base.base, spill_dir)
+        for number, page in base.written():
+            made.write(number, page)
+        made.count = base.count
+        return made
 
     def read(self, number: int) -> bytes:
         page = self._memory.get(number)

@@ -52,7 +52,7 @@ T = TypeVar("T")
 def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple[Overlay, dict[str, int]]:
     """The base's pages with the changes over them, and the facts of its meta."""
     validation.check_packs(changes.packs)
-    overlay = Overlay(base, spill_dir)
+    overlay = Overlay.on(base, spill_dir)
     try:
         connection = Connection(overlay, writable=True)
         try:

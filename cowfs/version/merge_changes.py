@@ -14,22 +14,20 @@ from __future__ import annotations
 
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from cowfs.errors import CorruptError
 from cowfs.ids import PackId
 from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow
 from cowfs.native.chunks import FileRows
+from cowfs.version.contents import files_of
 from cowfs.version.differences import RDEV, UID, at
-from cowfs.version.merge_states import TARGET_SIDE, Merged, Part, State, Tail
+from cowfs.version.merge_states import TARGET_SIDE, Earlier, Merged, Part, State, Tail, What
 from cowfs.version.publish import Draft
 from cowfs.version.tree_changes import CTIME, FLAGS, GID, HAS_XATTRS, INO, MODE, NLINK, SIZE, TARGET, with_values
 
 ATIME: Final = 8
-
-
-What: TypeAlias = Literal["added", "removed", "changed"]
 
 
 class _Key(NamedTuple):
@@ -47,7 +45,8 @@ class MergeChanges:
     def __init__(self, merged: Merged, number: Callable[[PackId], int], now_ns: int) -> None:
         self._merged = merged
         self._target = merged.sides[TARGET_SIDE]
-        self._number = number
+        self._number = number if merged.earlier is None else merged.earlier.number
+        self._final_number = number
         self._now_ns = now_ns
         self._next_ino = self._target.next_ino
         self._rows: dict[int, InodeRow] = {}
@@ -69,7 +68,7 @@ class MergeChanges:
         contents = FileRows()
         for ino in sorted(self._contents.keys() - self._removed):
             contents.put(ino, 0, self._contents[ino])
-        return Draft(
+        draft = Draft(
             ChangeSet(
                 next_ino=self._next_ino,
                 inodes=[self._rows[ino] for ino in sorted(self._rows)],
@@ -79,6 +78,7 @@ class MergeChanges:
             ),
             contents,
         )
+        return draft if self._merged.earlier is None else _together(self._merged.earlier, draft, self._final_number)
 
     def _changed_in_place(self, there: dict[bytes, InodeRow | None]) -> set[int]:
         """Files of the target all of whose names come to the same file, of the same type."""
@@ -262,19 +262,49 @@ class MergeChanges:
             self._rows.pop(ino, None)
 
 
+def _together(earlier: Earlier, last: Draft, number: Callable[[PackId], int]) -> Draft:
+    """Drafts of which each is on top of the one before as one; its rows name packs by `number`."""
+    inodes: dict[int, InodeRow] = {}
+    removed: set[int] = set()
+    entries: dict[tuple[int, bytes], int] = {}
+    xattrs: dict[int, Sequence[tuple[bytes, bytes]]] = {}
+    contents: dict[int, list[ExtentRow]] = {}
+    for draft in (*earlier.drafts, last):
+        inodes |= {row[INO]: row for row in draft.changes.inodes}
+        removed |= set(draft.changes.removed)
+        entries |= {(parent, name): ino for parent, name, ino in draft.changes.entries}
+        xattrs |= dict(draft.changes.xattrs)
+        contents |= {ino: rows for ino, _, rows in files_of(draft.contents)}
+    numbers = {new: number(pack) for new, pack in earlier.new_packs.items()}
+    rows = FileRows()
+    for ino in sorted(contents.keys() - removed):
+        rows.put(ino, 0, [(*row[:3], numbers.get(row[3], row[3]), *row[4:]) for row in contents[ino]])
+    return Draft(
+        ChangeSet(
+            next_ino=last.changes.next_ino,
+            inodes=[inodes[ino] for ino in sorted(inodes.keys() - removed)],
+            removed=sorted(removed),
+            entries=[(*place, ino) for place, ino in sorted(entries.items())],
+            xattrs=[(ino, xattrs[ino]) for ino in sorted(xattrs.keys() - removed)],
+        ),
+        rows,
+    )
+
+
 def becomes(merged: Merged) -> list[tuple[bytes, What]]:
     """What a merge does to each path of its target, by path; what only gets another time is left
     out. Also of one with conflicts."""
-    found: list[tuple[bytes, What]] = []
-    for path, state in sorted(merged.paths.items()):
+    found: dict[bytes, What] = dict(merged.earlier.told) if merged.earlier is not None else {}
+    for path, state in merged.paths.items():
         now = at(merged.sides[TARGET_SIDE], path)
         if state is None:
-            found += [(path, "removed")] if now is not None else []
+            if now is not None and found.pop(path, None) != "added":
+                found[path] = "removed"
         elif now is None:
-            found.append((path, "added"))
+            found[path] = "changed" if found.get(path) == "removed" else "added"
         elif not _is_kept(state, now) and not (state.is_directory and _same_directory(merged, state, now)):
-            found.append((path, "changed"))
-    return found
+            found.setdefault(path, "changed")
+    return sorted(found.items())
 
 
 def _same_directory(merged: Merged, state: State, now: InodeRow) -> bool:

@@ -10,13 +10,29 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from cowfs.ids import PackId
 from cowfs.index import Index, InodeRow
 from cowfs.version.conflicts import Conflict
 from cowfs.version.tree_changes import MODE, MTIME
 
+if TYPE_CHECKING:
+    from cowfs.version.publish import Draft
+
 TARGET_SIDE = 0
+
+What: TypeAlias = Literal["added", "removed", "changed"]
+
+
+class ChangedBy(dict[bytes, str]):
+    """Path → who changed it last: the target, by its name, unless a branch did."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def __missing__(self, path: bytes) -> str:
+        return self._target
 
 
 @dataclass(frozen=True)
@@ -63,14 +79,36 @@ class State(NamedTuple):
         return max(self.body.row[MTIME], *(tail.part.row[MTIME] for tail in self.tails), -(1 << 63))
 
 
+class Earlier:
+    """What the branches that were merged before come to: `drafts`, each on top of the one before,
+    with numbers of packs that are used only among them (`number`), and what they do to each path
+    (`told`, of `merge_changes.becomes`)."""
+
+    def __init__(self, target: Index) -> None:
+        self.drafts: list[Draft] = []
+        self.told: dict[bytes, What] = {}
+        self.new_packs: dict[int, PackId] = {}
+        self._numbers = {pack: number for number, pack in target.pack_ids().items()}
+        self._next = target.last_pack_number() + 1
+
+    def number(self, pack: PackId) -> int:
+        found = self._numbers.get(pack)
+        if found is None:
+            found = self._numbers[pack] = self._next + len(self.new_packs)
+            self.new_packs[found] = pack
+        return found
+
+
 @dataclass
 class Merged:
     """paths: what is at each that a branch changed; None: nothing. conflicts: those that were
-    resolved, too. sides: the indexes that parts count."""
+    resolved, too. sides: the indexes that parts count. earlier: what the first of them has over
+    the target, if there is anything; paths are of the last branch then."""
 
     sides: list[Index]
     paths: dict[bytes, State | None] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
+    earlier: Earlier | None = None
 
     @property
     def failed(self) -> list[Conflict]:

@@ -1,7 +1,7 @@
-"""What several branches' work comes to on top of a target: a three-way merge by path. Indexes in,
-decisions out; nothing is written, and only what differs is read.
+"""What a branch's work comes to on top of a target: a three-way merge by path. Indexes in,
+decisions out; nothing is written, and only what differs is read. Several branches: `merge_steps`.
 
-    branch's base ─▶ branch     what it changed ┐  path by path, one branch after the other
+    branch's base ─▶ branch     what it changed ┐  path by path
     branch's base ─▶ target     what we changed ┴▶ taken over · the same · both, in parts that do not meet · a conflict
 
 A file has two parts that are merged by themselves: its body (type, content, where a link leads) and
@@ -15,15 +15,12 @@ same). Times never conflict: they come with the body, and of two the newer count
 - A directory is what lies in it: it is gone only if nothing is left in it.
 - A conflict is resolved as `resolve` says, or is listed; then there is nothing to publish.
 
-What a branch changed and another one, too, is compared with the merge so far: the target is one
-side of it, and the branches before. Changes that do not meet come out the same in any order.
-
 Where a branch and the target have several merge bases, each has taken the other over before. A path
 at which the bases differ is compared with what their own merge has there; if they do not agree,
 with nothing, so that two sides that differ are a conflict: neither of them is known to be the older
 one.
 
-Memory: the differences of all branches. One thread.
+Memory: the differences. One thread.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from cowfs.index import ExtentRow, Index, InodeRow
 from cowfs.version.conflicts import HOWS, Conflict, ConflictKind, How, Resolve
 from cowfs.version.differences import RDEV, UID, at, compare, shown
 from cowfs.version.merge_names import MergeNames
-from cowfs.version.merge_states import TARGET_SIDE, Branch, Merged, Part, State, Tail
+from cowfs.version.merge_states import TARGET_SIDE, Branch, ChangedBy, Merged, Part, State, Tail
 from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, NLINK, SIZE, TARGET
 
 Change: TypeAlias = "tuple[InodeRow | None, InodeRow | None]"
@@ -53,46 +50,41 @@ UNKNOWN = _Unknown()
 
 
 class Merger:
-    """name: of the target, for conflicts. begins_with: whether a file's content begins with all of
-    another's; may read both."""
+    """changed_by: path → whose change the target has there, for conflicts; changed by what is
+    merged. kept_free: indexes whose names are not given to what is put aside. begins_with: whether
+    a file's content begins with all of another's; may read both."""
 
     def __init__(
         self,
-        name: str,
         target: Index,
-        branches: Sequence[Branch],
+        branch: Branch,
+        changed_by: ChangedBy,
+        kept_free: Sequence[Index],
         resolve: Resolve,
         begins_with: Callable[[list[Index], Part, Part], bool],
     ) -> None:
-        self._name = name
         self._target = target
-        self._branches = branches
+        self._branch = branch
+        self._changed_by = changed_by
+        self._kept_free = kept_free
         self._resolve = resolve
         self._begins_with = begins_with
         self._merged = Merged([target])
-        self._from: dict[bytes, str] = {}  # path → the branch that changed it last
-        self._clashes: dict[bytes, tuple[State, State, str]] = {}
-        self._ours_of: dict[int, dict[bytes, Change]] = {}  # by base
-        self._moves_of: dict[int, dict[bytes, bytes]] = {}  # of the branches so far, by base
+        self._clashes: dict[bytes, tuple[State, State]] = {}
         self._names = MergeNames(self._merged)
 
     def run(self) -> Merged:
-        for branch in self._branches:
-            self._merge(branch)
+        self._merge(self._branch)
         self._settle_directories()
-        self._merged.conflicts.sort(key=lambda each: (os.fsencode(each.path), each.theirs))
         return self._merged
-
-    # -- one branch
 
     def _merge(self, branch: Branch) -> None:
         side, base = len(self._merged.sides), len(self._merged.sides) + 1
         self._merged.sides += [branch.index, branch.base]
         self._names.tell_apart(side, min(branch.shared, branch.shared_by_target))
         theirs = _by_path(branch.base, branch.index, branch.shared)
-        if id(branch.base) not in self._ours_of:
-            self._ours_of[id(branch.base)] = _by_path(branch.base, self._target, branch.shared_by_target)
-        work = _Work(branch, side, base, self._ours_of[id(branch.base)], theirs, self._disputed(branch, base))
+        ours = _by_path(branch.base, self._target, branch.shared_by_target)
+        work = _Work(branch, side, base, ours, theirs, self._disputed(branch, base))
         self._follow_renames(work)
         left = (theirs.keys() | work.disputed.keys()) - work.done
         named = {path for path in left & theirs.keys() if self._is_named_anew(path, work)}
@@ -117,7 +109,7 @@ class Merger:
 
     def _put(self, path: bytes, state: State | None, branch: Branch) -> None:
         self._merged.paths[path] = state
-        self._from[path] = branch.name
+        self._changed_by[path] = branch.name
         self._names.put(path, state)
 
     # -- names of one file
@@ -224,20 +216,18 @@ class Merger:
 
     def _follow_renames(self, work: _Work) -> None:
         """Files that one side has moved and the other changed or moved."""
-        branch, side, base, done = work.branch, work.side, work.base, work.done
+        branch, done = work.branch, work.done
         ours, theirs = _without(work.disputed, work.ours), _without(work.disputed, work.theirs)
         their_moves = _moves(theirs, branch.shared)
-        our_moves = _moves(ours, branch.shared_by_target) | self._moves_of.setdefault(id(branch.base), {})
+        our_moves = _moves(ours, branch.shared_by_target)
         for old_path, to in sorted(their_moves.items()):
             if old_path in our_moves:
                 if our_moves[old_path] != to:
                     self._renamed_twice(old_path, our_moves[old_path], to, work)
             elif self._is_changed(old_path, ours) and not self._is_changed(to, ours):
-                old, new = theirs[old_path][0], theirs[to][1]
                 now = self._now_changed(old_path, ours)
                 if now is not None:
-                    self._put(to, self._three_way(to, _state(base, old), now, _state(side, new), branch), branch)
-                    self._note(self._names.number(_state(side, new)), now, self._now_at(to), work)
+                    self._put_changed(to, now, theirs[old_path][0], theirs[to][1], work)
                     self._put(old_path, None, branch)
                     done |= {old_path, to}
                 elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "ours":
@@ -248,12 +238,16 @@ class Merger:
             if old is None or now is None or to in theirs or old_path in their_moves:
                 continue
             if new is not None:
-                self._put(to, self._three_way(to, _state(base, old), now, _state(side, new), branch), branch)
-                self._note(self._names.number(_state(side, new)), now, self._now_at(to), work)
+                self._put_changed(to, now, old, new, work)
                 done.add(old_path)
             elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "theirs":
                 self._put(to, None, branch)
-        self._moves_of[id(branch.base)] = their_moves | self._moves_of[id(branch.base)]
+
+    def _put_changed(self, path: bytes, now: State, old: InodeRow | None, new: InodeRow | None, work: _Work) -> None:
+        """At a path the file of the merge so far, with what the branch did to it elsewhere."""
+        theirs = _state(work.side, new)
+        self._put(path, self._three_way(path, _state(work.base, old), now, theirs, work.branch), work.branch)
+        self._note(self._names.number(theirs), now, self._now_at(path), work)
 
     def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
         return path in self._merged.paths or path in ours
@@ -267,6 +261,9 @@ class Merger:
     def _renamed_twice(self, old_path: bytes, ours: bytes, theirs: bytes, work: _Work) -> None:
         how = self._conflict("renamed_twice", old_path, work.branch, {"ours", "theirs", "keep-both"})
         if how == "ours":
+            now = self._now_changed(ours, work.ours)
+            if now is not None and ours not in work.theirs:
+                self._put_changed(ours, now, work.theirs[old_path][0], work.theirs[theirs][1], work)
             work.done.add(theirs)
         elif how == "theirs":
             self._put(ours, None, work.branch)
@@ -285,7 +282,7 @@ class Merger:
                 return ours
             if base is not None and self._is_untouched(base, ours):
                 return theirs
-            self._clashes[path] = ours, theirs, branch.name
+            self._clashes[path] = ours, theirs
             return ours
         body, attributes = (
             self._part(base, ours, theirs, self._same_body),
@@ -388,14 +385,14 @@ class Merger:
             directory, _, name = path.rpartition(b"/")
             found = (directory + b"/" if directory else b"") + name[: 255 - len(tail)] + tail
             is_taken = self._merged.paths.get(found) is not None or any(self._everywhere(found))
-            if not is_taken and all(at(each.index, found) is None for each in self._branches):
+            if not is_taken and all(at(index, found) is None for index in self._kept_free):
                 return found
             number += 1
 
     def _conflict(self, kind: ConflictKind, path: bytes, branch: Branch, possible: set[How] | set[str]) -> How:
         """How it is resolved, and noted so."""
         text = "/" + os.fsdecode(path)
-        found = Conflict(kind, text, self._from.get(path, self._name), branch.name)
+        found = Conflict(kind, text, self._changed_by[path], branch.name)
         how = self._resolve(found)
         if how not in possible:
             how = "fail"
@@ -460,7 +457,7 @@ class Merger:
                 del self._merged.paths[path]
             elif path not in self._clashes:
                 part = Part(TARGET_SIDE, row)
-                self._clashes[path] = State(part, part), state, self._from[path]
+                self._clashes[path] = State(part, part), state
 
     def _survivors(self, path: bytes, directory: InodeRow) -> list[bytes]:
         """What the target has in a directory and the merge keeps, as far as it is the target's."""
@@ -490,7 +487,7 @@ class Merger:
                 if there is None:
                     self._merged.paths[parent] = made
                 elif parent not in self._clashes:
-                    self._clashes[parent] = there, made, self._from.get(path, "")
+                    self._clashes[parent] = there, made
 
     def _everywhere(self, path: bytes) -> Iterable[InodeRow]:
         return (row for index in self._merged.sides if (row := at(index, path)) is not None)
@@ -501,16 +498,16 @@ class Merger:
         row = at(self._target, path)
         return State(Part(TARGET_SIDE, row), Part(TARGET_SIDE, row)) if row is not None else None
 
-    def _settle_clash(self, path: bytes, ours: State, theirs: State, name: str) -> None:
+    def _settle_clash(self, path: bytes, ours: State, theirs: State) -> None:
         """A directory on one side, something else on the other."""
-        branch = next(each for each in self._branches if each.name == name)
+        branch = self._branch
         how = self._conflict("directory_and_file", path, branch, {"ours", "theirs", "keep-both"})
         directory, other = (ours, theirs) if ours.is_directory else (theirs, ours)
         if how == "keep-both":
             self._put(self._aside(path, branch), other, branch)
         chosen = directory if how == "keep-both" else theirs if how == "theirs" else ours
         self._merged.paths[path] = chosen
-        if not chosen.is_directory and how != "fail":
+        if not chosen.is_directory:
             self._clear_below(path)
 
     def _clear_below(self, path: bytes) -> None:

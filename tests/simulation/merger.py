@@ -21,7 +21,7 @@ from cowfs.version.conflicts import How
 from cowfs.version.history import open_version
 from cowfs.version.merge_source import MergeSource
 from cowfs.version.merge_states import Branch
-from cowfs.version.merging import Merger as ThreeWay
+from cowfs.version.merge_steps import merge_all
 from cowfs.version.prefixes import Prefixes
 from cowfs.version.volumes import find_head, fork_volume, locator
 from tests.simulation.machine import NAMES, content
@@ -136,7 +136,7 @@ class Merger(Actor):
             try:
                 before = self._open(stack, open_version(self.store, self._base).index)
                 theirs = self._open(stack, branch.index)
-                self._publish(line, version, Branch("fork", theirs, before, before.next_ino, before.next_ino))
+                self._publish(stack, line, version, Branch("fork", theirs, before, before.next_ino, before.next_ino))
             except (CorruptError, NotFoundError) as error:
                 self._explain(error, line, began)
 
@@ -144,11 +144,11 @@ class Merger(Actor):
         cache = self.world.home / self.name / "merging"
         return stack.enter_context(open_index(self.store, PackReader(self.store), section, cache_dir=cache))
 
-    def _publish(self, line: Line, version: VersionId, branch: Branch) -> None:
+    def _publish(self, stack: ExitStack, line: Line, version: VersionId, branch: Branch) -> None:
         publisher, trees = line.publisher, self.world.trees
         how: How = self.random.choice(("ours", "theirs"))
         begins_with = Prefixes(PackReader(self.store)).begins_with
-        found = ThreeWay(self._into, publisher.index, [branch], lambda conflict: how, begins_with).run()
+        found = merge_all(self._into, publisher.index, [branch], lambda conflict: how, begins_with, stack)
         ours = publisher.base.version_id
         assert self._base is not None
         assert ours is not None

@@ -4,6 +4,7 @@ merged is a sound version."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from cowfs.version.conflicts import HOWS, Conflict, How
 from cowfs.version.contents import files_of
 from cowfs.version.merge_changes import MergeChanges, becomes
 from cowfs.version.merge_states import Branch, Part
-from cowfs.version.merging import Merger
+from cowfs.version.merge_steps import merge_all
 from cowfs.version.tree_changes import INO
 from tests.index.bench import NOW_NS, pack_id
 from tests.version.trees import (
@@ -64,25 +65,36 @@ def merged_files(
 ) -> tuple[dict[bytes, Any], set[frozenset[bytes]], list[Conflict]]:
     """As `merged`, with the names of each file."""
 
-    def resolve(conflict: Conflict) -> How:
-        return how(conflict) if callable(how) else how
-
     of_base = base.in_memory()
     of_target = target.in_memory(base, of_base) if target is not base else of_base
     indexes = [branch.in_memory(base, of_base) for branch in branches]
     shared = base.next_ino
     bases = [(other.in_memory(before, before.in_memory()), before.in_memory()) for other, before in others]
     made = [Branch(f"b{n}", each, of_base, shared, shared, bases) for n, each in enumerate(indexes, 1)]
-    found = Merger("main", of_target, made, resolve, begins_with).run()
+    index, conflicts = _merged_index(of_target, made, how)
+    if index is None:
+        return {}, set(), conflicts
+    with index:
+        states = read_back(index)
+        return states, files_of_index(index, states), conflicts
+
+
+def _merged_index(
+    target: Index, branches: Sequence[Branch], how: How | Callable[[Conflict], How]
+) -> tuple[Index | None, list[Conflict]]:
+    """None: there are conflicts that were not resolved."""
+
+    def resolve(conflict: Conflict) -> How:
+        return how(conflict) if callable(how) else how
+
+    found = merge_all("main", target, branches, resolve, begins_with, ExitStack())
     becomes(found)
     if found.failed:
-        return {}, set(), found.conflicts
+        return None, found.conflicts
     draft = MergeChanges(found, {pack_id(1): 1}.__getitem__, NOW_NS).draft()
     contents = [(ino, rows) for ino, _, rows in files_of(draft.contents)]
     packs = {1: pack_id(1)} if contents else {}
-    with applied_in_memory(of_target, replace(draft.changes, contents=contents, packs=packs)) as index:
-        states = read_back(index)
-        return states, files_of_index(index, states), found.conflicts
+    return applied_in_memory(target, replace(draft.changes, contents=contents, packs=packs)), found.conflicts
 
 
 @given(st.data())
@@ -130,6 +142,25 @@ def test_changes_that_do_not_meet_come_out_the_same_in_any_order(data: st.DataOb
     for order in data.draw(st.lists(st.permutations(sides), min_size=2, max_size=2)):
         assert merged_files(base, base, *order) == (expected, files, [])
         assert merged_files(base, *order) == (expected, files, [])
+
+
+@given(st.data(), st.sampled_from(["fail", "ours", "theirs"]))
+@settings(max_examples=60, deadline=None)
+def test_merged_at_once_they_come_to_what_they_come_to_one_by_one(data: st.DataObject, how: How) -> None:
+    base = data.draw(st.one_of(st.just(BASE), changed(Tree())))
+    of_base = base.in_memory()
+    sides = [data.draw(changed(base, 4)).in_memory(base, of_base) for _ in range(3)]
+    branches = [Branch(f"b{n}", each, of_base, base.next_ino, base.next_ino) for n, each in enumerate(sides, 1)]
+    at_once, conflicts = _merged_index(of_base, branches, how)
+    so_far = of_base
+    for branch in branches:
+        merged_one, _ = _merged_index(so_far, [branch], how)
+        if merged_one is None:
+            assert at_once is None
+            return
+        so_far = merged_one
+    assert at_once is not None, conflicts
+    assert read_back(at_once) == read_back(so_far)
 
 
 def _graft(tree: Tree, into: Tree, parent: int) -> None:
@@ -593,6 +624,22 @@ def test_what_one_moved_and_another_changed_is_changed_where_it_is_now() -> None
             states, conflicts = merged(base, mine, other, how=how)  # type: ignore[arg-type]
             assert (b"e/b" in states) == (how in (keeps, "newest"))
             assert [(each.kind, each.path) for each in conflicts] == [("changed_and_removed", "/e/b")]
+
+
+def test_what_was_changed_stays_whoever_names_the_file() -> None:
+    base = tree(f=[1])
+    appended, moved_and_appended, *moved = (base.copy() for _ in range(5))
+    for branch in (appended, moved_and_appended):
+        branch.nodes[branch.nodes[ROOT].names[b"f"]].chunks = (1, 2)
+    for name, branch in zip((b"x", b"y", b"z"), moved, strict=True):
+        branch.rename(ROOT, b"f", ROOT, name)
+    moved_and_appended.rename(ROOT, b"f", ROOT, b"own")
+    x, y, z = moved
+    for how, comes_to in (("theirs", {b"z": (1, 2)}), ("ours", {b"x": (1, 2)})):
+        for sides in ((base, x, appended, z), (x, appended, z), (base, appended, x, y, z), (base, x, y, appended, z)):
+            assert content(merged(base, *sides, how=how)[0]) == comes_to  # type: ignore[arg-type]
+    for how, comes_to in (("theirs", {b"own": (1, 2)}), ("ours", {b"x": (1, 2)})):
+        assert content(merged(base, x, moved_and_appended, how=how)[0]) == comes_to  # type: ignore[arg-type]
 
 
 def test_a_directory_against_a_file() -> None:
