@@ -4,13 +4,14 @@ merging them one by one does.
 
     target ─▶ Merger(first) ─▶ an index that is published nowhere ─▶ Merger(second) ─▶ … ─▶ one change set on top of the target
 
-Cost: an index in memory, which is changed once for each branch but the last.
+Cost: an index in memory, which is changed once for each branch but the last; what each base and it
+differ in is found once, and kept up from what is merged.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -18,9 +19,10 @@ from cowfs import clock
 from cowfs.index import Index, Stream
 from cowfs.version.conflicts import Resolve
 from cowfs.version.contents import files_of
+from cowfs.version.differences import at
 from cowfs.version.merge_changes import MergeChanges, becomes
-from cowfs.version.merge_states import Branch, ChangedBy, Earlier, Merged, Part
-from cowfs.version.merging import Merger
+from cowfs.version.merge_states import TARGET_SIDE, Branch, ChangedBy, Earlier, Merged, Part
+from cowfs.version.merging import Change, Merger, by_path
 
 
 def merge_all(
@@ -35,23 +37,33 @@ def merge_all(
     result reads."""
     changed_by = ChangedBy(name)
     kept_free = [branch.index for branch in branches]
+    ours_of: dict[int, tuple[Index, dict[bytes, Change]]] = {}
     merged = Merged([target])
     for branch in branches:
-        index = _applied(merged, stack) if merged.paths else merged.sides[0]
-        step = Merger(index, branch, changed_by, kept_free, resolve, begins_with).run()
+        if merged.paths:
+            _apply(merged, ours_of.values(), stack)
+        so_far = merged.sides[TARGET_SIDE]
+        if id(branch.base) not in ours_of:
+            ours_of[id(branch.base)] = branch.base, by_path(branch.base, so_far, branch.shared_by_target)
+        _, ours = ours_of[id(branch.base)]
+        step = Merger(so_far, branch, ours, changed_by, kept_free, resolve, begins_with).run()
         merged = replace(step, conflicts=[*merged.conflicts, *step.conflicts], earlier=merged.earlier)
     merged.conflicts.sort(key=lambda each: (os.fsencode(each.path), each.theirs))
     return merged
 
 
-def _applied(merged: Merged, stack: ExitStack) -> Index:
-    """The index that a merge comes to, with the merge among what is `earlier`."""
-    index = merged.sides[0]
+def _apply(merged: Merged, ours_of: Iterable[tuple[Index, dict[bytes, Change]]], stack: ExitStack) -> None:
+    """The merge is among what is `earlier`, and what it comes to takes the target's place."""
+    index = merged.sides[TARGET_SIDE]
     earlier = merged.earlier or Earlier(index)
     earlier.told = dict(becomes(merged))
     draft = MergeChanges(replace(merged, earlier=None), earlier.number, clock.now_ns()).draft()
     earlier.drafts.append(draft)
     rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(draft.contents)))
     delta = stack.enter_context(index.apply(replace(draft.changes, contents=rows, packs=earlier.new_packs)))
-    merged.earlier = earlier
-    return stack.enter_context(delta.unpublished())
+    so_far = stack.enter_context(delta.unpublished())
+    for path in merged.paths:
+        new = at(so_far, path)
+        for base, ours in ours_of:
+            ours[path] = at(base, path), new
+    merged.sides, merged.paths, merged.earlier = [so_far], {}, earlier

@@ -50,14 +50,15 @@ UNKNOWN = _Unknown()
 
 
 class Merger:
-    """changed_by: path → whose change the target has there, for conflicts; changed by what is
-    merged. kept_free: indexes whose names are not given to what is put aside. begins_with: whether
+    """ours: how target and merge base differ (`by_path`). changed_by: path → whose change the target
+    has there, for conflicts; changed by what is merged. kept_free: indexes whose names are not given to what is put aside. begins_with: whether
     a file's content begins with all of another's; may read both."""
 
     def __init__(
         self,
         target: Index,
         branch: Branch,
+        ours: dict[bytes, Change],
         changed_by: ChangedBy,
         kept_free: Sequence[Index],
         resolve: Resolve,
@@ -65,6 +66,7 @@ class Merger:
     ) -> None:
         self._target = target
         self._branch = branch
+        self._ours = ours
         self._changed_by = changed_by
         self._kept_free = kept_free
         self._resolve = resolve
@@ -82,9 +84,8 @@ class Merger:
         side, base = len(self._merged.sides), len(self._merged.sides) + 1
         self._merged.sides += [branch.index, branch.base]
         self._names.tell_apart(side, min(branch.shared, branch.shared_by_target))
-        theirs = _by_path(branch.base, branch.index, branch.shared)
-        ours = _by_path(branch.base, self._target, branch.shared_by_target)
-        work = _Work(branch, side, base, ours, theirs, self._disputed(branch, base))
+        theirs = by_path(branch.base, branch.index, branch.shared)
+        work = _Work(branch, side, base, self._ours, theirs, self._disputed(branch, base))
         self._follow_renames(work)
         left = (theirs.keys() | work.disputed.keys()) - work.done
         named = {path for path in left & theirs.keys() if self._is_named_anew(path, work)}
@@ -178,7 +179,7 @@ class Merger:
         for other, before in branch.others:
             sides.append((len(self._merged.sides), len(self._merged.sides) + 1 if before is not None else None))
             self._merged.sides += [other, before] if before is not None else [other]
-            found.update(dict.fromkeys(_by_path(branch.base, other, 0)))
+            found.update(dict.fromkeys(by_path(branch.base, other, 0)))
         for path in found:
             came_to: State | _Unknown | None = self._on(base, path)
             for other_side, before_side in sides:
@@ -547,7 +548,8 @@ def _state(side: int, row: InodeRow | None) -> State | None:
     return State(Part(side, row), Part(side, row)) if row is not None else None
 
 
-def _by_path(base: Index, index: Index, shared: int) -> dict[bytes, Change]:
+def by_path(base: Index, index: Index, shared: int) -> dict[bytes, Change]:
+    """What an index has that its base has not, with what was there."""
     found: dict[bytes, Change] = {}
     if base is index:
         return found
