@@ -50,9 +50,10 @@ UNKNOWN = _Unknown()
 
 
 class Merger:
-    """ours: how target and merge base differ (`by_path`). changed_by: path → whose change the target
-    has there, for conflicts; changed by what is merged. kept_free: indexes whose names are not given to what is put aside. begins_with: whether
-    a file's content begins with all of another's; may read both."""
+    """ours: how target and merge base differ (`by_path`). changed_by: path → whose change is there,
+    for conflicts; changed by what is merged. kept_free: indexes whose names are not given to what
+    is put aside. begins_with: whether a file's content begins with all of another's; may read
+    both."""
 
     def __init__(
         self,
