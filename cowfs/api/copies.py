@@ -187,9 +187,10 @@ def tell_if_gone(working_copy: WorkingCopy) -> bool:
 
 def _gone(copy: Copy) -> str:
     record = copy.record
+    other = " (another one is in its place)" if os.path.lexists(record.mount_path) else ""
     return (
-        f"the folder of the copy of volume {record.volume}, {record.mount_path}, is gone, and with it what was written there "
-        "since the last commit"
+        f"the folder of the copy of volume {record.volume}, {record.mount_path}, is gone{other}, and with it what was written "
+        "there since the last commit"
     )
 
 

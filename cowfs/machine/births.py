@@ -4,6 +4,10 @@ number that is given to a new file comes with a time of its own.
 Not every file system keeps it. Python asks for it from 3.15 on, hence by `statx` of the C library:
 
     0 mask, 4   32 inode, 8   80 time of birth: seconds, 8 (signed), nanoseconds, 4
+
+Where it is not kept (NFS, ext4 with small inodes), a file's handle tells it from a later one with
+its number: for NFS, say, it has a number of the generation. A handle that is another one says
+nothing: those of FUSE change while the file stays.
 """
 
 from __future__ import annotations
@@ -16,7 +20,12 @@ _AT_SYMLINK_NOFOLLOW = 0x100
 _STATX_INO, _STATX_BTIME = 0x100, 0x800
 _STATX_BYTES = 256
 _BIRTH = struct.Struct("=qI")
+_HANDLE_BYTES = 128
+_HANDLE = struct.Struct("=Ii")
 _libc = ctypes.CDLL(None, use_errno=True)
+_name_to_handle_at = getattr(_libc, "name_to_handle_at", None)
+"""None: a C library that does not know it."""
+_BORN = "birth "
 
 
 def birth_ns(path: bytes, ino: int) -> int | None:
@@ -30,3 +39,26 @@ def birth_ns(path: bytes, ino: int) -> int | None:
         return None
     seconds, nanoseconds = _BIRTH.unpack_from(found, 80)
     return int(seconds * 1_000_000_000 + nanoseconds)
+
+
+def made(path: bytes, ino: int) -> str:
+    """What tells the file there from every other one that has its inode number, sooner or later;
+    "": nothing."""
+    born_ns = birth_ns(path, ino)
+    return f"{_BORN}{born_ns}" if born_ns is not None else _handle(path)
+
+
+def are_two(made: str, other: str) -> bool:
+    """Whether what was `made` is of two files for certain."""
+    return made != other and made.startswith(_BORN) and other.startswith(_BORN)
+
+
+def _handle(path: bytes) -> str:
+    """Of the file or link there; "": the file system, or the system, gives none."""
+    found = ctypes.create_string_buffer(_HANDLE.size + _HANDLE_BYTES)
+    _HANDLE.pack_into(found, 0, _HANDLE_BYTES, 0)
+    mount = ctypes.c_int()
+    if _name_to_handle_at is None or _name_to_handle_at(_AT_FDCWD, path, found, ctypes.byref(mount), 0):
+        return ""
+    length, kind = _HANDLE.unpack_from(found)
+    return f"handle {kind} {found.raw[_HANDLE.size : _HANDLE.size + length].hex()}"

@@ -3,8 +3,8 @@
     of a volume      <working copy>/copy.json, copy.stamps          the work in the folder belongs to that working copy
     of a version     <state dir>/copies/<registration>/             the same files; read-only
 
-    copy.json        {"format": 2, "mount_path", "root_ino", "root_device", "is_made", "aside", "stage", "store_url", "store_id",
-                      "volume", "version" | null, "read_only", "process"}
+    copy.json        {"format": 3, "mount_path", "root_ino", "root_device", "root_made" | null, "is_made", "aside", "stage",
+                      "store_url", "store_id", "volume", "version" | null, "read_only", "process"}
     copy.stamps      what each file looked like when it was the version's (stamps.py)
     copy.opened      a directory whose mode is another one while it is moved (aside.py)
 
@@ -37,12 +37,12 @@ from typing import Any, Literal
 from cowfs import clock, config, log
 from cowfs.errors import ConflictError, CorruptError, NotFoundError, UnsupportedFormatError
 from cowfs.ids import VersionId
-from cowfs.machine import aside, mapped_stores, mount_table, open_writers, processes, stamps, used_paths
+from cowfs.machine import aside, births, mapped_stores, mount_table, open_writers, processes, stamps, used_paths
 from cowfs.machine import state as states
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
 
-FORMAT = 2
+FORMAT = 3
 _COARSE_NS = 2_000_000_000
 """How coarse a file system may keep times (FAT does)."""
 _log = log.get("copy")
@@ -53,13 +53,15 @@ Stage = Literal["filling", "arriving", "whole", "leaving"]
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """is_made: the folder was made for the copy, and goes with it. aside: name of the directory in
-    the folder that is cowfs' own; "" in records of format 1: any that looks like one. version: of
-    a read-only copy; that of a volume stands on its working copy's base."""
+    """root_made: tells the folder from a later one with its inode number (`births.made`); None: it
+    is not known yet. is_made: the folder was made for the copy, and goes with it. aside: name of
+    the directory in the folder that is cowfs' own; "" in records of format 1: any that looks like
+    one. version: of a read-only copy; that of a volume stands on its working copy's base."""
 
     mount_path: str
     root_ino: int
     root_device: int
+    root_made: str | None
     is_made: bool
     aside: str
     stage: Stage
@@ -110,13 +112,15 @@ class Copy:
         """NotFoundError: there is no copy."""
         try:
             record: dict[str, Any] = json.loads(self.record_path.read_bytes())
-            if (version := record.pop("format")) == 1:
-                record["aside"] = ""
-            elif version != FORMAT:
+            if (version := record.pop("format")) not in (1, 2, FORMAT):
                 raise UnsupportedFormatError(
                     f"{self.record_path} has a format that this cowfs does not know",
                     hint="Use the cowfs that made this copy, or a newer one; nothing was changed.",
                 )
+            if version < 3:
+                record["root_made"] = None
+            if version < 2:
+                record["aside"] = ""
             if not isinstance(name := record["aside"], str) or (name and not aside.is_name(name)):
                 raise ValueError(f"{name!r} is no name of a directory of ours")
             return CopyRecord(**{**record, "process": ProcessIdentity.from_record(record["process"])})
@@ -135,6 +139,7 @@ class Copy:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._store(record)
         os.mkdir(path := _aside(record), 0o700)
+        self._learn_when_made()  # an overlay has made the folder anew for what was written to it
         return path
 
     def end_filling(self, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
@@ -205,7 +210,9 @@ class Copy:
 
     @property
     def is_there(self) -> bool:
-        """Whether the folder at the path is the one that was filled."""
+        """Whether the folder at the path is the one that was filled. Where its number alone speaks
+        for it, which another one may have got, a file that it had must be there, too, or what was
+        set aside."""
         record = self.record
         try:
             found = os.lstat(record.mount_path)
@@ -213,8 +220,15 @@ class Copy:
             return False
         if not stat.S_ISDIR(found.st_mode) or found.st_ino != record.root_ino:
             return False
+        root = os.fsencode(record.mount_path)
+        made = births.made(root, found.st_ino)
+        if record.root_made is not None and births.are_two(made, record.root_made):
+            return False
+        is_same = record.root_made is None or (made != "" and made == record.root_made)
         # File systems number their roots alike, and devices anew when they are mounted again.
-        return found.st_dev == record.root_device or stamps.has_known(self.stamps_path, os.fsencode(record.mount_path))
+        if is_same and found.st_dev == record.root_device:
+            return True
+        return bool(record.aside and _asides(record)) or stamps.has_known(self.stamps_path, root)
 
     @property
     def is_gone(self) -> bool:
@@ -258,6 +272,9 @@ class Copy:
             return False
         if self.is_there:
             self._opened.close_again()
+            if record.root_made is None:  # an older cowfs has made it
+                self._learn_when_made()
+                record = self.record
             if record.stage == "arriving":
                 self._arrive()
             elif record.stage == "whole":
@@ -334,6 +351,10 @@ class Copy:
         with contextlib.suppress(OSError):  # a working copy's has more in it
             self._directory.rmdir()
 
+    def _learn_when_made(self) -> None:
+        record = self.record
+        self._store(replace(record, root_made=births.made(os.fsencode(record.mount_path), record.root_ino)))
+
     def _store(self, record: CopyRecord) -> None:
         states.replace_durably(self.record_path, record.to_json())
 
@@ -369,6 +390,7 @@ def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only
         mount_path=path,
         root_ino=found.st_ino,
         root_device=found.st_dev,
+        root_made=None,
         is_made=is_made,
         aside=aside.new_name(),
         stage="filling",

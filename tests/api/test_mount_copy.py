@@ -27,7 +27,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cowfs
+from cowfs import clock
 from cowfs.api import copies, overview, targets
+from cowfs.api.doctor import machine as machine_checks
 from cowfs.blocking import MountSummary, RWVolume, Volume, WorkingCopySummary
 from cowfs.errors import (
     ConflictError,
@@ -36,7 +38,7 @@ from cowfs.errors import (
     LeaseHeldError,
     NeedsFuseError,
 )
-from cowfs.machine import open_writers, registry, stamps
+from cowfs.machine import births, open_writers, registry, stamps
 from cowfs.session import copy_filling, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import place
@@ -711,7 +713,7 @@ def kill_at(point: str, call: int, program: str) -> None:
     killed = f"""
 import os
 from cowfs.blocking import Volume
-from cowfs.machine import aside, copies, stamps
+from cowfs.machine import aside, births, copies, stamps
 original, calls = {point}, []
 def last(*arguments, **named):
     calls.append(1)
@@ -737,15 +739,21 @@ def last(*arguments, **named):
         pytest.param("aside.delete_tree", 1, UNMOUNT, id="leaving"),
     ],
 )
-def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, call: int, program: str) -> None:
-    """Half a copy is never taken for one, and half of one that goes is put back or goes."""
+@pytest.mark.parametrize("tells", ["birth", "nothing"])
+def test_killed_on_the_way_in_or_out(
+    volume: RWVolume, place: Path, point: str, call: int, program: str, tells: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a copy is never taken for one, and half of one that goes is put back or goes. Also where
+    nothing but its number tells the folder."""
+    nothing_tells(monkeypatch, tells)
     path = volume.path
     (path / "dir").chmod(0o555)
     path.chmod(0o750)
     volume.commit("with modes")
     if program == MOUNT:
         volume.unmount()
-    kill_at(point, call, program)
+    untold = "births.made = lambda path, ino: ''; " if tells == "nothing" else ""
+    kill_at(point, call, untold + program)
     again = Volume.open("data")
     again.mount(mode="copy")
     assert sorted(os.listdir(path)) == ["dir", "file"]
@@ -1022,6 +1030,114 @@ def test_a_folder_that_is_gone_is_not_published_as_empty(volume: RWVolume, place
     again.unmount()
     assert not copy.exists()
     assert (place / "moved" / "file").read_text() == "one"
+
+
+def made_anew(volume: RWVolume, *, names: tuple[str, ...]) -> Path:
+    """The folder, deleted and made again; the copy's record says that its inode has the number it
+    had, as ext4 mostly has it."""
+    path, record = volume.path, volume._working_copy().path / "copy.json"
+    shutil.rmtree(path)
+    clock.sleep_s(0.02)
+    path.mkdir()
+    for name in names:
+        (path / name).write_text("precious")
+    found = path.lstat()
+    of_old = json.loads(record.read_bytes())
+    record.write_text(json.dumps({**of_old, "root_ino": found.st_ino, "root_device": found.st_dev}))
+    return path
+
+
+def nothing_tells(patch: pytest.MonkeyPatch, what: str) -> None:
+    """As on a file system that keeps no time of birth, or gives no handles either."""
+    if what != "birth":
+        patch.setattr(births, "birth_ns", lambda path, ino: None)
+    if what == "nothing":
+        patch.setattr(births, "_handle", lambda path: "")
+
+
+@pytest.mark.parametrize("names", [(), ("mine",)])
+@pytest.mark.parametrize("tells", ["birth", "handle", "nothing"])
+def test_a_folder_that_was_made_anew_is_not_the_copy(
+    place: Path, names: tuple[str, ...], tells: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing_tells(monkeypatch, tells)
+    volume: RWVolume = Volume.new("data")
+    (volume.mount(mode="copy") / "file").write_text("one")
+    version = volume.commit("first")
+    path = made_anew(volume, names=names)
+    assert machine_checks.copies().state == "warn"
+    assert [each.error for each in overview.status().mounts] == [overview.GONE]
+    for other in (volume, Volume.open("data")):
+        with pytest.raises(InvalidStateError) as caught:
+            other.commit()
+        assert caught.value.hint
+        with pytest.raises(InvalidStateError):
+            other.fork("fork")
+    if names:
+        volume.unmount(force=True)
+        Volume.open("data").discard(force=True)
+        assert "is gone (another one is in its place)" in caplog.text
+        assert [(each.name, each.read_text()) for each in path.iterdir()] == [("mine", "precious")]
+    else:
+        again = Volume.open("data")
+        assert (again.mount(mode="copy") / "file").read_text() == "one"
+        assert "The mount begins with what was committed" in caplog.text
+        assert not again.commit().is_new
+    assert Volume.version("data") == version
+
+
+def test_a_read_only_copy_is_not_a_folder_that_was_made_anew(volume: RWVolume, place: Path) -> None:
+    version = volume.finalize()
+    path = version.mount(place / "mnt" / "v", mode="copy")
+    [record] = (place / "c" / "state" / "copies").glob("*/copy.json")
+    of_old = json.loads(record.read_bytes())
+    shutil.rmtree(path)
+    clock.sleep_s(0.02)
+    path.mkdir()
+    (path / "mine").write_text("precious")
+    record.write_text(json.dumps({**of_old, "root_ino": path.lstat().st_ino}))
+    version.unmount(force=True)
+    assert os.listdir(path) == ["mine"]
+
+
+@pytest.mark.parametrize("tells", ["birth", "handle", "nothing"])
+def test_a_folder_in_which_everything_was_replaced_is_the_copy_where_something_tells(
+    place: Path, tells: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing does, it may be another one, which has got its number."""
+    nothing_tells(monkeypatch, tells)
+    volume: RWVolume = Volume.new("data")
+    path = volume.mount(mode="copy")
+    (path / "file").write_text("one")
+    volume.commit("the first files in an empty folder")
+    (path / "other").write_text("two")
+    (path / "file").unlink()
+    if tells == "nothing":
+        with pytest.raises(InvalidStateError):
+            volume.commit()
+        assert (path / "other").read_text() == "two"
+        return
+    assert volume.commit().files.read("other") == b"two"
+    (path / "other").unlink()
+    assert volume.commit().stats.files == 0
+    path.rename(place / "moved")
+    (place / "moved").rename(path)
+    volume.unmount()
+    assert not path.exists()
+
+
+def test_when_a_folder_was_made_is_learnt_of_a_copy_of_an_older_cowfs(volume: RWVolume, place: Path) -> None:
+    record, path = volume._working_copy().path / "copy.json", volume.path
+    known = json.loads(record.read_bytes())
+    of_old = {**known, "format": 2}
+    made = of_old.pop("root_made")
+    assert made
+    record.write_text(json.dumps(of_old))
+    (path / "file").unlink()
+    shutil.rmtree(path / "dir")
+    (path / "other").write_text("two")
+    assert volume.commit().files.read("other") == b"two"
+    assert json.loads(record.read_bytes()) == known
 
 
 @pytest.mark.mount

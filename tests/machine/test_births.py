@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
+from cowfs.machine import births
 from cowfs.machine.births import birth_ns
 
 pytestmark = pytest.mark.quick
@@ -42,3 +43,28 @@ def test_another_file_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert birth_ns(os.fsencode(tmp_path / "file"), tmp_path.stat().st_ino) is None
     assert birth_ns(os.fsencode(tmp_path / "missing"), 1) is None
+
+
+@pytest.mark.parametrize("keeps_birth", [True, False])
+def test_a_file_is_known_whatever_is_done_to_it(
+    tmp_path: Path, keeps_birth: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not keeps_birth:
+        monkeypatch.setattr(births, "birth_ns", lambda path, ino: None)
+
+    def made(path: Path) -> str:
+        return births.made(os.fsencode(path), path.lstat().st_ino)
+
+    path = tmp_path / "directory"
+    path.mkdir()
+    first = made(path)
+    (path / "file").write_text("x")
+    path.rename(tmp_path / "renamed")
+    assert made(tmp_path / "renamed") == first
+    (tmp_path / "renamed" / "file").unlink()
+    (tmp_path / "renamed").rmdir()
+    clock.sleep_s(0.02)
+    path.mkdir()
+    assert made(path) != first or not first, "also with the same number"
+    assert births.are_two(made(path), first) == (keeps_birth and first.startswith("birth "))
+    assert births.made(os.fsencode(tmp_path / "missing"), 1) == ""
