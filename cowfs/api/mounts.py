@@ -74,8 +74,10 @@ def has_uncommitted(entry: MountEntry) -> bool:
 
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     """Unmounts, keeping uncommitted work: that of a copy stays where it is. ConflictError while it
-    is in use."""
+    is in use. force: also if its daemon does not answer, which is killed then."""
     if not entry.is_copy:
+        if force and live_mount.end_silent(entry):
+            return _left_by_killed(entry)
         return live_mount.unmount(entry, force=force)
     with copies.turn(entry):
         copy = mount_paths.copy_of(entry)
@@ -154,6 +156,14 @@ def base_of(entry: MountEntry) -> tuple[VersionId | None, int]:
     if not working_copy.exists:
         return None, 0
     return working_copy.state.base_version, working_copy.state.head_number
+
+
+def _left_by_killed(entry: MountEntry) -> Left:
+    """Whoever calls takes the mount off its path, as any one whose daemon has died."""
+    if not entry.written or entry.is_scratch:
+        return Left(VersionId.from_hex(entry.version_id) if entry.version_id else None, 0, False)
+    assert entry.working_copy is not None
+    return Left(*base_of(entry), WorkingCopy(Path(entry.working_copy)).may_have_uncommitted)
 
 
 def _leave(entry: MountEntry, copy: folders.Copy, version: VersionId | None, *, force: bool) -> bool:

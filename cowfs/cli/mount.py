@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError
+from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError, UnavailableError
 
 if TYPE_CHECKING:
     from cowfs.api.launch import Started
@@ -182,6 +182,8 @@ def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | No
     summary = mounted.status()
     if not isinstance(summary, MountSummary):
         raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
+    if summary.error is not None and not summary.is_copy:
+        raise UnavailableError(summary.error, hint="`cowfs status` shows the mounts of this machine.")
     writer = summary.details.writer if summary.details is not None else None
     if writer is None:
         return summary.pid, [], None, summary.is_copy

@@ -6,7 +6,7 @@ then.
 A scratch leaves nothing but what was committed.
 
 A mount whose daemon has died is taken off too; what was written is in the working copy and comes
-back at the next mount.
+back at the next mount. With --force a daemon that does not answer is killed first.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,20 @@ from cowfs.control.typed import from_json, to_json
 from cowfs.errors import InvalidInputError, UnavailableError, UnsupportedFormatError, from_record
 from cowfs.version.commit import Progress, ProgressListener
 
+QUIET_S = 5.0
 _log = log.get("mount")
 
 
 class Client:
-    """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which
-    report progress)."""
+    """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which may
+    take an hour). `on_quiet` is called whenever nothing has come for QUIET_S."""
 
-    def __init__(self, path: str | Path, *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self, path: str | Path, *, timeout_s: float | None = None, on_quiet: Callable[[], None] | None = None
+    ) -> None:
         self._path = os.fspath(path)
         self._timeout_s = timeout_s
+        self._on_quiet = on_quiet
 
     def ask(self, operation: Operation[A, R], arguments: A, on_progress: ProgressListener | None = None) -> R:
         """Sends one request and returns its answer. UnsupportedFormatError: a daemon of another
@@ -52,7 +57,7 @@ class Client:
                 connection.connect(self._path)
                 lines = LineSocket(connection)
                 lines.send({**arguments, "op": op})
-                while (reply := lines.receive()) is not None:
+                while (reply := self._next(lines)) is not None:
                     if "progress" in reply:
                         if on_progress is not None:
                             on_progress(from_json(Progress, reply["progress"]))
@@ -65,6 +70,11 @@ class Client:
             except OSError as error:
                 raise self._gone(f"does not answer: {error.strerror or error}") from error
         raise self._gone("ended before it answered")
+
+    def _next(self, lines: LineSocket) -> dict[str, Any] | None:
+        while self._on_quiet is not None and not lines.wait(QUIET_S):
+            self._on_quiet()
+        return lines.receive()
 
     def _gone(self, what: str) -> UnavailableError:
         return UnavailableError(

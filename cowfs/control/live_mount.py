@@ -2,15 +2,18 @@
 process.
 
 Nothing here touches the mount point. A daemon that died between look-up and call is an
-UnavailableError.
+UnavailableError. What may take long is waited for without a bound; a daemon that does not even
+answer a PING meanwhile, because it is stopped or frozen, is told of once.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from cowfs import log
 from cowfs.control.client import Client, wait_gone
 from cowfs.control.messages import (
     ADOPT,
@@ -42,8 +45,10 @@ from cowfs.version.commit import CommitRequest, ProgressListener
 
 STATUS_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
+PING_TIMEOUT_S = 5.0
 DEATH_S = 2.0
 """Between the end of a daemon's socket and that of its process."""
+_log = log.get("mount")
 
 
 @dataclass(frozen=True)
@@ -120,16 +125,43 @@ def has_died(entry: MountEntry) -> bool:
 
 def is_dying(entry: MountEntry) -> bool:
     """Whether the daemon, which the registry believes alive, was killed just now: its process is
-    gone when this returns True."""
+    gone when this returns True. UnavailableError: it lives, and does not answer."""
     try:
         _ask(entry, PING, Nothing(), timeout_s=STATUS_TIMEOUT_S)
-    except UnavailableError:
-        return has_died(entry)
+    except UnavailableError as error:
+        if has_died(entry):
+            return True
+        if _is_silence(error.__cause__):
+            raise
+    return False
+
+
+def end_silent(entry: MountEntry) -> bool:
+    """Kills the daemon if it lives and does not answer, so that it cannot go on later. What was
+    written is in the working copy then, and the mount is one whose daemon has died. False: it
+    answers, or is gone. UnavailableError: it does neither answer nor end."""
+    try:
+        _ask(entry, PING, Nothing(), timeout_s=STATUS_TIMEOUT_S)
+    except UnavailableError as error:
+        if not _is_silence(error.__cause__):
+            return False
+        _log.warning("%s, and is killed", error.message)
+        if not entry.process.kill() or not wait_gone(entry.pid, STATUS_TIMEOUT_S):
+            path = shlex.quote(entry.mount_path)
+            raise UnavailableError(
+                f"{error.message}, and cannot be killed",
+                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. `cowfs unmount {path}` takes the mount "
+                "off then; uncommitted work of a volume is kept.",
+            ) from error
+        return True
     return False
 
 
 def discard(entry: MountEntry, *, force: bool = False) -> None:
-    """Unmounts and drops uncommitted work for good."""
+    """Unmounts and drops uncommitted work for good. force: UnavailableError if the daemon does not
+    answer."""
+    if force:
+        _ask(entry, PING, Nothing(), timeout_s=STATUS_TIMEOUT_S)
     _ask(entry, DISCARD, Ending(force))
     _wait_ended(entry)
 
@@ -143,8 +175,11 @@ def _ask(
     timeout_s: float | None = None,
 ) -> R:
     try:
-        return Client(entry.socket, timeout_s=timeout_s).ask(operation, arguments, progress)
+        on_quiet = _notice(entry) if timeout_s is None else None
+        return Client(entry.socket, timeout_s=timeout_s, on_quiet=on_quiet).ask(operation, arguments, progress)
     except UnavailableError as error:
+        if _is_silence(error.__cause__):
+            raise UnavailableError(_silent(entry), hint=_ways_out(entry)) from error.__cause__
         if entry.process.is_alive and not os.path.lexists(entry.socket):
             path = shlex.quote(entry.mount_path)
             error.set_hint(
@@ -152,6 +187,40 @@ def _ask(
                 f"not, its log says why; `umount {path}`, or `fusermount3 -u {path}`, ends the mount as `cowfs unmount` does."
             )
         raise
+
+
+def _notice(entry: MountEntry) -> Callable[[], None]:
+    """Says once that the daemon does not answer, if that is so when it is called."""
+    told: list[str] = []
+
+    def notice() -> None:
+        if told:
+            return
+        try:
+            Client(entry.socket, timeout_s=PING_TIMEOUT_S).ask(PING, Nothing())
+        except UnavailableError as error:
+            if _is_silence(error.__cause__):
+                told.append(_silent(entry))
+                _log.warning("%s; still waiting. %s", told[0], _ways_out(entry))
+
+    return notice
+
+
+def _is_silence(cause: BaseException | None) -> bool:
+    """Whether a daemon that is there did not answer in time, or does not even take calls."""
+    return isinstance(cause, TimeoutError | BlockingIOError)
+
+
+def _silent(entry: MountEntry) -> str:
+    stopped = " (it is stopped)" if entry.process.is_stopped else ""
+    return f"process {entry.pid} of the mount at {entry.mount_path} does not answer{stopped}"
+
+
+def _ways_out(entry: MountEntry) -> str:
+    return (
+        f"`kill -CONT {entry.pid}` lets it go on if it was stopped; `cowfs unmount --force {shlex.quote(entry.mount_path)}`, or "
+        "unmount(force=True), ends it and the mount: uncommitted work of a volume is kept."
+    )
 
 
 def _wait_ended(entry: MountEntry) -> None:

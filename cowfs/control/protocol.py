@@ -19,6 +19,7 @@ either.
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterable
 from typing import Any
@@ -68,6 +69,14 @@ class LineSocket:
         for piece in pieces:
             self._connection.sendall(json.dumps({"piece": piece}).encode() + b"\n")
         self._connection.sendall(json.dumps({"pieces": len(pieces)}).encode() + b"\n")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether there is something to receive, or an end, by then."""
+        if self._buffer:
+            return True
+        waiter = select.poll()
+        waiter.register(self._connection, select.POLLIN)
+        return bool(waiter.poll(timeout_s * 1000))
 
     def receive(self) -> dict[str, Any] | None:
         """The next object, None at a clean end. InvalidInputError for anything else."""

@@ -9,6 +9,7 @@ Linux only: reads /proc and /etc/machine-id.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,28 @@ class ProcessIdentity:
         """As `is_alive`, but for its last threads too: with the first one a process is dead for all
         to see, with the last one its files are closed."""
         return self.is_foreign or (self.boot_id == boot_id() and (_stat(self.pid) or ("", 0))[1] == self.started)
+
+    @property
+    def is_stopped(self) -> bool:
+        """By a signal or a debugger. A frozen control group does not show."""
+        return not self.is_foreign and self.is_alive and (_stat(self.pid) or ("", 0))[0] in ("T", "t")
+
+    def kill(self) -> bool:
+        """Ends exactly this process, also one that is stopped; False: it may not be ended."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            if self.is_alive:  # the descriptor's process is this one, then
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
 
     def to_record(self) -> dict[str, Any]:
         return {"host": self.host, "boot_id": self.boot_id, "pid": self.pid, "pid_started": self.started}

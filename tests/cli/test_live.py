@@ -303,6 +303,55 @@ def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: P
     assert (mounted / "file").read_text() == "one"
 
 
+def waiting(place: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    """`cowfs`, once it has said that a daemon does not answer."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "cowfs.cli", *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=place, env=environment)
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert "does not answer (it is stopped); still waiting. `kill -CONT" in said
+    assert "cowfs unmount --force" in said
+    return process
+
+
+def test_a_daemon_that_stands_still_is_told_of_and_waited_for(run: Command, place: Path, mounted: Path) -> None:
+    entry = registry.find_by_path(mounted)
+    assert entry is not None
+    os.kill(entry.pid, signal.SIGSTOP)
+    try:
+        with waiting(place, "commit", "data", "--progress", "none") as commit:
+            assert commit.poll() is None
+            found = run("mount", "data", mounted)
+            assert (found.code, "Found" in found.err) == (8, False)
+            assert f"process {entry.pid} of the mount at {mounted} does not answer (it is stopped)" in found.err
+            os.kill(entry.pid, signal.SIGCONT)
+            assert commit.wait(60) == 0
+    finally:
+        os.kill(entry.pid, signal.SIGCONT)
+    assert Volume.version("data").files.read("file") == b"one"
+
+
+def test_force_ends_a_daemon_that_stands_still(run: Command, place: Path, mounted: Path) -> None:
+    entry = registry.find_by_path(mounted)
+    assert entry is not None
+    os.kill(entry.pid, signal.SIGSTOP)
+    try:
+        with waiting(place, "unmount", mounted) as unmount:
+            refused = run("unmount", mounted, "--force", "--discard")
+            assert (refused.code, f"process {entry.pid} of" in refused.err) == (8, True)
+            forced = run("unmount", mounted, "--force")
+            assert (forced.code, "and is killed" in forced.err) == (0, True)
+            assert f"Unmounted {mounted}; uncommitted work is kept" in forced.err
+            assert unmount.wait(60) != 0
+    finally:
+        entry.process.kill()
+    assert not entry.process.is_alive
+    assert os.listdir(mounted) == []
+    assert run("mount", "data", mounted).code == 0
+    assert (mounted / "file").read_text() == "one"
+
+
 def test_a_mount_made_with_other_directories_is_shown_and_unmounted(
     run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

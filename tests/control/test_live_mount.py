@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cowfs.control import live_mount
-from cowfs.machine.processes import ProcessIdentity, boot_id, machine_id
+from cowfs.machine.processes import ProcessIdentity, boot_id, machine_id, start_time
 from cowfs.machine.registry import MountEntry
 
 LEFT_BY_ITS_FIRST_THREAD = """
@@ -49,3 +52,19 @@ def test_the_end_of_a_mount_is_that_of_its_last_thread(monkeypatch: pytest.Monke
     assert "Threads:\t1\n" in status.read_text()
     process.wait()
     assert not identity.is_there
+
+
+def test_exactly_the_process_that_is_meant_is_killed() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        identity = ProcessIdentity(machine_id(), boot_id(), process.pid, start_time(process.pid) or 0)
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+            while not identity.is_stopped:
+                pass
+            assert replace(identity, started=identity.started + 1).kill(), "it has ended long since"
+            assert process.poll() is None
+            assert identity.kill()
+            assert process.wait(60) == -signal.SIGKILL
+        finally:
+            process.kill()
+    assert identity.kill(), "there is none any more"

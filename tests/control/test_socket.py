@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.control import Client, Listener, Server, StoreWait, messages, protocol, wait_gone
+from cowfs.control import Client, Listener, Server, StoreWait, client, messages, protocol, wait_gone
 from cowfs.control.protocol import LINE_LIMIT_BYTES, LineSocket
 from cowfs.control.typed import to_json
 from cowfs.errors import (
@@ -130,6 +130,21 @@ def test_what_the_daemon_waits_for_is_logged(server: Server, path: Path, caplog:
     assert Client(path).call("wait", on_progress=seen.append) == "done"
     assert [record.getMessage() for record in caplog.records] == ["waiting for it", "the store answers again"]
     assert seen == [Progress("steps")]
+
+
+def test_a_caller_is_told_when_nothing_comes(
+    server: Server, path: Path, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "QUIET_S", 0.01)
+    calls: list[int] = []
+
+    def quiet() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            handlers.proceed.set()
+
+    assert Client(path, on_quiet=quiet).call("slow") == "done"
+    assert len(calls) >= 3
 
 
 def test_errors_keep_their_class_hint_and_details(server: Server, path: Path) -> None:
