@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import log, sizes
-from cowfs.api import kept_work, mount_paths, stores, tree_publishing
+from cowfs.api import folders, kept_work, mount_paths, stores, tree_publishing
 from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
@@ -284,7 +284,9 @@ def mount_version(
     assert spec.version is not None
     version = VersionId.from_hex(spec.version)
     sweep()
-    if not spec.folder:
+    if spec.folder:
+        folders.require(store, spec.volume, version, spec.folder, spec.options.cache_path)
+    else:
         _require_within(spec.options, version_bytes, name, why)
     with reading(spec, access=store.access) as tree, mount_paths.chosen(given, name, store.record.store_id) as path:
         if spec.folder and version_bytes > spec.options.copy_limit_bytes:

@@ -9,8 +9,9 @@ set would say where the root is.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import NoReturn
 
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
@@ -20,13 +21,13 @@ from cowfs.native.constants import ROOT_INO
 
 
 class Subtree(Index):
-    """NotFoundError: there is nothing at `path`, whose names are those of directories, without
-    links. InvalidInputError: it is no directory."""
+    """source: what commands call the version. NotFoundError: there is nothing at `path`, whose
+    names are those of directories, without links. InvalidInputError: it is no directory."""
 
-    def __init__(self, whole: Index, path: bytes) -> None:
+    def __init__(self, whole: Index, path: bytes, source: str) -> None:
         super().__init__(whole._blocks, whole._cache)
         try:
-            self._directory = self._find(path)
+            self._directory = self._find(path, source)
         except BaseException:
             self.close()
             raise
@@ -56,20 +57,28 @@ class Subtree(Index):
     def _stored(self, ino: int) -> int:
         return self._directory if ino == ROOT_INO else ino
 
-    def _find(self, path: bytes) -> int:
+    def _find(self, path: bytes, source: str) -> int:
         ino = ROOT_INO
-        for name in filter(None, path.split(b"/")):
+        names = [name for name in path.split(b"/") if name]
+        for depth, name in enumerate(names):
             found = super().entry(ino, name)
             if found is None:
                 raise NotFoundError(
                     f"the version has no {os.fsdecode(path)!r}",
-                    hint="`cowfs ls SOURCE:PATH`, or a mount of the whole Volume.version, shows what there is; links are not followed.",
+                    hint=f"`cowfs ls {_place(source, names[:depth])}`, or a mount of the whole Volume.version, shows what there "
+                    "is; links are not followed.",
                 )
             ino = found
         row = super().inode(ino)
         if row is None or not stat.S_ISDIR(row[1]):
             raise InvalidInputError(
                 f"{os.fsdecode(path)!r} is not a directory of the version",
-                hint="Name the directory it is in. `cowfs cat SOURCE:PATH` prints a file, `cowfs diff A B PATH` compares one.",
+                hint=f"Name the directory it is in. `cowfs cat {_place(source, names)}` prints a file, `cowfs diff A B PATH` "
+                "compares one.",
             )
         return ino
+
+
+def _place(source: str, names: Sequence[bytes]) -> str:
+    """As a shell takes it."""
+    return shlex.quote(f"{source}:{os.fsdecode(b'/'.join(names))}" if names else source)

@@ -176,7 +176,7 @@ def open_version_engine(
     packs = PackReader(store)
     index = open_base_index(spec, stack, store, packs, base)
     if spec.folder:
-        index = Subtree(index, os.fsencode(spec.folder))
+        index = Subtree(index, os.fsencode(spec.folder), f"{spec.volume}@{spec.version[:12]}")
         stack.callback(within, "close the folder's index", index.close)
     engine = _open_engine(spec, stack, index, memory_cache_bytes=memory_cache_bytes)
     return base, engine, _residency(stack, engine, index, packs, linked)

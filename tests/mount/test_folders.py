@@ -81,12 +81,19 @@ def test_a_folder_is_a_value(version: ROVolume) -> None:
 
 
 def test_what_cannot_be_done_with_a_folder(version: ROVolume) -> None:
-    for path, error in (("missing", NotFoundError), ("outside", InvalidInputError), ("linked/deep", NotFoundError)):
+    source = f"data@{version.id[:12]}"
+    for path, error, command in (
+        ("missing", NotFoundError, f"ls {source}"),
+        ("a b/deep/x/y", NotFoundError, f"ls '{source}:a b/deep'"),
+        ("outside", InvalidInputError, f"cat {source}:outside"),
+        ("linked/deep", NotFoundError, f"ls {source}:linked"),
+    ):
         wrong = Volume.version(f"data:{path}")
-        with pytest.raises(error) as caught:
-            wrong.mount()
-        assert caught.value.hint
-        assert not wrong.is_mounted
+        for mode in ("fuse", "copy"):
+            with pytest.raises(error, match=path) as caught:
+                wrong.mount(mode=mode)
+            assert f"`cowfs {command}`" in caught.value.hint
+            assert not wrong.is_mounted
     folder = Volume.version("data:a b")
     for refused in (lambda: folder.fork("f"), lambda: folder.mount(scratch=True)):
         with pytest.raises(InvalidInputError, match="one folder") as whole:

@@ -144,11 +144,11 @@ def _mount_any(
 ) -> tuple[Applied, Outcome]:
     if plan.not_mounted(target) is None:
         return recorded, Outcome("found", target.volume, target.path)
-    recorded = _cleared(target, recorded)
     failures: list[CowfsError] = []
     for each in targets.usable(declared, target.declared, {target.path: target.source}):
         if each.trouble is not None:
-            break
+            raise each.trouble
+        recorded = _cleared(target, recorded)  # not before what takes its place has been looked at
         try:
             with hints.of_store(each.store_url or None):
                 recorded = _entered(declared, each, recorded, progress)
@@ -157,7 +157,7 @@ def _mount_any(
             continue
         made.append(recorded.mounts[-1])
         return recorded, Outcome("mounted", each.volume, target.path)
-    raise failures[0] if failures else target.trouble or NotFoundError(f"{target.volume} is gone again")
+    raise failures[0]
 
 
 def _cleared(target: Target, recorded: Applied) -> Applied:

@@ -1,7 +1,7 @@
 """What a declared volume means now: which of its candidates is usable, in which store, at which
 version.
 
-    usable     its store answers, the volume is there, and has a version if it is mounted read-only
+    usable     its store answers, the volume is there, and, if it is mounted read-only, has a version with the declared folder
     missing    none is usable, and each says "not found", none "deleted": a writable one can be created, the first candidate
     trouble    none is usable: the first error that is not "not found", else the first
 
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cowfs.api import hints, quotas, sources, stores
+from cowfs import config
+from cowfs.api import folders, hints, quotas, sources, stores
 from cowfs.api.declared import host_paths
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
@@ -138,6 +139,8 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str, silent: Mappi
         with hints.of_store(url):
             found = sources.find(source, store)
             version = found.locator().version if volume.read_only else None
+            if version is not None and volume.folder:
+                folders.require(found.store, found.volume, version, volume.folder, config.cache_dir())
     except CowfsError as error:
         return Target(volume, source, name, url, None, is_missing=False, trouble=error)
     return Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)

@@ -71,6 +71,23 @@ def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, 
     data.unmount()
 
 
+def test_a_mount_stays_until_what_takes_its_place_is_there(place: Path, data: ROVolume) -> None:
+    declare(place, DATA).plan().apply()
+    wrong = DATA.replace("train", "test")
+    with pytest.raises(NotFoundError, match=r"no 'test' \(declared at .*data\)"):
+        declare(place, wrong).plan()
+    volume = Volume.open("data")
+    volume.files.mkdir("test")
+    volume.commit()
+    plan = declare(place, wrong).plan()
+    volume.files.remove("test", recursive=True)
+    volume.commit()
+    with pytest.raises(NotFoundError, match="no 'test'"):
+        plan.apply()
+    assert (place / "mnt" / "data" / "one").read_text() == "1"
+    declare(place, DATA).down()
+
+
 def test_copies_are_mounted_and_unmounted_as_mounts_are(place: Path, data: ROVolume) -> None:
     Volume.new("ckpt").resolve()
     declared = declare(place, *(each.replace("}", ', mode = "copy"}') for each in (DATA, CKPT)))

@@ -216,6 +216,25 @@ def test_what_cannot_be_used_is_an_error_unless_it_is_optional(file: Path, place
     assert actions(planned(file)) == [("register", "data")]
 
 
+def test_a_folder_that_the_version_does_not_have_is_missed_by_the_plan(place: Path) -> None:
+    for name, folder in (("digits", "train"), ("letters", "test")):
+        volume = Volume.new(name, store=place / "main")
+        volume.files.mkdir(folder)
+        volume.files.write(f"{folder}/one", b"1")
+        volume.commit()
+    version = Volume.version("digits", store=place / "main")
+    digits = '{name = "digits", path = "/data", store = "main", subpath = "FOLDER"}'
+    with pytest.raises(NotFoundError, match=r"the version has no 'trian' \(declared at /data\)") as caught:
+        planned(declare(place, digits.replace("FOLDER", "trian")))
+    assert f"`cowfs ls digits@{version.id[:12]} --store " in caught.value.hint
+    with pytest.raises(InvalidInputError, match=r"'train/one' is not a directory .* \(declared at /data\)"):
+        planned(declare(place, digits.replace("FOLDER", "train/one")))
+    optional = digits.replace("FOLDER", "trian").replace("}", ", optional = true}")
+    assert actions(planned(declare(place, optional))) == [("skip", "digits")]
+    either = digits.replace('"digits"', '["digits", "letters"]').replace("FOLDER", "test")
+    assert actions(planned(declare(place, either))) == [("register", "letters")]
+
+
 def test_an_unusable_store_is_never_a_reason_to_create_another_candidate(place: Path) -> None:
     (place / "main").mkdir()
     (place / "main" / "cowfs.json").write_text("torn")
