@@ -26,7 +26,7 @@ def delete(name: str, store: stores.Named, *, force: bool) -> None:
     except LeaseHeldError as error:
         raise LeaseHeldError(
             error.message,
-            hint="Unmount it there first. Or delete it all the same: --force, force=True; then that writer can publish "
+            hint=f"Unmount it there first. Or delete it all the same: {_forced(name)}; then that writer can publish "
             "nothing more; its work stays on its machine, that of a scratch until it ends.",
             details=error.details,
         ) from error
@@ -43,12 +43,17 @@ def _require_unused(name: str, opened: stores.OpenStore, known: list[WorkingCopy
     if (entry := registry.find_by_volume(opened.record.store_id.hex(), name)) is not None:
         raise InvalidStateError(
             f"volume {name!r} is mounted at {entry.mount_path}",
-            hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or delete it all the same: --force, force=True; then "
+            hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or delete it all the same: {_forced(name)}; then "
             "the mount can publish nothing more.",
         )
     if kept := [copy for copy in known if copy.is_kept]:
         raise InvalidStateError(
             f"volume {name!r} has uncommitted work on this machine, in {kept[0].path}",
             hint=f"Drop it (`cowfs unmount {name} --discard`, discard()), or publish it (`cowfs commit {name}`, commit()). "
-            "Or delete the volume all the same: --force, force=True; the work stays here for an undelete.",
+            f"Or delete the volume all the same: {_forced(name)}; the work stays here for an undelete.",
         )
+
+
+def _forced(name: str) -> str:
+    """A whole command: what is refused may be a step of an `apply`, which has no such option."""
+    return f"`cowfs delete {name} --force`, Volume.delete(force=True)"

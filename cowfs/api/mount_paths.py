@@ -145,7 +145,8 @@ def require_unshared(entry: MountEntry) -> None:
             stays = "It was mounted by command, and can be unmounted so when they are done."
         raise ConflictError(
             f"other processes of yours use the mount {entry.mount_path}, too" + (f": {pids}" if pids else ""),
-            hint=f"{stays} To end it now all the same: --force, or force=True; then they are told when they commit.",
+            hint=f"{stays} To end it now all the same, unmount it with force (force=True, --force); then they are told when "
+            "they commit.",
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +133,25 @@ def test_pruning_says_that_work_is_kept(run: Command, place: Path, file: Path) -
     (path / "file").write_text("one")
     file.write_text("volumes = []\n")
     assert run("apply", "--prune", "-y").err == f"Forgot ckpt ({path}); uncommitted work is kept\n"
+
+
+@pytest.mark.mount
+def test_pruning_a_volume_with_work_is_refused_with_commands_that_can_be_typed(
+    run: Command, place: Path, file: Path
+) -> None:
+    path = place / "mnt" / "ckpt"
+    head = f'[stores]\nmain = "{place}/main"\n'
+    file.write_text(f'volumes = [{{name = "ckpt", path = "{path}", read_only = false, store = "main"}}]\n{head}')
+    assert run("apply", "-y").code == 0
+    (path / "file").write_text("one")
+    run("down")
+    file.write_text(f"volumes = []\n{head}")
+    refused = run("apply", "--prune", "-y")
+    assert refused.code != 0
+    (forced,) = re.findall("`cowfs (delete [^`]*--force[^`]*)`", refused.err)
+    assert run(*shlex.split(forced), "-y").code == 0
+    assert run("apply", "--prune", "-y").code == 0
+    assert run("apply", "--prune", "--dry-run").err.endswith("Nothing to do.\n")
 
 
 def test_a_file_deletes_what_it_created(run: Command, place: Path, file: Path) -> None:
