@@ -61,9 +61,14 @@ def _share(text: str | None) -> float:
     if text is None:
         return 1.0
     try:
-        return float(text.removesuffix("%")) / 100
+        percent = float(text.removesuffix("%"))
     except ValueError:
-        raise InvalidInputError(f"{text!r} is no part of a whole", hint="Give a percentage: --sample 5%.") from None
+        percent = 0
+    if not 0 < percent <= 100:
+        raise InvalidInputError(
+            f"{text!r} is no part of a whole", hint="Give a percentage, more than 0 and at most 100: --sample 5%."
+        )
+    return percent / 100
 
 
 def _text(done: VerifyReport) -> str:

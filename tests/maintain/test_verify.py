@@ -200,7 +200,10 @@ def test_a_sample_reads_some_and_misses_none_that_is_gone(place: Path, second: R
 
 def test_a_store_is_named_as_one(place: Path, first: ROVolume, run: Run) -> None:
     assert run("verify", "--sample", "5%").code == 0
-    assert run("verify", "--sample", "lots").code == 2
+    for wrong in ("lots", "500%", "0", "-5%", "nan"):
+        refused = run("verify", f"--sample={wrong}")
+        assert (refused.code, refused.err.splitlines()[0]) == (2, f"cowfs: '{wrong}' is no part of a whole")
+        assert "more than 0 and at most 100: --sample 5%" in refused.err
     assert run("verify", "data:dir").code == 2
     assert run("verify", "s3://x/y", "--store", (place / "store").as_uri()).code == 2
 
