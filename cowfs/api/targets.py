@@ -153,10 +153,12 @@ def out_of_mounts() -> Iterator[None]:
             os.chdir(before)
 
 
-def detach_dead(target: str, *, wants_work: bool) -> bool:
-    """Takes a mount whose daemon has died off its path; False when target is no such mount.
+def detach_dead(target: str, *, wants_work: bool) -> str | None:
+    """Takes a mount whose daemon has died off its path, which is returned; None when target is no
+    such mount. A name means the dead mount of the volume, unless a live one is meant by it.
 
-    wants_work: InvalidStateError instead, since nobody is there to commit or discard its work."""
+    wants_work: InvalidStateError instead, since nobody is there to commit or discard its work; a
+    name then means the volume."""
     path = registry.canonical(os.path.expanduser(target))
     if path in scratch.clear():
         if wants_work:
@@ -164,13 +166,31 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
                 f"the daemon of the scratch mount {path} has died; what was written there is gone",
                 hint="Mount the version again. Work that must outlive its mount belongs into a volume.",
             )
-        return True
+        return path
     if wants_work and dead_mounts.find_at(path) is not None:
         mount_paths.require_alive(path)
-    is_dead = mounting.detach_dead(path)
-    if is_dead:
-        mount_paths.leave(path)
-    return is_dead
+    if not (_is_path(target) or wants_work):
+        path = _dead_mount_of(target) or path
+    if not mounting.detach_dead(path):
+        return None
+    mount_paths.leave(path)
+    return path
+
+
+def _dead_mount_of(volume: str) -> str | None:
+    """Where it is. None also for a word that means a live mount, or a dead one at that path."""
+    path = registry.canonical(volume)
+    live = [each for each in registry.list_mounts() if not each.is_detached]
+    is_live = any(path == each.mount_path or volume in (each.volume, each.written) for each in live)
+    if is_live or dead_mounts.find_at(path) is not None:
+        return None
+    paths = [mount.path for mount in dead_mounts.find() if mount.volume == volume]
+    if len(paths) > 1:
+        raise InvalidInputError(
+            f"the daemons of {len(paths)} mounts of {volume!r} have died: {', '.join(paths)}",
+            hint="Give the path of one.",
+        )
+    return paths[0] if paths else None
 
 
 def discard_kept(target: str) -> Dropped | None:

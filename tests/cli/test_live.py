@@ -15,7 +15,7 @@ import pytest
 
 from cowfs.blocking import Volume
 from cowfs.control import wait_gone
-from cowfs.errors import InvalidStateError, NotFoundError
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.machine import registry
 from tests.api.conftest import place
 from tests.api.test_volumes_live import another_machine
@@ -579,6 +579,31 @@ def test_status_names_the_volume_of_a_dead_daemon_and_says_what_to_do(run: Comma
     assert "cowfs mount data PATH" in said.err
     assert f"cowfs unmount {mounted}" in said.err
     assert run("unmount", mounted).code == 0
+
+
+def test_a_mount_whose_daemon_died_is_taken_off_by_name(run: Command, mounted: Path) -> None:
+    def die() -> None:
+        for entry in registry.list_mounts():
+            os.kill(entry.pid, signal.SIGKILL)
+            assert wait_gone(entry.pid, 60)
+
+    run("commit", "data")
+    die()
+    gone = run("unmount", "data", "--json").json
+    assert (gone["mount_path"], gone["was_dead"]) == (str(mounted), True)
+    assert run("status", "--json").json["dead_mounts"] == []
+    assert run("unmount", "data").code == NotFoundError.exit_code
+    others = [mounted.with_name(name) for name in ("one", "two")]
+    for path in others:
+        run("mount", "data@{0}", path)
+        die()
+    refused = run("unmount", "data")
+    assert refused.code == InvalidInputError.exit_code
+    assert all(str(path) in refused.err for path in others)
+    run("mount", "data", mounted)
+    assert run("unmount", "data", "--json").json["was_dead"] is False, "a live one is meant before dead ones"
+    for path in others:
+        assert run("unmount", path).code == 0
 
 
 def test_status_of_a_store_that_is_not_there(run: Command, place: Path, mounted: Path) -> None:

@@ -119,8 +119,9 @@ def take_off(recorded: Applied, mount: AppliedMount, *, force: bool = False) -> 
             is_kept = Mounted(entry).unmount(force=force)
             outcome = Outcome("unmounted", mount.volume, mount.mount_path, uncommitted=is_kept)
         else:  # unmounted by somebody, or its daemon died: then its path is freed
-            is_dead = registry.find_by_path(mount.mount_path) is None and live_targets.detach_dead(
-                mount.mount_path, wants_work=False
+            is_dead = (
+                registry.find_by_path(mount.mount_path) is None
+                and live_targets.detach_dead(mount.mount_path, wants_work=False) is not None
             )
             outcome = Outcome("unmounted" if is_dead else "gone", mount.volume, mount.mount_path, uncommitted=is_dead)
     except CowfsError as error:
