@@ -21,12 +21,12 @@ OF_TWO_STORES = frozenset({"pull", "push"})
 
 def about(store_url: str | None, text: str) -> str:
     """The text, with the store in each command that does not name one. None: the default one."""
-    return text if store_url is None or _is_default(store_url) else hints.complete(text, store_url)
+    return text if store_url is None or is_default(store_url) else hints.complete(text, store_url)
 
 
 def opening(name: str, store_url: str | None) -> str:
     """How a program opens that volume."""
-    if store_url is None or _is_default(store_url):
+    if store_url is None or is_default(store_url):
         return f"Volume.open({name!r})"
     return f"Volume.open({name!r}, store={store_url!r})"
 
@@ -71,7 +71,8 @@ def _of_its_store(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_default(url: str) -> bool:
+def is_default(url: str) -> bool:
+    """Whether commands that name no store are about this one."""
     try:
         return stores.canonical_url(url) == stores.canonical_url()
     except CowfsError:  # one of them is no store: that is what the user is told of

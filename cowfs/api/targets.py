@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cowfs.api import hints, mount_paths, mounts, overview, scratch, stores, unmounted
 from cowfs.api.mounts import Released
+from cowfs.api.overview import WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -268,8 +269,7 @@ def require_one_store(volume: RWVolume) -> None:
     no store was named: which one is to be dropped was not said."""
     if os.environ.get("COWFS_STORE"):
         return
-    kept = overview.status().working_copies
-    urls = {each.store_url for each in kept if each.volume == volume.name and each.uncommitted is not False}
+    urls = {each.store_url for each in _kept_work(volume.name)}
     others = sorted(url for url in urls if url is not None and url != volume.store_url)
     if others and volume.store_url in urls:
         drop = f"`cowfs unmount {volume.name} --discard --store"
@@ -278,6 +278,23 @@ def require_one_store(volume: RWVolume) -> None:
             f"uncommitted work of several volumes {volume.name!r} may lie here: of {volume.store_url}, {', '.join(others)}",
             hint=f"Say which one is to be dropped: {', or '.join(commands)}; in a program, discard() of that volume.",
         )
+
+
+def _kept_work(name: str) -> list[WorkingCopySummary]:
+    """Of volumes of that name, whatever store they are in."""
+    return [each for each in overview.status().working_copies if each.volume == name and each.uncommitted is not False]
+
+
+def _about_kept_work(name: str, store: str | None) -> str:
+    """What can be done about work of volumes of that name which are not there, or in other
+    stores."""
+    said = ""
+    for each in _kept_work(name):
+        drop = f"`cowfs unmount {shlex.quote(each.folder or each.working_copy)} --discard` drops it"
+        is_elsewhere = each.store_url is not None and each.store_url != _url(store)
+        named = f"--store {shlex.quote(each.store_url or '')} (store=) names its store, and " if is_elsewhere else ""
+        said += f" Uncommitted work of {name!r}{f' of {each.store_url}' if is_elsewhere else ''} is kept here: {named}{drop}."
+    return said
 
 
 def _only(mounts: list[MountEntry]) -> MountEntry:
@@ -312,6 +329,7 @@ def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
                 f"{error.message}; and nothing is mounted at ./{name}",
                 hint=f"Write ./{name} for a directory in a mount. `cowfs status` lists mounts, and work that waits for one. {error.hint}",
             ) from error
+        error.set_hint(error.hint + _about_kept_work(name, store))
         raise
     return volume
 

@@ -34,9 +34,11 @@ def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: boo
 
 
 def _text(found: Status, *, is_all: bool) -> str:
+    from cowfs.api import hints
+
     copies = [each for each in found.working_copies if is_all or each.uncommitted is not False]
     urls = {each.store_url for each in found.mounts} | {each.store_url for each in copies}
-    has_stores = len(urls) > 1
+    has_stores = len(urls) > 1 or not all(url is None or hints.is_default(url) for url in urls)
 
     def store(url: str | None) -> tuple[str, ...]:
         return (output.printable(url or "-"),) if has_stores else ()
@@ -145,9 +147,19 @@ def _advice(found: Status) -> list[str]:
         for volume, store_url in gone
     ]
     lines += [
-        f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is kept. "
-        f"Mount it again (`cowfs mount {output.printable(each.volume)} PATH`), or only clean up "
-        f"(`cowfs unmount {output.printable(each.mount_path)}`)"
+        hints.about(
+            _store_of_work(found, each.volume),
+            f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is "
+            f"kept. Mount it again (`cowfs mount {output.printable(each.volume)} PATH`), or only clean up "
+            f"(`cowfs unmount {output.printable(each.mount_path)}`)",
+        )
         for each in found.dead
     ]
     return lines
+
+
+def _store_of_work(found: Status, volume: str) -> str | None:
+    """Where the volume of a dead mount lies, which only its working copy tells; None: it may be in
+    several."""
+    urls = {each.store_url for each in found.working_copies if each.volume == volume}
+    return urls.pop() if len(urls) == 1 else None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cowfs.api.overview import DeadMount, MountSummary, Status
+from cowfs.api.overview import DeadMount, MountSummary, Status, WorkingCopySummary
 from cowfs.cli.status import _advice, _text
 from cowfs.control.messages import MountStatus, WriterStatus
 from cowfs.ids import VersionId
@@ -98,3 +98,10 @@ def test_a_dead_daemon_is_shown_with_its_volume() -> None:
     assert _text(found, is_all=False).splitlines()[1].split()[:3] == ["data", "daemon", "died"]
     (line,) = _advice(found)
     assert "cowfs mount data PATH" in line
+
+
+def test_a_dead_daemon_of_another_store_is_mounted_again_with_it() -> None:
+    work = WorkingCopySummary("/w", None, "data", "file:///s", None, True, None, None)
+    (line,) = _advice(Status([], [work], ["/m"], [DeadMount("/m", "data")]))
+    assert "`cowfs mount data PATH --store file:///s`" in line
+    assert "`cowfs unmount /m`" in line

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import stat
@@ -194,7 +196,34 @@ def test_work_of_a_store_that_is_gone_is_shown_with_it_and_dropped(run: Run, hom
     assert run("unmount", str(home), "--discard").code == 3, "no work lies there"
     assert run("unmount", kept, "--discard").code == 0
     assert [each["volume"] for each in run("status", "--json").json["working_copies"]] == ["a"]
+    assert (home / "here").as_uri() in run("status").out, "a name alone would be taken for one of the default store"
+    assert run("unmount", "a", "--discard", "--store", str(home / "here")).code == 0
+    volume = Volume.new("c")
+    volume.files.write("file", b"work")
+    volume.unmount()
     assert "STORE" not in run("status").out
+
+
+@pytest.mark.quick
+def test_work_that_its_name_does_not_lead_to_is_dropped_as_the_hint_says(run: Run, home: Path) -> None:
+    run("create", "other")
+    elsewhere = (home / "else where").as_uri()
+    for is_deleted in (False, True):
+        volume = Volume.new(f"data{is_deleted}", store=elsewhere)
+        volume.files.write("file", b"work")
+        volume.unmount()
+        if is_deleted:
+            Volume.delete(volume.name, store=elsewhere, force=True)
+        refused = run("unmount", volume.name, "--discard")
+        assert f"--store {shlex.quote(elsewhere)} (store=)" in refused.err
+        if is_deleted:
+            refused = run("unmount", volume.name, "--discard", "--store", elsewhere)
+            assert "(store=)" not in refused.err
+        assert refused.code == 3
+        [command] = re.findall("`cowfs (unmount [^`]*--discard)`", refused.err)
+        assert run(*shlex.split(command)).code == 0
+        assert run("status", "--json").json["working_copies"] == []
+        assert "kept here" not in run("unmount", volume.name, "--discard").err
 
 
 @pytest.mark.quick
