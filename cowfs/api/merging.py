@@ -37,6 +37,7 @@ from cowfs.errors import (
 )
 from cowfs.ids import VersionId
 from cowfs.version import volumes
+from cowfs.version.conflicts import SETTLED_BY
 
 if TYPE_CHECKING:
     from cowfs.api.transfer_report import Target
@@ -256,9 +257,13 @@ def _no_version(name: str) -> InvalidStateError:
 def _refused(conflicts: Sequence[Conflict]) -> ConflictError:
     shown = "; ".join(f"{each.path} ({each.kind}: {each.ours}, {each.theirs})" for each in conflicts[:SHOWN_CONFLICTS])
     more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" if len(conflicts) > SHOWN_CONFLICTS else ""
+    kinds = sorted({each.kind for each in conflicts})
+    settled = "; ".join(f"{kind} by {', '.join(SETTLED_BY[kind])}" for kind in kinds)
+    limit = " (union of two contents: where both have only appended)" if "union" in settled else ""
     return ConflictError(
         f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}: {shown}{more}",
-        hint="Nothing was published. Say what to do about them with strategy= (`cowfs merge --strategy PATTERN=HOW`).",
+        hint="Nothing was published. Say what to do about them with strategy= (`cowfs merge --strategy PATTERN=HOW`), which "
+        f"settles {settled}{limit}.",
         details={"conflicts": [asdict(each) for each in conflicts]},
     )
 

@@ -18,6 +18,16 @@ ConflictKind: TypeAlias = Literal[
 ]
 How: TypeAlias = Literal["ours", "theirs", "newest", "keep-both", "union", "fail"]
 HOWS: tuple[How, ...] = ("ours", "theirs", "newest", "keep-both", "union", "fail")
+SETTLED_BY: dict[ConflictKind, tuple[How, ...]] = {
+    "both_changed": ("ours", "theirs", "newest", "keep-both", "union"),
+    "both_added": ("ours", "theirs", "newest", "keep-both", "union"),
+    "changed_and_removed": ("ours", "theirs", "newest", "keep-both", "union"),
+    "attributes": ("ours", "theirs", "newest"),
+    "type_changed": ("ours", "theirs", "newest", "keep-both"),
+    "directory_and_file": ("ours", "theirs", "keep-both"),
+    "renamed_twice": ("ours", "theirs", "keep-both"),
+}
+"""What `merging` can do about each kind. union of two contents: where both have only appended."""
 
 
 @dataclass(frozen=True)

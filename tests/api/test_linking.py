@@ -222,9 +222,12 @@ def test_absorbed_a_version_needs_nothing_else(server: ObjectServer, version: RO
 
 
 def test_absorbing_what_changed_publishes_nothing(server: ObjectServer, version: ROVolume) -> None:
+    assert version.files.read("/dir/a") == b"a" * 1000
     server.put("data/dir/a", b"A" * 1000)
-    with pytest.raises(SourceChangedError, match="dir/a"):
+    with pytest.raises(SourceChangedError, match="dir/a") as caught:
         Volume.absorb("linked")
+    assert version.files.read("/dir/a") == b"a" * 1000, "the cache has it"
+    assert "only what a cache still holds" in caught.value.hint
     assert [each.id for each in Volume.open("linked").history()] == [version.id]
 
 

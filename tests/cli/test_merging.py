@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,33 @@ def test_conflicts_publish_nothing_until_somebody_says_what_to_do(base: ROVolume
     assert [(each.path, each.how) for each in done.conflicts] == [("/both", "keep-both"), ("/log", "union")]
     merged = Volume.version("main").files
     assert (merged.read("both"), merged.read("both~b"), merged.read("log")) == (b"a", b"b", b"one\na\nb\n")
+
+
+def test_a_refusal_names_the_strategies_that_settle_each_kind(base: ROVolume, run: Command) -> None:
+    for name in ("a", "b"):
+        fork = base.fork(name)
+        fork.files.move("both", f"both-{name}")
+        fork.files.write("log", b"rewritten by " + name.encode())
+        fork.finalize()
+    for how, expected in (
+        ("newest", {"renamed_twice": ["ours", "theirs", "keep-both"]}),
+        (
+            "union",
+            {
+                "both_changed": ["ours", "theirs", "newest", "keep-both", "union"],
+                "renamed_twice": ["ours", "theirs", "keep-both"],
+            },
+        ),
+    ):
+        hint = run("merge", "a", "b", "--into", "main", "--strategy", how, "--json").json["error"]["hint"]
+        offered = {kind: hows.strip().split(", ") for kind, hows in re.findall(r"(\w+) by ([a-z, -]*)", hint)}
+        assert offered == expected
+        assert ("where both have only appended" in hint) == (how == "union")
+        for kind, hows in offered.items():
+            for each in hows:
+                tried = run("merge", "a", "b", "--into", "main", "--strategy", each, "--dry-run", "--json").json
+                left = {conflict["kind"] for conflict in tried["conflicts"] if conflict["how"] == "fail"}
+                assert kind not in left or each == "union", (kind, each)
 
 
 def test_work_that_is_in_no_version_is_told_of(base: ROVolume, run: Command) -> None:

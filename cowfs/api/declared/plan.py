@@ -30,7 +30,7 @@ from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import applied, registry
-from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume
+from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
 from cowfs.machine.registry import MountEntry
 
 if TYPE_CHECKING:
@@ -218,14 +218,21 @@ def _changed(target: Target, before: AppliedVolume) -> str:
     changed = [key for key in now if was.get(key) != now[key]]
     if "size" in changed and "quota" in changed:
         changed.remove("quota")  # the same, told twice
-    return ", ".join(f"{key} {was.get(key)} → {now[key]}" for key in changed)
+    return ", ".join(f"{key} {_said(was.get(key))} → {_said(now[key])}" for key in changed)
+
+
+def _said(setting: Setting) -> str:
+    """As people say it. "" is the subpath of all of a volume."""
+    if setting in (None, ""):
+        return "none"
+    return str(setting).lower() if isinstance(setting, bool) else str(setting)
 
 
 def _quota_changed(declared: Declared, target: Target) -> str:
     """By hand: as the volume was applied, it has the declared one."""
     if (wanted := target.declared_quota) is None or (found := targets.quota_now(declared, target)) == wanted:
         return ""
-    return f"quota {found} → {wanted}"
+    return f"quota {_said(found)} → {wanted}"
 
 
 def not_mounted(target: Target) -> str | None:

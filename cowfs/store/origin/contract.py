@@ -83,7 +83,7 @@ class Destination(Origin, Protocol):
 
 _HINT = (
     "What it was is not in the store. Import again to take its present state (`cowfs import`, Volume.import_); "
-    "versions that link the earlier state can no longer show this file."
+    "versions that link the earlier state can show of this file only what a cache still holds."
 )
 
 

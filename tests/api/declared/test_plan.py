@@ -120,6 +120,23 @@ def test_a_changed_file_is_a_change_and_a_candidate_before_it_another_volume(fil
     assert not planned(file).notes[1:], "the other candidate is no volume that was left behind"
 
 
+def test_a_change_from_or_to_nothing_is_said_in_words(place: Path) -> None:
+    volume = Volume.new("data", store=place / "main")
+    volume.files.mkdir("train")
+    volume.commit()
+    text = '{name = "data", path = "/data", store = "main"}'
+    file = declare(place, text.replace("}", ', subpath = "train"}'))
+    planned(file).apply()
+    said = []
+    for more in ("", ", read_only = false", ", read_only = false, size = 4096"):
+        plan = planned(declare(place, text.replace("}", more + "}")))
+        said += [step.details for step in plan.steps]
+        plan.apply()
+    assert said == ["subpath train → none", "read_only true → false", "size none → 4096"]
+    Volume.set_quota("data", None, store=place / "main")
+    assert [step.details for step in planned(file).steps] == ["quota none → 4096"]
+
+
 def test_what_is_declared_no_more_is_pruned_what_was_created_deleted(file: Path, place: Path) -> None:
     store = place / "main"
     commit("data", store)
