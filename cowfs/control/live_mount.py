@@ -150,8 +150,8 @@ def end_silent(entry: MountEntry) -> bool:
             path = shlex.quote(entry.mount_path)
             raise UnavailableError(
                 f"{error.message}, and cannot be killed",
-                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. `cowfs unmount {path}` takes the mount "
-                "off then; uncommitted work of a volume is kept.",
+                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. `cowfs unmount {path}`, or mount() of "
+                "the volume, takes the mount off then; uncommitted work of a volume is kept.",
             ) from error
         return True
     return False
