@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cowfs.index import ExtentRow, Index, InodeRow
-from cowfs.version.conflicts import HOWS, Conflict, ConflictKind, How, Resolve
+from cowfs.version.conflicts import SETTLED_BY, Conflict, ConflictKind, How, Resolve
 from cowfs.version.differences import RDEV, UID, at, compare, shown
 from cowfs.version.merge_names import MergeNames
 from cowfs.version.merge_states import TARGET_SIDE, Branch, ChangedBy, Merged, Part, State, Tail
@@ -232,7 +232,7 @@ class Merger:
                     self._put_changed(to, now, theirs[old_path][0], theirs[to][1], work)
                     self._put(old_path, None, branch)
                     done |= {old_path, to}
-                elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "ours":
+                elif self._conflict("changed_and_removed", to, branch) == "ours":
                     done.add(to)
         for old_path, to in sorted(our_moves.items()):
             old, new = theirs.get(old_path, (None, None))
@@ -242,7 +242,7 @@ class Merger:
             if new is not None:
                 self._put_changed(to, now, old, new, work)
                 done.add(old_path)
-            elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "theirs":
+            elif self._conflict("changed_and_removed", to, branch) == "theirs":
                 self._put(to, None, branch)
 
     def _put_changed(self, path: bytes, now: State, old: InodeRow | None, new: InodeRow | None, work: _Work) -> None:
@@ -261,7 +261,7 @@ class Merger:
         return _state(TARGET_SIDE, ours[path][1]) if path in ours else None
 
     def _renamed_twice(self, old_path: bytes, ours: bytes, theirs: bytes, work: _Work) -> None:
-        how = self._conflict("renamed_twice", old_path, work.branch, {"ours", "theirs", "keep-both"})
+        how = self._conflict("renamed_twice", old_path, work.branch)
         if how == "ours":
             now = self._now_changed(ours, work.ours)
             if now is not None and ours not in work.theirs:
@@ -301,7 +301,7 @@ class Merger:
             if path == b"" and base is None:
                 attributes = ours
             else:
-                how = self._conflict("attributes", path, branch, {"ours", "theirs", "newest"})
+                how = self._conflict("attributes", path, branch)
                 attributes = _chosen(how, ours, theirs)
         if base is not None and self._are_two_files(body, attributes, branch):
             return self._resolved("both_changed", path, base, ours, theirs, branch)
@@ -332,7 +332,7 @@ class Merger:
         left = ours or theirs
         if left is None or left.is_directory or (base is not None and self._is_untouched(base, left)):
             return None  # of a directory, what lies in it decides
-        how = self._conflict("changed_and_removed", path, branch, set(HOWS))
+        how = self._conflict("changed_and_removed", path, branch)
         if how in ("ours", "theirs"):
             return ours if how == "ours" else theirs
         return left
@@ -349,11 +349,8 @@ class Merger:
     ) -> State:
         """attributes: those that do not depend on whose content is taken, since one side alone has
         changed them, or both alike."""
-        possible: set[How] = {"ours", "theirs", "newest", "keep-both"}
         is_appended = self._is_appended(base, ours) and self._is_appended(base, theirs)
-        if is_appended and not ours.is_directory:
-            possible.add("union")
-        how = self._conflict(kind, path, branch, possible)
+        how = self._conflict(kind, path, branch, may_join=is_appended and not ours.is_directory)
         if how == "union":
             start = base.body.row[SIZE] if base is not None else 0
             kept = self._with_attributes(ours, attributes, branch)
@@ -391,12 +388,12 @@ class Merger:
                 return found
             number += 1
 
-    def _conflict(self, kind: ConflictKind, path: bytes, branch: Branch, possible: set[How] | set[str]) -> How:
+    def _conflict(self, kind: ConflictKind, path: bytes, branch: Branch, *, may_join: bool = True) -> How:
         """How it is resolved, and noted so."""
         text = "/" + os.fsdecode(path)
         found = Conflict(kind, text, self._changed_by[path], branch.name)
         how = self._resolve(found)
-        if how not in possible:
+        if how not in SETTLED_BY[kind] or (how == "union" and not may_join):
             how = "fail"
         self._merged.conflicts.append(Conflict(kind, text, found.ours, branch.name, how))
         return how
@@ -503,7 +500,7 @@ class Merger:
     def _settle_clash(self, path: bytes, ours: State, theirs: State) -> None:
         """A directory on one side, something else on the other."""
         branch = self._branch
-        how = self._conflict("directory_and_file", path, branch, {"ours", "theirs", "keep-both"})
+        how = self._conflict("directory_and_file", path, branch)
         directory, other = (ours, theirs) if ours.is_directory else (theirs, ours)
         if how == "keep-both":
             self._put(self._aside(path, branch), other, branch)
