@@ -175,11 +175,11 @@ class _Merge:
         self.merged = self._left(branches) or None
 
     def _left(self, branches: Sequence[ROVolume]) -> list[ROVolume]:
-        """Each version once, without those that the target came from."""
+        """Each version once, without those that the target came from, or one before it."""
         found: dict[VersionId, ROVolume] = {}
         for branch in branches:
             version = VersionId.from_hex(branch.id)
-            bases = self._ancestry.merge_bases(self._version, version)
+            bases = self._ancestry.merge_bases(self._version, version, merged=found.keys())
             if not bases:
                 self._manifest(version)
                 raise InvalidStateError(
@@ -188,7 +188,7 @@ class _Merge:
                 )
             self._bases[version] = bases
             if version not in bases:
-                found.setdefault(version, branch)
+                found[version] = branch
         return list(found.values())
 
     def run(self, resolve: Resolve) -> Merged:

@@ -9,7 +9,7 @@ Manifests never change, so each is fetched once. A parent that is pruned ends it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 
 from cowfs.errors import InvalidStateError, NotFoundError
@@ -64,14 +64,15 @@ class Ancestry:
 
         return 0 if made_ns(a) >= made_ns(b) else 1
 
-    def merge_bases(self, a: VersionId, b: VersionId) -> list[VersionId]:
+    def merge_bases(self, a: VersionId, b: VersionId, *, merged: Collection[VersionId] = ()) -> list[VersionId]:
         """The versions that both descend from and that no other such one descends from: several,
         where two lines have been merged into each other. The newest first, and of those made at one
         moment the one with the smallest id: the same, whichever of the two is named first. None of
-        them: they have nothing in common."""
-        if a == b:
-            return [a]
-        of_a, of_b = set(self._ancestors([a])), set(self._ancestors([b]))
+        them: they have nothing in common. merged: what has been merged into a, in a version that is
+        still to be published."""
+        if b == a or b in merged:
+            return [b]
+        of_a, of_b = set(self._ancestors([a, *merged])), set(self._ancestors([b]))
         common = of_a & of_b
         older = set(self._ancestors(self._parents(common)))
         return sorted(common - older, key=lambda version: (-self._made_ns(version), version.hex()))

@@ -11,7 +11,7 @@ differ in is found once, and kept up from what is merged.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from cowfs.version.differences import at
 from cowfs.version.merge_changes import MergeChanges, becomes
 from cowfs.version.merge_states import TARGET_SIDE, Branch, ChangedBy, Earlier, Merged, Part
 from cowfs.version.merging import Change, Merger, by_path
+from cowfs.version.tree_changes import INO
 
 
 def merge_all(
@@ -39,9 +40,12 @@ def merge_all(
     kept_free = [branch.index for branch in branches]
     ours_of: dict[int, tuple[Index, dict[bytes, Change]]] = {}
     merged = Merged([target])
+    opened = stack.enter_context(ExitStack())
     for branch in branches:
         if merged.paths:
-            _apply(merged, ours_of.values(), stack)
+            before, opened = opened, stack.enter_context(ExitStack())
+            _apply(merged, ours_of.values(), opened)
+            before.close()
         so_far = merged.sides[TARGET_SIDE]
         if id(branch.base) not in ours_of:
             ours_of[id(branch.base)] = branch.base, by_path(branch.base, so_far, branch.shared_by_target)
@@ -62,8 +66,21 @@ def _apply(merged: Merged, ours_of: Iterable[tuple[Index, dict[bytes, Change]]],
     rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(draft.contents)))
     delta = stack.enter_context(index.apply(replace(draft.changes, contents=rows, packs=earlier.new_packs)))
     so_far = stack.enter_context(delta.unpublished())
-    for path in merged.paths:
-        new = at(so_far, path)
-        for base, ours in ours_of:
-            ours[path] = at(base, path), new
+    touched = {row[INO] for row in draft.changes.inodes}
+    for base, ours in ours_of:
+        _keep_up(ours, base, so_far, merged.paths, touched)
     merged.sides, merged.paths, merged.earlier = [so_far], {}, earlier
+
+
+def _keep_up(
+    ours: dict[bytes, Change], base: Index, so_far: Index, paths: Iterable[bytes], touched: Container[int]
+) -> None:
+    """paths: at which something else is now. touched: files whose rows are others, be it for a link
+    that came or went elsewhere."""
+    linked = [path for path, (_, row) in ours.items() if row is not None and row[INO] in touched]
+    for path in {*paths, *linked}:
+        old, new = at(base, path), at(so_far, path)
+        if old != new:
+            ours[path] = old, new
+        else:
+            ours.pop(path, None)

@@ -79,6 +79,7 @@ class Merger:
     def run(self) -> Merged:
         self._merge(self._branch)
         self._settle_directories()
+        self._changed_by.update(dict.fromkeys(self._merged.paths, self._branch.name))
         return self._merged
 
     def _merge(self, branch: Branch) -> None:
@@ -107,11 +108,10 @@ class Merger:
         if self._is_changed(path, work.ours):
             now = self._now_changed(path, work.ours)
             theirs = self._three_way(path, _state(work.base, work.theirs[path][0]), now, theirs, work.branch)
-        self._put(path, theirs, work.branch)
+        self._put(path, theirs)
 
-    def _put(self, path: bytes, state: State | None, branch: Branch) -> None:
+    def _put(self, path: bytes, state: State | None) -> None:
         self._merged.paths[path] = state
-        self._changed_by[path] = branch.name
         self._names.put(path, state)
 
     # -- names of one file
@@ -148,7 +148,7 @@ class Merger:
             theirs = _state(work.side, work.theirs[path][1])
             self._settle(path, state if self._is_same(theirs, state) else theirs, work)
         elif self._names.number(self._now_at(path)) == self._names.number(state):
-            self._put(path, state, work.branch)
+            self._put(path, state)
         else:
             self._settle(path, state, work)
 
@@ -169,7 +169,7 @@ class Merger:
             if number in changed and path not in work.theirs and path not in work.disputed:
                 before, after = changed[number]
                 if self._now_at(path) == before:
-                    self._put(path, after, work.branch)
+                    self._put(path, after)
 
     # -- what merge bases differ in
 
@@ -203,10 +203,10 @@ class Merger:
         if (ours is None and theirs is None) or self._is_same(base, theirs):
             return
         if self._is_same(base, ours):
-            self._put(path, theirs, branch)
+            self._put(path, theirs)
         else:
             known = None if isinstance(base, _Unknown) else base
-            self._put(path, self._three_way(path, known, ours, theirs, branch), branch)
+            self._put(path, self._three_way(path, known, ours, theirs, branch))
 
     def _on(self, side: int, path: bytes) -> State | None:
         return _state(side, at(self._merged.sides[side], path))
@@ -230,7 +230,7 @@ class Merger:
                 now = self._now_changed(old_path, ours)
                 if now is not None:
                     self._put_changed(to, now, theirs[old_path][0], theirs[to][1], work)
-                    self._put(old_path, None, branch)
+                    self._put(old_path, None)
                     done |= {old_path, to}
                 elif self._conflict("changed_and_removed", to, branch) == "ours":
                     done.add(to)
@@ -243,12 +243,12 @@ class Merger:
                 self._put_changed(to, now, old, new, work)
                 done.add(old_path)
             elif self._conflict("changed_and_removed", to, branch) == "theirs":
-                self._put(to, None, branch)
+                self._put(to, None)
 
     def _put_changed(self, path: bytes, now: State, old: InodeRow | None, new: InodeRow | None, work: _Work) -> None:
         """At a path the file of the merge so far, with what the branch did to it elsewhere."""
         theirs = _state(work.side, new)
-        self._put(path, self._three_way(path, _state(work.base, old), now, theirs, work.branch), work.branch)
+        self._put(path, self._three_way(path, _state(work.base, old), now, theirs, work.branch))
         self._note(self._names.number(theirs), now, self._now_at(path), work)
 
     def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
@@ -268,7 +268,7 @@ class Merger:
                 self._put_changed(ours, now, work.theirs[old_path][0], work.theirs[theirs][1], work)
             work.done.add(theirs)
         elif how == "theirs":
-            self._put(ours, None, work.branch)
+            self._put(ours, None)
         else:
             work.apart.add(theirs)
 
@@ -356,7 +356,7 @@ class Merger:
             kept = self._with_attributes(ours, attributes, branch)
             return State(kept.body, kept.attributes, (*kept.tails, Tail(theirs.body, start)))
         if how == "keep-both":
-            self._put(self._aside(path, branch), self._with_attributes(theirs, attributes, branch), branch)
+            self._put(self._aside(path, branch), self._with_attributes(theirs, attributes, branch))
         chosen = ours if how == "keep-both" else _chosen(how, ours, theirs)
         return self._with_attributes(chosen, attributes, branch)
 
@@ -503,7 +503,7 @@ class Merger:
         how = self._conflict("directory_and_file", path, branch)
         directory, other = (ours, theirs) if ours.is_directory else (theirs, ours)
         if how == "keep-both":
-            self._put(self._aside(path, branch), other, branch)
+            self._put(self._aside(path, branch), other)
         chosen = directory if how == "keep-both" else theirs if how == "theirs" else ours
         self._merged.paths[path] = chosen
         if not chosen.is_directory:

@@ -165,6 +165,22 @@ def test_two_lines_that_have_merged_each_other_lose_no_change(base: ROVolume) ->
         assert merged.read("both") == b"taken back", into
 
 
+def test_branches_that_come_from_each_other_are_merged_as_one_by_one(base: ROVolume) -> None:
+    """What one of them added, another one that comes from it has taken back or changed."""
+    one = forked(base, "one", new=b"of one", mine=b"1")
+    vol = one.fork("two")
+    vol.files.remove("new")
+    vol.files.write("mine", b"2")
+    two, three = vol.finalize(), forked(one, "three", more=b"3")
+    for names in ([one, two, three], [two, one, three], [three, two, one], [one, three, two]):
+        base.fork(into := f"into-{names[0].name}-{names[1].name}")
+        Volume.merge(into, names)
+        merged = Volume.version(into)
+        assert {entry.name for entry in merged.files.ls()} == {"both", "log", "mine", "more"}, names
+        assert merged.files.read("mine") == b"2"
+        assert set(merged.parents) <= {base.id, one.id, two.id, three.id}
+
+
 def test_a_large_file_that_was_appended_to_is_cut_differently_and_united(place: Path) -> None:
     start = b"".join(b"line %07d\n" % n for n in range(200_000))
     vol = Volume.new("main")

@@ -144,23 +144,71 @@ def test_changes_that_do_not_meet_come_out_the_same_in_any_order(data: st.DataOb
         assert merged_files(base, *order) == (expected, files, [])
 
 
-@given(st.data(), st.sampled_from(["fail", "ours", "theirs"]))
+@given(st.data(), st.lists(st.sampled_from(["fail", "ours", "theirs", "keep-both"]), min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_merged_at_once_they_come_to_what_they_come_to_one_by_one(data: st.DataObject, how: How) -> None:
-    base = data.draw(st.one_of(st.just(BASE), changed(Tree())))
-    of_base = base.in_memory()
-    sides = [data.draw(changed(base, 4)).in_memory(base, of_base) for _ in range(3)]
-    branches = [Branch(f"b{n}", each, of_base, base.next_ino, base.next_ino) for n, each in enumerate(sides, 1)]
-    at_once, conflicts = _merged_index(of_base, branches, how)
-    so_far = of_base
+def test_merged_at_once_they_come_to_what_they_come_to_one_by_one(data: st.DataObject, hows: list[How]) -> None:
+    """Of branches from several versions of the target, with a strategy for each path."""
+
+    def how(conflict: Conflict) -> How:
+        return hows[len(conflict.path) % len(hows)]
+
+    line = [data.draw(st.one_of(st.just(BASE), changed(Tree())))]
+    indexes = [line[0].in_memory()]
+    for _ in range(data.draw(st.integers(0, 2))):
+        line.append(data.draw(changed(line[-1], 3)))
+        indexes.append(line[-1].in_memory(line[-2], indexes[-1]))
+    branches = []
+    for number in range(1, 4):
+        of = data.draw(st.integers(0, len(line) - 1))
+        tree, index = line[of], indexes[of]
+        side = data.draw(changed(tree, 4)).in_memory(tree, index)
+        branches.append(Branch(f"b{number}", side, index, tree.next_ino, tree.next_ino))
+    at_once, conflicts = _merged_index(indexes[-1], branches, how)
+    so_far, one_by_one = indexes[-1], list[Conflict]()
     for branch in branches:
-        merged_one, _ = _merged_index(so_far, [branch], how)
+        merged_one, found = _merged_index(so_far, [branch], how)
+        one_by_one += found
         if merged_one is None:
             assert at_once is None
+            assert set(map(_met, found)) <= set(map(_met, conflicts))
             return
         so_far = merged_one
-    assert at_once is not None, conflicts
-    assert read_back(at_once) == read_back(so_far)
+    assert sorted(map(_met, conflicts)) == sorted(map(_met, one_by_one))
+    assert at_once is not None
+    states = read_back(at_once)
+    assert states == read_back(so_far)
+    assert files_of_index(at_once, states) == files_of_index(so_far, states)
+
+
+def _met(conflict: Conflict) -> tuple[str, str, str, str]:
+    return conflict.kind, conflict.path, conflict.theirs, conflict.how
+
+
+def test_a_link_to_a_file_that_was_moved_has_what_comes_after() -> None:
+    base = tree(f=[1], q=[2])
+    ino = base.nodes[ROOT].names[b"f"]
+    moved, linked, altered = base.copy(), base.copy(), alter(base, b"f", chunks=(3,))
+    moved.rename(ROOT, b"f", ROOT, b"g")
+    linked.remove(ROOT, b"q")
+    linked.link(ROOT, b"q", ino)
+    states, files, conflicts = merged_files(base, moved, linked, altered)
+    assert (content(states), conflicts) == ({b"g": (3,), b"q": (3,)}, [])
+    assert files == {frozenset([b"g", b"q"])}
+
+
+def test_a_name_that_nobody_has_any_more_is_free_for_another_file() -> None:
+    base = tree(f=[1])
+    to_g, to_h, new_g = base.copy(), base.copy(), base.copy()
+    to_g.rename(ROOT, b"f", ROOT, b"g")
+    to_h.rename(ROOT, b"f", ROOT, b"h")
+    new_g.make(ROOT, b"g", Node("file", chunks=(5,)))
+
+    def how(conflict: Conflict) -> How:
+        return "theirs" if conflict.kind == "renamed_twice" else "fail"
+
+    states, conflicts = merged(base, to_g, to_h, new_g, how=how)
+    assert content(states) == {b"g": (5,), b"h": (1,)}
+    assert [each.kind for each in conflicts] == ["renamed_twice"]
 
 
 def _graft(tree: Tree, into: Tree, parent: int) -> None:
@@ -654,5 +702,6 @@ def test_a_directory_against_a_file() -> None:
             states, conflicts = merged(base, *sides, how=how)  # type: ignore[arg-type]
             assert content(states) == expected
             assert [(each.kind, each.path) for each in conflicts] == [("directory_and_file", "/x")]
+            assert (conflicts[0].ours, conflicts[0].theirs) == (("b1", "b2") if len(sides) == 3 else ("main", "b1"))
     states, _ = merged(base, as_file, as_directory, how="keep-both")
     assert sorted(content(states).values()) == [(1,), (2,), (3,)]
