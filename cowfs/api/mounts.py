@@ -22,7 +22,7 @@ from cowfs.control.messages import Committed, Left
 from cowfs.errors import ConflictError, CowfsError, ReadOnlyError, UnavailableError
 from cowfs.ids import VersionId
 from cowfs.machine import copies as folders
-from cowfs.machine import registry
+from cowfs.machine import dead_mounts, mount_table, mounting, registry
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -74,9 +74,11 @@ def has_uncommitted(entry: MountEntry) -> bool:
 
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     """Unmounts, keeping uncommitted work: that of a copy stays where it is. ConflictError while it
-    is in use. force: also if its daemon does not answer, which is killed then."""
+    is in use. force: also if its daemon does not answer, which is killed then. UnavailableError: it
+    cannot be killed, or its mount stays."""
     if not entry.is_copy:
         if force and live_mount.end_silent(entry):
+            _cut_off(entry)
             return _left_by_killed(entry)
         return live_mount.unmount(entry, force=force)
     with copies.turn(entry):
@@ -156,6 +158,25 @@ def base_of(entry: MountEntry) -> tuple[VersionId | None, int]:
     if not working_copy.exists:
         return None, 0
     return working_copy.state.base_version, working_copy.state.head_number
+
+
+def _cut_off(entry: MountEntry) -> None:
+    """After its daemon was killed: a mount whose device somebody else has open, who made it, say,
+    would let every use of it wait for ever. UnavailableError: it stays, and does so."""
+    path = entry.mount_path
+    mount = None if entry.is_detached else mount_table.mount_at(path)
+    if mount is None or not mount.is_cowfs or registry.find_by_path(path) is not None:
+        return
+    if mount_table.abort(mount) or dead_mounts.find_at(path) is not None:
+        return
+    if not mounting.may_unmount(mount):
+        raise UnavailableError(
+            f"process {entry.pid} of the mount at {path} was killed, but the mount stays, and every use of it waits: another "
+            "process has its /dev/fuse open, and it may not be unmounted from here",
+            hint=f"Whoever has mounted it unmounts it: `umount -l {shlex.quote(path)}`, as root. Uncommitted work of a volume "
+            "is kept; mount it elsewhere.",
+        )
+    mounting.unmount(mount, lazy=True)
 
 
 def _left_by_killed(entry: MountEntry) -> Left:

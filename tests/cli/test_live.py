@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.api import mounts
 from cowfs.blocking import Volume
-from cowfs.control import wait_gone
-from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
-from cowfs.machine import registry
+from cowfs.control import live_mount, wait_gone
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError, UnavailableError
+from cowfs.machine import mount_table, mounting, registry
 from tests.api.conftest import place
 from tests.api.test_volumes_live import another_machine
 from tests.cli.conftest import Said
@@ -459,6 +460,38 @@ def test_a_descriptor_handed_in(run: Command, place: Path, device: tuple[int, Pa
     assert run("commit", path).code == 0
     assert run("unmount", path).code == 0
     assert run("log", "handed", "--json").json["versions"][0]["stats"]["files"] == 1
+
+
+@pytest.mark.parametrize("may", ["abort", "unmount", "neither"])
+def test_force_takes_off_a_mount_whose_device_somebody_else_has_open(
+    run: Command, place: Path, device: tuple[int, Path], may: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever uses it would wait for ever."""
+    descriptor, path = device
+    run("create", "handed")
+    command = [sys.executable, "-m", "cowfs.cli", "mount", "handed", str(path), "--fuse-fd", str(descriptor)]
+    done = subprocess.run(command, pass_fds=[descriptor], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (path / "file").write_text("kept")
+    (entry,) = registry.list_mounts()
+    os.kill(entry.pid, signal.SIGSTOP)
+    try:
+        if may == "abort":
+            forced = run("unmount", path, "--force")
+            assert (forced.code, f"Unmounted {path}; uncommitted work is kept" in forced.err) == (0, True)
+        else:
+            monkeypatch.setattr(live_mount, "STATUS_TIMEOUT_S", 1.0)
+            monkeypatch.setattr(mount_table, "abort", lambda mount: False)
+            monkeypatch.setattr(mounting, "may_unmount", lambda mount: may == "unmount")
+            with pytest.raises(UnavailableError) if may == "neither" else contextlib.nullcontext() as told:
+                mounts.unmount(entry, force=True)
+            assert told is None or "but the mount stays" in str(told.value)
+    finally:
+        entry.process.kill()
+    assert (mount_table.mount_at(str(path)) is not None) == (may == "neither")
+    again = place / "mnt" / "again"
+    assert run("mount", "handed", again).code == 0
+    assert (again / "file").read_text() == "kept"
 
 
 def test_unmount_takes_the_default_directory_away(run: Command, place: Path) -> None:
