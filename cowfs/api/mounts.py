@@ -29,7 +29,17 @@ from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
 
-__all__ = ["Released", "base_of", "commit", "discard", "has_died", "has_uncommitted", "release", "unmount"]
+__all__ = [
+    "Released",
+    "base_of",
+    "commit",
+    "discard",
+    "end_silent",
+    "has_died",
+    "has_uncommitted",
+    "release",
+    "unmount",
+]
 
 _log = log.get("copy")
 
@@ -77,8 +87,7 @@ def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     is in use. force: also if its daemon does not answer, which is killed then. UnavailableError: it
     cannot be killed, or its mount stays."""
     if not entry.is_copy:
-        if force and live_mount.end_silent(entry):
-            _cut_off(entry)
+        if force and end_silent(entry):
             return _left_by_killed(entry)
         return live_mount.unmount(entry, force=force)
     with copies.turn(entry):
@@ -160,6 +169,15 @@ def base_of(entry: MountEntry) -> tuple[VersionId | None, int]:
     return working_copy.state.base_version, working_copy.state.head_number
 
 
+def end_silent(entry: MountEntry) -> bool:
+    """As `live_mount.end_silent`, of a mount by FUSE. Whoever calls takes the mount off its path,
+    as any one whose daemon has died."""
+    if not live_mount.end_silent(entry):
+        return False
+    _cut_off(entry)
+    return True
+
+
 def _cut_off(entry: MountEntry) -> None:
     """After its daemon was killed: a mount whose device somebody else has open, who made it, say,
     would let every use of it wait for ever. UnavailableError: it stays, and does so."""
@@ -180,7 +198,6 @@ def _cut_off(entry: MountEntry) -> None:
 
 
 def _left_by_killed(entry: MountEntry) -> Left:
-    """Whoever calls takes the mount off its path, as any one whose daemon has died."""
     if not entry.written or entry.is_scratch:
         return Left(VersionId.from_hex(entry.version_id) if entry.version_id else None, 0, False)
     assert entry.working_copy is not None

@@ -121,11 +121,15 @@ class Mounted:
         if self._entry.working_copy is not None:
             WorkingCopy(Path(self._entry.working_copy)).delete_if_committed()
 
-    def discard(self, *, force: bool = False) -> bool:
-        """Unmounts and drops uncommitted work for good; whether there was any. Of a copy whose
-        folder is gone that is not known: False."""
+    def discard(self, *, force: bool = False) -> bool | None:
+        """Unmounts and drops uncommitted work for good; whether there was any. None, that is not
+        known: of a copy whose folder is gone, and of a scratch whose daemon did not answer, and was
+        killed by force."""
         self._require_unshared(force)
-        had_work = not self.is_gone and mounts.has_uncommitted(self._entry)
+        if force and self.is_scratch and mounts.end_silent(self._entry):
+            mount_paths.leave(self.path)
+            return None
+        had_work = None if self.is_gone else mounts.has_uncommitted(self._entry)
         with hints.of_store(self._entry.store_url):
             mounts.discard(self._entry, force=force)
         mount_paths.leave(self.path)

@@ -116,13 +116,12 @@ def _goes_on(mount: Mounted) -> str:
 
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
     record = {"mount_path": mount.path, "volume": mount.volume, "was_dead": False}
-    is_gone = mount.is_gone  # then the log says what that means
     if is_discard or mount.is_scratch:
         had_work = mount.discard(force=is_forced)
         dropped = " and dropped uncommitted work" if had_work else ""
-        none = "" if is_gone or had_work else "; nothing was uncommitted"
+        none = "; nothing was uncommitted" if had_work is False else ""  # None: the log says what that means
         said = f"Unmounted {mount.path}{dropped}{'; a scratch leaves nothing' if mount.is_scratch else none}"
-        return {**record, "uncommitted": False, "dropped": had_work, "said": said}
+        return {**record, "uncommitted": False, "dropped": bool(had_work), "said": said}
     is_kept = mount.unmount(force=is_forced)
     said = f"Unmounted {mount.path}{'; uncommitted work is kept' if is_kept else ''}"
     return {**record, "uncommitted": is_kept, "dropped": False, "said": said}

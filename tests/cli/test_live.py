@@ -353,6 +353,28 @@ def test_force_ends_a_daemon_that_stands_still(run: Command, place: Path, mounte
     assert (mounted / "file").read_text() == "one"
 
 
+@pytest.mark.parametrize("option", [None, "--discard"])
+def test_force_ends_a_scratch_whose_daemon_stands_still(
+    run: Command, place: Path, mounted: Path, option: str | None
+) -> None:
+    assert run("unmount", mounted, "--commit").code == 0
+    path = place / "mnt" / "scratch"
+    assert run("mount", "data", path, "--scratch").code == 0
+    (path / "file").write_text("of no version")
+    (entry,) = registry.list_mounts()
+    os.kill(entry.pid, signal.SIGSTOP)
+    try:
+        forced = run("unmount", path, "--force", *([option] if option else []))
+        assert (forced.code, "and is killed" in forced.err) == (0, True)
+        assert f"Unmounted {path}; a scratch leaves nothing" in forced.err
+    finally:
+        entry.process.kill()
+    assert not entry.process.is_alive
+    assert mount_table.mount_at(str(path)) is None
+    assert run("mount", "data", path).code == 0
+    assert (path / "file").read_text() == "one"
+
+
 def test_a_mount_made_with_other_directories_is_shown_and_unmounted(
     run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
