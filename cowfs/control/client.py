@@ -7,6 +7,7 @@ it did until then stands.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cowfs import log
+from cowfs import clock, log
 from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import from_json, to_json
@@ -22,12 +23,14 @@ from cowfs.errors import InvalidInputError, UnavailableError, UnsupportedFormatE
 from cowfs.version.commit import Progress, ProgressListener
 
 QUIET_S = 5.0
+RETRY_S = 0.02
 _log = log.get("mount")
 
 
 class Client:
-    """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which may
-    take an hour). `on_quiet` is called whenever nothing has come for QUIET_S."""
+    """`timeout_s` bounds the wait for a connection, and each for the next line (None: no bound,
+    right for commits, which may take an hour). `on_quiet` is called whenever nothing has come for
+    QUIET_S."""
 
     def __init__(
         self, path: str | Path, *, timeout_s: float | None = None, on_quiet: Callable[[], None] | None = None
@@ -54,7 +57,7 @@ class Client:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
             try:
-                connection.connect(self._path)
+                self._connect(connection)
                 lines = LineSocket(connection)
                 lines.send({**arguments, "op": op})
                 while (reply := self._next(lines)) is not None:
@@ -70,6 +73,19 @@ class Client:
             except OSError as error:
                 raise self._gone(f"does not answer: {error.strerror or error}") from error
         raise self._gone("ended before it answered")
+
+    def _connect(self, connection: socket.socket) -> None:
+        """Many callers at one moment fill the queue of those that are to be taken: waits for a
+        place, which the kernel does only without a bound. TimeoutError: there is none in time."""
+        end_s = clock.monotonic_s() + (self._timeout_s or 0)
+        while True:
+            try:
+                connection.connect(self._path)
+                return
+            except BlockingIOError as error:
+                if clock.monotonic_s() >= end_s:
+                    raise TimeoutError(os.strerror(errno.ETIMEDOUT)) from error
+            clock.sleep_s(RETRY_S)
 
     def _next(self, lines: LineSocket) -> dict[str, Any] | None:
         while self._on_quiet is not None and not lines.wait(QUIET_S):

@@ -207,8 +207,8 @@ def _notice(entry: MountEntry) -> Callable[[], None]:
 
 
 def _is_silence(cause: BaseException | None) -> bool:
-    """Whether a daemon that is there did not answer in time, or does not even take calls."""
-    return isinstance(cause, TimeoutError | BlockingIOError)
+    """Whether a daemon that is there did not take the call, or answer it, in time."""
+    return isinstance(cause, TimeoutError)
 
 
 def _silent(entry: MountEntry) -> str:

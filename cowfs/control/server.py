@@ -36,6 +36,9 @@ from cowfs.errors import (
 )
 from cowfs.version.commit import Progress
 
+BACKLOG = 128
+"""Callers at one moment that need not wait to be taken."""
+
 
 @dataclass(frozen=True)
 class StoreWait:
@@ -231,7 +234,7 @@ def _listen(path: Path, *, replaces: bool = True) -> tuple[socket.socket, tuple[
         unnamed.unlink(missing_ok=True)
         listener.bind(os.fspath(unnamed))
         unnamed.chmod(0o600)
-        listener.listen(16)
+        listener.listen(BACKLOG)
         found = _identity(unnamed)
         unnamed.replace(path)
     except OSError as error:

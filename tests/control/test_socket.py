@@ -320,6 +320,38 @@ s.sendall(b'{{"op": "echo"}}\\n'); print(s.recv(1000).decode())
     assert json.loads(said)["error"]["kind"] == "access_denied"
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_full_queue_of_callers_is_waited_in(path: Path, is_taken: bool) -> None:
+    queued = 0
+
+    def enter() -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+            caller.setblocking(False)
+            return caller.connect_ex(os.fspath(path)) == 0
+
+    def take() -> None:
+        for _ in range(queued + 1):
+            connection, _ = listener.accept()
+            with connection:
+                if connection.recv(100):
+                    connection.sendall(b'{"result": "taken"}\n')
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen(1)
+        while enter():
+            queued += 1
+        if not is_taken:
+            with pytest.raises(UnavailableError) as caught:
+                Client(path, timeout_s=0.1).call("echo")
+            assert isinstance(caught.value.__cause__, TimeoutError)
+            return
+        taking = threading.Timer(0.2, take)
+        taking.start()
+        assert Client(path, timeout_s=WAIT_S).call("echo") == "taken"
+        taking.join(WAIT_S)
+
+
 def test_a_client_of_a_daemon_that_dies_gets_unavailable(path: Path) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(os.fspath(path))
