@@ -49,7 +49,10 @@ class ProcessIdentity:
         return not self.is_foreign and self.is_alive and (_stat(self.pid) or ("", 0))[0] in ("T", "t")
 
     def kill(self) -> bool:
-        """Ends exactly this process, also one that is stopped; False: it may not be ended."""
+        """Ends exactly this process, also one that is stopped; False: it may not be ended, or not
+        from here."""
+        if self.is_foreign:
+            return False
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:

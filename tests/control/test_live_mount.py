@@ -62,6 +62,7 @@ def test_exactly_the_process_that_is_meant_is_killed() -> None:
             while not identity.is_stopped:
                 pass
             assert replace(identity, started=identity.started + 1).kill(), "it has ended long since"
+            assert not replace(identity, host="another machine's").kill()
             assert process.poll() is None
             assert identity.kill()
             assert process.wait(60) == -signal.SIGKILL
