@@ -48,9 +48,9 @@ def made(path: bytes, ino: int) -> str:
     return f"{_BORN}{born_ns}" if born_ns is not None else _handle(path)
 
 
-def are_two(made: str, other: str) -> bool:
-    """Whether what was `made` is of two files for certain."""
-    return made != other and made.startswith(_BORN) and other.startswith(_BORN)
+def is_birth(made: str) -> bool:
+    """Whether it is the time, which is another one for every other file."""
+    return made.startswith(_BORN)
 
 
 def _handle(path: bytes) -> str:

@@ -210,9 +210,9 @@ class Copy:
 
     @property
     def is_there(self) -> bool:
-        """Whether the folder at the path is the one that was filled. Where its number alone speaks
-        for it, which another one may have got, a file that it had must be there, too, or what was
-        set aside."""
+        """Whether the folder at the path is the one that was filled. Where the file system does not
+        keep when it was made, its inode and device, or a file that it had, speak for it: another
+        folder may have got the number."""
         record = self.record
         try:
             found = os.lstat(record.mount_path)
@@ -220,15 +220,19 @@ class Copy:
             return False
         if not stat.S_ISDIR(found.st_mode) or found.st_ino != record.root_ino:
             return False
-        root = os.fsencode(record.mount_path)
-        made = births.made(root, found.st_ino)
-        if record.root_made is not None and births.are_two(made, record.root_made):
-            return False
-        is_same = record.root_made is None or (made != "" and made == record.root_made)
+        made = births.made(os.fsencode(record.mount_path), found.st_ino)
+        if births.is_birth(made) and births.is_birth(record.root_made or ""):
+            return made == record.root_made
         # File systems number their roots alike, and devices anew when they are mounted again.
-        if is_same and found.st_dev == record.root_device:
+        return found.st_dev == record.root_device or self._has_its_own() is not False
+
+    def _has_its_own(self) -> bool | None:
+        """Whether something is in the folder that was in the copy; None: no stamp of a file says
+        what was."""
+        record = self.record
+        if record.aside and _asides(record):
             return True
-        return bool(record.aside and _asides(record)) or stamps.has_known(self.stamps_path, root)
+        return stamps.has_known(self.stamps_path, os.fsencode(record.mount_path))
 
     @property
     def is_gone(self) -> bool:

@@ -175,12 +175,12 @@ def load(path: Path, version: VersionId | None) -> Stamps | None:
     return stamps if head == _head(version) else None
 
 
-def has_known(path: Path, root: bytes) -> bool:
-    """Whether a file in the directory is the one, changed or not, that a stamp was taken of; True,
-    too, if there are no stamps of files."""
+def has_known(path: Path, root: bytes) -> bool | None:
+    """Whether a file in the directory is the one, changed or not, that a stamp was taken of; None:
+    there are no stamps of files."""
     _, stamps = _read(path)
     files = [(name, each.ino) for name, each in stamps.items() if not stat.S_ISDIR(each.mode)]
-    return not files or any(_ino(os.path.join(root, name)) == ino for name, ino in files)
+    return any(_ino(os.path.join(root, name)) == ino for name, ino in files) if files else None
 
 
 def _ino(path: bytes) -> int | None:
