@@ -226,6 +226,16 @@ class Copy:
         # File systems number their roots alike, and devices anew when they are mounted again.
         return found.st_dev == record.root_device or self._has_its_own() is not False
 
+    @property
+    def _may_be_another(self) -> bool:
+        """Of a folder that `is_there`: whether it has something, and neither that nor when it was
+        made tells that it is the copy."""
+        record = self.record
+        root = os.fsencode(record.mount_path)
+        made, is_same_device = births.made(root, record.root_ino), os.lstat(root).st_dev == record.root_device
+        is_told = made == record.root_made and (births.is_birth(made) or (made != "" and is_same_device))
+        return not is_told and not self._has_its_own() and bool(os.listdir(root))
+
     def _has_its_own(self) -> bool | None:
         """Whether something is in the folder that was in the copy; None: no stamp of a file says
         what was."""
@@ -320,9 +330,17 @@ class Copy:
 
     def remove(self) -> None:
         """Deletes folder and record, whatever is in the folder; one that is not there is left
-        alone. ConflictError: another file system is mounted in it, whose files are not the copy's
-        to delete."""
+        alone, and so is, and that is told, one that may be another one. ConflictError: another file
+        system is mounted in it, whose files are not the copy's to delete."""
         mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
+        if self.record.stage in ("arriving", "whole") and self.is_there and self._may_be_another:
+            _log.warning(
+                "%s stays, with what is in it: nothing tells it from another folder that has got its inode number, since none of "
+                "its files was in a version, and its file system does not keep when it was made. Remove it by hand",
+                self.record.mount_path,
+            )
+            self.forget()
+            return
         if self.record.stage in ("arriving", "whole") and self.is_there:
             _bring_back(self.record, self._opened)
             _set_aside(self.record, self._opened)

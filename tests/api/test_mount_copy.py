@@ -1087,6 +1087,39 @@ def test_a_folder_that_was_made_anew_is_not_the_copy(
     assert Volume.version("data") == version
 
 
+@pytest.mark.parametrize("has_stamps", [True, False])
+@pytest.mark.parametrize("tells", ["other handles", "nothing"])
+def test_what_may_be_another_folder_is_not_deleted(
+    place: Path, tells: str, has_stamps: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing_tells(monkeypatch, tells)
+    volume: RWVolume = Volume.new("data")
+    volume.mount(mode="copy")
+    if has_stamps:
+        (volume.path / "file").write_text("one")
+        volume.commit()
+    path = made_anew(volume, names=("mine",))
+    volume.unmount()
+    assert (path / "mine").read_text() == "precious"
+    again = Volume.open("data")
+    assert again.mount(mode="copy") == path
+    again.discard()
+    assert "stays, with what is in it" in caplog.text
+    assert (path / "mine").read_text() == "precious"
+    assert not Volume.open("data").has_changes()
+
+
+def test_work_without_a_stamp_is_discarded_where_something_tells_the_folder(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_tells(monkeypatch, "handle")
+    volume: RWVolume = Volume.new("data")
+    path = volume.mount(mode="copy")
+    (path / "file").write_text("one")
+    volume.discard()
+    assert not path.exists()
+
+
 def test_a_read_only_copy_is_not_a_folder_that_was_made_anew(volume: RWVolume, place: Path) -> None:
     version = volume.finalize()
     path = version.mount(place / "mnt" / "v", mode="copy")
