@@ -3,9 +3,10 @@
     of a volume      <working copy>/copy.json, copy.stamps          the work in the folder belongs to that working copy
     of a version     <state dir>/copies/<registration>/             the same files; read-only
 
-    copy.json        {"format": 3, "mount_path", "root_ino", "root_device", "root_made" | null, "is_made", "aside", "stage",
-                      "store_url", "store_id", "volume", "version" | null, "read_only", "process"}
+    copy.json        {"format": 2, "mount_path", "root_ino", "root_device", "is_made", "aside", "stage", "store_url",
+                      "store_id", "volume", "version" | null, "read_only", "process"}
     copy.stamps      what each file looked like when it was the version's (stamps.py)
+    copy.made        {"aside", "root_made"}: tells the folder from a later one with its inode number (births.made)
     copy.opened      a directory whose mode is another one while it is moved (aside.py)
 
     stage   filling    the version is being written into a directory of its own in the folder, `aside`
@@ -42,7 +43,7 @@ from cowfs.machine import state as states
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
 
-FORMAT = 3
+FORMAT = 2
 _COARSE_NS = 2_000_000_000
 """How coarse a file system may keep times (FAT does)."""
 _log = log.get("copy")
@@ -53,15 +54,13 @@ Stage = Literal["filling", "arriving", "whole", "leaving"]
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """root_made: tells the folder from a later one with its inode number (`births.made`); None: it
-    is not known yet. is_made: the folder was made for the copy, and goes with it. aside: name of
-    the directory in the folder that is cowfs' own; "" in records of format 1: any that looks like
-    one. version: of a read-only copy; that of a volume stands on its working copy's base."""
+    """is_made: the folder was made for the copy, and goes with it. aside: name of the directory in
+    the folder that is cowfs' own; "" in records of format 1: any that looks like one. version: of
+    a read-only copy; that of a volume stands on its working copy's base."""
 
     mount_path: str
     root_ino: int
     root_device: int
-    root_made: str | None
     is_made: bool
     aside: str
     stage: Stage
@@ -95,12 +94,13 @@ class Reading:
 
 
 class Copy:
-    """directory: where the two files lie."""
+    """directory: where its files lie."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.record_path = directory / "copy.json"
         self.stamps_path = directory / "copy.stamps"
+        self._made_path = directory / "copy.made"
         self._opened = aside.OpenDirectory(directory / "copy.opened")
 
     @property
@@ -112,15 +112,13 @@ class Copy:
         """NotFoundError: there is no copy."""
         try:
             record: dict[str, Any] = json.loads(self.record_path.read_bytes())
-            if (version := record.pop("format")) not in (1, 2, FORMAT):
+            if (version := record.pop("format")) == 1:
+                record["aside"] = ""
+            elif version != FORMAT:
                 raise UnsupportedFormatError(
                     f"{self.record_path} has a format that this cowfs does not know",
                     hint="Use the cowfs that made this copy, or a newer one; nothing was changed.",
                 )
-            if version < 3:
-                record["root_made"] = None
-            if version < 2:
-                record["aside"] = ""
             if not isinstance(name := record["aside"], str) or (name and not aside.is_name(name)):
                 raise ValueError(f"{name!r} is no name of a directory of ours")
             return CopyRecord(**{**record, "process": ProcessIdentity.from_record(record["process"])})
@@ -221,8 +219,8 @@ class Copy:
         if not stat.S_ISDIR(found.st_mode) or found.st_ino != record.root_ino:
             return False
         made = births.made(os.fsencode(record.mount_path), found.st_ino)
-        if births.is_birth(made) and births.is_birth(record.root_made or ""):
-            return made == record.root_made
+        if births.is_birth(made) and births.is_birth(before := self._root_made or ""):
+            return made == before
         # File systems number their roots alike, and devices anew when they are mounted again.
         return found.st_dev == record.root_device or self._has_its_own() is not False
 
@@ -233,7 +231,7 @@ class Copy:
         record = self.record
         root = os.fsencode(record.mount_path)
         made, is_same_device = births.made(root, record.root_ino), os.lstat(root).st_dev == record.root_device
-        is_told = made == record.root_made and (births.is_birth(made) or (made != "" and is_same_device))
+        is_told = made == self._root_made and (births.is_birth(made) or (made != "" and is_same_device))
         return not is_told and not self._has_its_own() and bool(os.listdir(root))
 
     def _has_its_own(self) -> bool | None:
@@ -286,9 +284,8 @@ class Copy:
             return False
         if self.is_there:
             self._opened.close_again()
-            if record.root_made is None:  # an older cowfs has made it
+            if self._root_made is None:  # an older cowfs has made it
                 self._learn_when_made()
-                record = self.record
             if record.stage == "arriving":
                 self._arrive()
             elif record.stage == "whole":
@@ -369,13 +366,28 @@ class Copy:
         """The folder, if there is one, is the user's."""
         self._opened.clear()
         self.stamps_path.unlink(missing_ok=True)
+        self._made_path.unlink(missing_ok=True)
         self.record_path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a working copy's has more in it
             self._directory.rmdir()
 
+    @property
+    def _root_made(self) -> str | None:
+        """What `births.made` said of the folder; None: nobody has asked. Beside the record, which
+        an older cowfs reads, too: it may have made another copy since."""
+        try:
+            found = json.loads(self._made_path.read_bytes())
+            return str(found["root_made"]) if found["aside"] == self.record.aside else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def _learn_when_made(self) -> None:
         record = self.record
-        self._store(replace(record, root_made=births.made(os.fsencode(record.mount_path), record.root_ino)))
+        if record.aside:  # nothing else tells what was learnt of one copy from that of the next
+            made = births.made(os.fsencode(record.mount_path), record.root_ino)
+            states.replace_durably(
+                self._made_path, json.dumps({"aside": record.aside, "root_made": made}).encode() + b"\n"
+            )
 
     def _store(self, record: CopyRecord) -> None:
         states.replace_durably(self.record_path, record.to_json())
@@ -412,7 +424,6 @@ def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only
         mount_path=path,
         root_ino=found.st_ino,
         root_device=found.st_dev,
-        root_made=None,
         is_made=is_made,
         aside=aside.new_name(),
         stage="filling",

@@ -8,7 +8,7 @@ reboots.
         ballast          space set aside for leaving a full disk (native/staging/src/ballast.rs)
         uploads          packs uploaded and not yet in a version (version/uploads.py)
         imported         objects that an import under way has read (session/import_log.py)
-        copy.json copy.stamps   of a mount without FUSE: then the work is in a folder, and there is no journal (copies.py)
+        copy.*           of a mount without FUSE: then the work is in a folder, and there is no journal (copies.py)
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under

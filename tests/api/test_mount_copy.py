@@ -1167,17 +1167,22 @@ def test_a_folder_in_which_everything_was_replaced_is_the_copy_whatever_number_i
 
 
 def test_when_a_folder_was_made_is_learnt_of_a_copy_of_an_older_cowfs(volume: RWVolume, place: Path) -> None:
-    record, path = volume._working_copy().path / "copy.json", volume.path
-    known = json.loads(record.read_bytes())
-    of_old = {**known, "format": 2}
-    made = of_old.pop("root_made")
-    assert made
-    record.write_text(json.dumps(of_old))
-    (path / "file").unlink()
-    shutil.rmtree(path / "dir")
-    (path / "other").write_text("two")
-    assert volume.commit().files.read("other") == b"two"
-    assert json.loads(record.read_bytes()) == known
+    """Which reads the record still, and knows nothing of what was learnt."""
+    learnt, path = volume._working_copy().path / "copy.made", volume.path
+    known, record = learnt.read_bytes(), json.loads(learnt.with_name("copy.json").read_bytes())
+    assert (record["format"], "root_made" in record) == (2, False)
+    for before in (None, b"", known.replace(b".cowfs-aside-", b".cowfs-aside-0")):
+        if before is None:
+            learnt.unlink()
+        else:
+            learnt.write_bytes(before)
+        for each in path.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        (path / "other").write_text(f"after {before!r}")
+        assert volume.commit().files.read("other") == f"after {before!r}".encode()
+        assert learnt.read_bytes() == known
+    volume.unmount()
+    assert not learnt.exists()
 
 
 @pytest.mark.mount
