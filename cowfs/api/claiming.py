@@ -18,22 +18,23 @@ Claim = Literal["new", "existing", "either"]
 NAME_TRIES = 20
 
 
-def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool) -> Head:
+def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool) -> tuple[Head, bool]:
     """The head of the volume that `claim` says: a new one, an existing one (NotFoundError when
-    there is none), or either."""
+    there is none), or either. And whether this call has made the volume."""
 
     def create(name: str) -> Head:
         return volumes.create_volume(store, name, owner=author())
 
     if claim == "new":
-        return claimed(name, create, strict=strict)
+        return claimed(name, create, strict=strict), True
     if claim == "existing":
-        return near_names.read_head(store, name)
+        return near_names.read_head(store, name), False
     try:
-        found = volumes.find_head(store, name)
-        return create(name) if found is None else volumes.require_usable(store, name, found)
+        if (found := volumes.find_head(store, name)) is None:
+            return create(name), True
+        return volumes.require_usable(store, name, found), False
     except ConflictError:  # somebody made it between the two
-        return volumes.read_head(store, name)
+        return volumes.read_head(store, name), False
 
 
 def claimed(name: str, create: Callable[[str], Head], *, strict: bool) -> Head:

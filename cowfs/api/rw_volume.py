@@ -104,6 +104,7 @@ class RWVolume:
         self._claim = claim
         self._is_strict = strict
         self._store: stores.OpenStore | None = None
+        self._has_made = False
         self._version: VersionId | None = None
         self._head_number = 0
         self._seen: Seen | None = None
@@ -280,7 +281,8 @@ class RWVolume:
         else:
             store = stores.open_or_initialize(self._named)
             stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
-        self._adopt(store, claiming.head(store.objects, self.name, self._claim, strict=self._is_strict))
+        head, self._has_made = claiming.head(store.objects, self.name, self._claim, strict=self._is_strict)
+        self._adopt(store, head)
 
     # -- mounting
 
@@ -746,14 +748,9 @@ class RWVolume:
         self._seen = head.seen
 
     @property
-    def _must_exist(self) -> bool:
-        """Whether it is found, and never made, where it is first used."""
-        return self._claim == "existing"
-
-    @property
-    def _has_no_version(self) -> bool:
-        """Whether it was found or made, and had no version then; nor has this object made one."""
-        return self._store is not None and self._version is None
+    def _is_made_empty(self) -> bool:
+        """Whether this object has made the volume, and no version of it."""
+        return self._has_made and self._version is None
 
     @property
     def _is_unclaimed(self) -> bool:

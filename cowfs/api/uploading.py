@@ -38,7 +38,16 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.sources import Place
 from cowfs.api.transfer_report import Source, Target, TransferReport
-from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.errors import (
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    LeaseLostError,
+    NotFoundError,
+    ReadOnlyError,
+)
 from cowfs.format.locator import is_locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import registry
@@ -117,16 +126,20 @@ def upload_local(
 @contextmanager
 def telling_of_empty(volume: RWVolume) -> Iterator[None]:
     """A block that makes the volume, if it is missing, and its first version. An error says, too,
-    that it has made the volume and nothing more. It stays: others may have begun to use it."""
-    may_be_made = not volume._must_exist
+    that it has made the volume and nothing more. It stays: others may have begun to use it. Of an
+    error that tells of a writer, or of uncommitted work, nothing is said: who deleted the volume
+    then would take it from them."""
+    was_made = volume._has_made
     try:
         yield
+    except (ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError):
+        raise
     except CowfsError as error:
-        if may_be_made and volume._has_no_version:
+        if volume._is_made_empty and not was_made:
             name = shlex.quote(volume.name)
             error.set_hint(
-                f"{error.hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; "
-                f"`cowfs delete {name}`, Volume.delete({volume.name!r}), removes it.".lstrip()
+                f"{error.hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; `cowfs "
+                f"delete {name}`, Volume.delete({volume.name!r}), removes it, if nobody else uses it by now.".lstrip()
             )
         raise
 

@@ -25,9 +25,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cowfs import clock
+from cowfs.api import uploading
 from cowfs.blocking import ROVolume, RWVolume, TransferReport, Volume
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.errors import (
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    UnavailableError,
+)
 from cowfs.format.locator import Locator
 from cowfs.machine.working_copy import list_working_copies
 from cowfs.session import publishing
@@ -378,6 +386,26 @@ def test_the_version_is_one_like_any_other(place: Path, tree: Path) -> None:
     fork = upload(version.fork("fork"), tree / "sub", "more/sub", delete=True).version
     assert in_version(fork, "more/sub") == in_source(tree / "sub")
     assert [each.message for each in volume.history()][1] == "written"
+
+
+@pytest.mark.parametrize("error", [UnavailableError, LeaseHeldError, InvalidStateError])
+def test_a_volume_is_only_called_empty_by_who_made_it_and_found_nobody_in_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch, error: type[CowfsError]
+) -> None:
+    """Another one writes to it, or has uncommitted work of it, from the moment it was made."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error("no", hint="Wait.")
+
+    monkeypatch.setattr(uploading, "publish_to", fail)
+    (place / "source").mkdir()
+    for name, is_made in (("new", True), ("new", False), ("created", False)):
+        if name == "created":
+            Volume.open(name, create=True).resolve()
+        with pytest.raises(error) as said:
+            uploading.upload_to(place / "source", name)
+        assert ("`cowfs delete new`" in said.value.hint) == (is_made and error is UnavailableError)
+        assert ("and empty" in said.value.hint) == (is_made and error is UnavailableError)
 
 
 def test_who_else_writes_is_told_of(place: Path, tree: Path) -> None:
