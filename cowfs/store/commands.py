@@ -2,23 +2,24 @@
 
 A command is split as a shell would and run without one, with the environment of the process that
 runs it. What it prints is told to nobody, an error of its own neither: it may hold a part of the
-answer. The answer is what was printed when the command itself ends: a process that it leaves behind
-(an agent) may keep its output open.
+answer. The answer is what the pipe has brought when the command itself ends: a process that it
+leaves behind (an agent) may keep its output open, and print there.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from cowfs import clock
 from cowfs.errors import CowfsError, InvalidInputError
 
 TIMEOUT_S = 60.0
-LOOK_S = 0.05  # whether it has ended, while its output is open and nothing comes
-PIECE_BYTES = 1 << 16
+LARGEST_BYTES = 1 << 20
 
 
 def words_of(command: object, refused: str) -> list[str]:
@@ -33,8 +34,8 @@ def words_of(command: object, refused: str) -> list[str]:
 
 
 def run(words: list[str], failed: Callable[[str], CowfsError]) -> tuple[int, bytes]:
-    """Exit status, and what was printed. failed: the error for a program that does not end or
-    begin."""
+    """Exit status, and what was printed. failed: the error for a program that does not begin or
+    end, or prints more than `LARGEST_BYTES`."""
     try:
         program = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
@@ -43,28 +44,47 @@ def run(words: list[str], failed: Callable[[str], CowfsError]) -> tuple[int, byt
         raise failed(f"cannot be run: {error.strerror}") from None
     with program:
         try:
-            printed = _printed(program)
-        except subprocess.TimeoutExpired:
-            raise failed(f"has not ended after {TIMEOUT_S:.0f} s") from None
+            printed = _printed(program, failed)
         finally:
             program.kill()  # does nothing to one that has ended
     return program.returncode, printed
 
 
-def _printed(program: subprocess.Popen[bytes]) -> bytes:
+def _printed(program: subprocess.Popen[bytes], failed: Callable[[str], CowfsError]) -> bytes:
     """Until it ends, for a minute at most."""
     assert program.stdout is not None
     ends_s = clock.monotonic_s() + TIMEOUT_S
-    printed, output = bytearray(), select.poll()
-    output.register(program.stdout, select.POLLIN)
-    while (left_s := ends_s - clock.monotonic_s()) > 0:
-        has_ended = program.poll() is not None  # before the look: what it has printed is there then
-        if not output.poll(0 if has_ended else min(LOOK_S, left_s) * 1000):
-            if has_ended:
+    printed, waiter = bytearray(), select.poll()
+    output = program.stdout.fileno()
+    os.set_blocking(output, False)
+    waiter.register(output, select.POLLIN)
+    with _end_of(program) as end:
+        waiter.register(end, select.POLLIN)
+        while (left_s := ends_s - clock.monotonic_s()) > 0:
+            ready = [descriptor for descriptor, _ in waiter.poll(left_s * 1000)]
+            if not ready:
+                continue
+            # One read takes what the pipe holds at this moment: all that a program that has ended
+            # had printed.
+            piece = program.stdout.read(LARGEST_BYTES + 1 - len(printed))
+            printed += piece or b""
+            if len(printed) > LARGEST_BYTES:
+                raise failed(f"printed more than {LARGEST_BYTES >> 20} MiB")
+            if end in ready:
                 return bytes(printed)
-        elif piece := program.stdout.read(PIECE_BYTES):
-            printed += piece
-        else:
-            program.wait(max(ends_s - clock.monotonic_s(), 0))
-            return bytes(printed)
-    raise subprocess.TimeoutExpired(program.args, TIMEOUT_S)
+            if piece == b"":  # closed, and it goes on
+                waiter.unregister(output)
+    raise failed(f"has not ended after {TIMEOUT_S:.0f} s")
+
+
+@contextmanager
+def _end_of(program: subprocess.Popen[bytes]) -> Iterator[int]:
+    """What can be read once it has ended."""
+    try:
+        descriptor = os.pidfd_open(program.pid)
+    except ProcessLookupError:  # ended, and reaped: by a process that ignores SIGCHLD
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -387,6 +387,27 @@ def test_a_command_is_not_waited_for_when_it_has_ended(tmp_path: Path) -> None:
         os.kill(int(begun.read_text()), signal.SIGKILL)
 
 
+def test_what_an_agent_prints_after_the_end_of_a_command_is_no_answer() -> None:
+    script = "(sleep 0.02; echo agent ready) & echo secret"
+    for _ in range(30):
+        assert commands.run(["sh", "-c", script], unlocking._failed) == (0, b"secret\n")
+
+
+def test_a_command_that_prints_without_end_is_refused() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(AccessDeniedError, match="printed more than 1 MiB"):
+        unlocking.of_command("yes")
+    assert time.monotonic() - began_s < commands.TIMEOUT_S
+
+
+def test_a_command_is_run_where_children_are_not_waited_for() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert commands.run(["echo", "secret"], unlocking._failed) == (0, b"secret\n")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_a_command_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "TIMEOUT_S", 0.3)
     for script in ("exec sleep 300", "exec 1>&-; exec sleep 300"):
