@@ -219,14 +219,17 @@ def find_mount(
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
         return _at(target, here)
-    if here is not None and store is None and Mounted(here).volume == target:
-        return Mounted(here)
     url, so_named = _url(store), registry.find_by_name(target)
     named = next((entry for entry in so_named if entry.store_url == url), None)
     of_versions = registry.find_read_only(url, target) if read_only and url is not None else []
-    is_at_a_path = bool(here or so_named or of_versions)
-    if detached and not is_at_a_path and url is not None and (left := registry.find_detached(url, target)):
-        return Mounted(left[0])
+    if detached and url is not None and (left := registry.find_detached(url, target)):
+        is_at_a_path = bool(so_named or of_versions)
+        if here is not None and not is_at_a_path:
+            raise _also_here(target, here, left[0])
+        if not is_at_a_path:
+            return Mounted(left[0])
+    if here is not None and store is None and Mounted(here).volume == target:
+        return Mounted(here)
     may_have_another_url = named is None and any(entry != here for entry in so_named)
     volume = None
     if may_have_another_url or not (here or named or of_versions):
@@ -251,6 +254,16 @@ def find_mount(
         return Mounted(_only(of_versions))
     assert volume is not None
     return volume
+
+
+def _also_here(word: str, here: MountEntry, left: MountEntry) -> InvalidInputError:
+    """A mount of another volume is at that path, and a mount of the volume is off its own."""
+    there = f"{Mounted(here).volume} of {here.store_url}"
+    return InvalidInputError(
+        f"{word!r} is a mount point here, of {there}, and a volume of which a mount is off its path ({left.mount_path}), "
+        f"and served still by process {left.pid}",
+        hint=f"Write ./{word} for the first; for the second, write the name in another directory.",
+    )
 
 
 def _at(path: str, entry: MountEntry | None) -> Mounted:

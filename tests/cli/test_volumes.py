@@ -11,16 +11,19 @@ import signal
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cowfs.api import targets
-from cowfs.blocking import Volume
-from cowfs.errors import UnavailableError
+from cowfs.blocking import RWVolume, Volume
+from cowfs.errors import InvalidInputError, UnavailableError
 from cowfs.format import canonical
 from cowfs.format.fields import ENVELOPE, seal
 from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
 from cowfs.store.patience import CLOSING_S
 from tests.cli.conftest import Run
 from tests.store.conftest import PatientClock, patient_clock
@@ -354,6 +357,50 @@ def test_a_word_that_is_a_mount_and_a_volume_is_not_guessed(
     assert said.code == 2
     assert "./both" in said.err
     assert run("commit", "./both").code == 8, "unambiguous: the daemon of this made-up entry does not answer"
+
+
+def entered(home: Path, path: str, volume: str, store_url: str | None = None, **changed: Any) -> MountEntry:
+    """A made-up mount, of the default store if none is named."""
+    entry = registry.register(
+        registry.new_id(),
+        mount_path=Path(path),
+        socket=home / "none.sock",
+        store_url=store_url or os.environ["COWFS_STORE"],
+        store_id=("1" if store_url else "0") * 32,
+        volume=volume,
+        version_id=None,
+        read_only=False,
+        working_copy=None,
+    )
+    registry.enter(entry := replace(entry, **changed))
+    return entry
+
+
+@pytest.mark.quick
+def test_a_word_that_is_a_mount_and_a_detached_volume_is_not_guessed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    left = entered(home, "data", "data", is_detached=True)
+
+    def find(target: str) -> targets.Mounted | RWVolume:
+        return targets.find_mount(target, None, read_only=True, detached=True)
+
+    assert isinstance(found := find("data"), targets.Mounted)
+    assert found.path == left.mount_path
+    for volume, store_url in (("other", None), ("more", "file:///elsewhere")):
+        here = entered(home, "data", volume, store_url)
+        with pytest.raises(InvalidInputError) as said:
+            find("data")
+        for named in (f"{volume} of {here.store_url}", left.mount_path, f"process {left.pid}"):
+            assert named in said.value.message
+        assert "./data" in said.value.hint
+        assert isinstance(found := find("./data"), targets.Mounted)
+        assert found.volume == volume
+        registry.unregister(here)
+    here = entered(home, "data", "data")
+    assert isinstance(found := find("data"), targets.Mounted)
+    assert found._entry.id == here.id, "the same volume is at a path again"
 
 
 @pytest.mark.quick
