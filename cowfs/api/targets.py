@@ -223,7 +223,8 @@ def find_mount(
     named = next((entry for entry in so_named if entry.store_url == url), None)
     of_versions = registry.find_read_only(url, target) if read_only and url is not None else []
     if detached and url is not None and (left := registry.find_detached(url, target)):
-        is_at_a_path = bool(so_named or of_versions)
+        # Of the same store, whatever URL it is mounted from: one of another store is another volume.
+        is_at_a_path = bool(of_versions) or any(entry.store_id == left[0].store_id for entry in so_named)
         if here is not None and not is_at_a_path:
             raise _also_here(target, here, left[0])
         if not is_at_a_path:

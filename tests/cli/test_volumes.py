@@ -388,7 +388,7 @@ def test_a_word_that_is_a_mount_and_a_detached_volume_is_not_guessed(
 
     assert isinstance(found := find("data"), targets.Mounted)
     assert found.path == left.mount_path
-    for volume, store_url in (("other", None), ("more", "file:///elsewhere")):
+    for volume, store_url in (("other", None), ("data", "file:///elsewhere")):
         here = entered(home, "data", volume, store_url)
         with pytest.raises(InvalidInputError) as said:
             find("data")
@@ -401,6 +401,24 @@ def test_a_word_that_is_a_mount_and_a_detached_volume_is_not_guessed(
     here = entered(home, "data", "data")
     assert isinstance(found := find("data"), targets.Mounted)
     assert found._entry.id == here.id, "the same volume is at a path again"
+
+
+@pytest.mark.quick
+def test_a_detached_mount_is_found_beside_a_volume_of_that_name_of_another_store(home: Path) -> None:
+    def find(store: str | None) -> str:
+        found = targets.find_mount("data", store, read_only=True, detached=True)
+        assert isinstance(found, targets.Mounted)
+        return found._entry.id
+
+    left = entered(home, str(home / "m"), "data", is_detached=True)
+    other = entered(home, str(home / "other"), "data", "file:///elsewhere")
+    assert find(None) == left.id
+    assert find(left.store_url) == left.id
+    assert find(other.store_url) == other.id
+    registry.enter(replace(other, is_detached=True))
+    assert (find(None), find(other.store_url)) == (left.id, other.id)
+    same = entered(home, str(home / "again"), "data", store_id=left.store_id)
+    assert find(None) == same.id, "it is at a path"
 
 
 @pytest.mark.quick
