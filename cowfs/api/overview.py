@@ -28,6 +28,7 @@ from cowfs.errors import (
     UnsupportedFormatError,
 )
 from cowfs.machine import dead_mounts, registry, working_copy
+from cowfs.machine.mount_table import MountInfo
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import leases, refs
@@ -140,6 +141,9 @@ class DeadMount:
 
     mount_path: str
     volume: str
+    store_url: str | None
+    """None: not known here."""
+    read_only: bool
 
 
 @dataclass(frozen=True)
@@ -192,8 +196,14 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
         kept = [each for each in kept if each.store_url == url]
         if not mounted and not kept:
             stores.open_store(store)  # NotFoundError: nothing to be found here, for a reason
-    dead = [DeadMount(mount.path, mount.volume) for mount in dead_mounts.find()]
+    dead = [_dead_mount(mount) for mount in dead_mounts.find()]
     return Status(mounted, kept, [mount.mount_path for mount in dead], dead)
+
+
+def _dead_mount(mount: MountInfo) -> DeadMount:
+    entry = dead_mounts.registration(mount)
+    store_url = entry.store_url if entry is not None else None
+    return DeadMount(mount.path, mount.volume, store_url, "ro" in mount.options)
 
 
 def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:

@@ -31,6 +31,7 @@ from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, Inval
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import dead_mounts, mount_table, mounting, registry
+from cowfs.machine.mount_table import MountInfo
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.commit import ProgressListener
@@ -158,9 +159,10 @@ def out_of_mounts() -> Iterator[None]:
             os.chdir(before)
 
 
-def detach_dead(target: str, *, wants_work: bool) -> str | None:
+def detach_dead(target: str, store: str | None = None, *, wants_work: bool) -> str | None:
     """Takes a mount whose daemon has died off its path, which is returned; None when target is no
-    such mount. A name means the dead mount of the volume, unless a live one is meant by it.
+    such mount. A name means the dead mount of the volume of that store, unless a live one is meant
+    by it.
 
     wants_work: InvalidStateError instead, since nobody is there to commit or discard its work; a
     name then means the volume."""
@@ -175,27 +177,37 @@ def detach_dead(target: str, *, wants_work: bool) -> str | None:
     if wants_work and dead_mounts.find_at(path) is not None:
         mount_paths.require_alive(path)
     if not (_is_path(target) or wants_work):
-        path = _dead_mount_of(target) or path
+        path = _dead_mount_of(target, store) or path
+        if store is not None and (mount := dead_mounts.find_at(path)) is not None and not _is_of(mount, _url(store)):
+            return None
     if not mounting.detach_dead(path):
         return None
     mount_paths.leave(path)
     return path
 
 
-def _dead_mount_of(volume: str) -> str | None:
+def _dead_mount_of(volume: str, store: str | None) -> str | None:
     """Where it is. None also for a word that means a live mount, or a dead one at that path."""
-    path = registry.canonical(volume)
+    path, url = registry.canonical(volume), _url(store)
     live = [each for each in registry.list_mounts() if not each.is_detached]
-    is_live = any(path == each.mount_path or volume in (each.volume, each.written) for each in live)
+    is_live = any(
+        path == each.mount_path or (each.store_url == url and volume in (each.volume, each.written)) for each in live
+    )
     if is_live or dead_mounts.find_at(path) is not None:
         return None
-    paths = [mount.path for mount in dead_mounts.find() if mount.volume == volume]
+    paths = [mount.path for mount in dead_mounts.find() if mount.volume == volume and _is_of(mount, url)]
     if len(paths) > 1:
         raise InvalidInputError(
             f"the daemons of {len(paths)} mounts of {volume!r} have died: {', '.join(paths)}",
             hint="Give the path of one.",
         )
     return paths[0] if paths else None
+
+
+def _is_of(mount: MountInfo, url: str | None) -> bool:
+    """Whether a dead mount is known to be of that store."""
+    entry = dead_mounts.registration(mount)
+    return entry is not None and entry.store_url == url
 
 
 def discard_kept(target: str) -> Dropped | None:

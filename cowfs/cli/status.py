@@ -16,7 +16,7 @@ import click
 from cowfs.cli import output
 
 if TYPE_CHECKING:
-    from cowfs.api.overview import MountSummary, Status, WorkingCopySummary, WriterStatus
+    from cowfs.api.overview import DeadMount, MountSummary, Status, WorkingCopySummary, WriterStatus
 
 
 @click.command("status")
@@ -38,6 +38,7 @@ def _text(found: Status, *, is_all: bool) -> str:
 
     copies = [each for each in found.working_copies if is_all or each.uncommitted is not False]
     urls = {each.store_url for each in found.mounts} | {each.store_url for each in copies}
+    urls |= {each.store_url for each in found.dead}
     has_stores = len(urls) > 1 or not all(url is None or hints.is_default(url) for url in urls)
 
     def store(url: str | None) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             output.printable(each.volume),
             "daemon died",
             *("-",) * 4,
-            *store(None),
+            *store(each.store_url),
             output.name(each.mount_path),
         )
         for each in found.dead
@@ -148,18 +149,17 @@ def _advice(found: Status) -> list[str]:
     ]
     lines += [
         hints.about(
-            _store_of_work(found, each.volume),
-            f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is "
-            f"kept. Mount it again (`cowfs mount {output.printable(each.volume)} PATH`), or only clean up "
-            f"(`cowfs unmount {output.printable(each.mount_path)}`)",
+            each.store_url,
+            f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died"
+            f"{'' if each.read_only else '; what was written is kept'}. Mount it again ({_mounts_again(each)}), or only clean "
+            f"up (`cowfs unmount {output.printable(each.mount_path)}`)",
         )
         for each in found.dead
     ]
     return lines
 
 
-def _store_of_work(found: Status, volume: str) -> str | None:
-    """Where the volume of a dead mount lies, which only its working copy tells; None: it may be in
-    several."""
-    urls = {each.store_url for each in found.working_copies if each.volume == volume}
-    return urls.pop() if len(urls) == 1 else None
+def _mounts_again(dead: DeadMount) -> str:
+    if dead.store_url is None:
+        return "its store is not known here"
+    return f"`cowfs mount {output.printable(dead.volume)} PATH`"

@@ -69,7 +69,7 @@ def command(
         output.say(as_json, said if dropped.had_work else f"{dropped.volume} has no uncommitted work here any more")
         output.emit(as_json, {**record, "dropped": dropped.had_work}, "")
         return
-    if (path := targets.detach_dead(target, wants_work=is_commit or is_discard)) is not None:
+    if (path := targets.detach_dead(target, store, wants_work=is_commit or is_discard)) is not None:
         output.say(as_json, f"Took off {path}, whose daemon had died; work of a volume comes back at its next mount")
         gone = {"mount_path": path, "volume": None, "was_dead": True, "uncommitted": None, "dropped": False}
         output.emit(as_json, gone, "")

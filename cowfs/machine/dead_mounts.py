@@ -15,6 +15,7 @@ from threading import Thread
 
 from cowfs.machine import mount_table, registry
 from cowfs.machine.mount_table import MountInfo
+from cowfs.machine.registry import MountEntry
 
 PATIENCE_S = 2.0
 
@@ -39,6 +40,12 @@ def find_around(path: str) -> MountInfo | None:
     """As `find_at`, of the mount that this canonical path lies in, or is."""
     inside = [mount.path for mount in mount_table.mounts() if f"{path}/".startswith(f"{mount.path.rstrip('/')}/")]
     return find_at(max(inside, key=len)) if inside else None
+
+
+def registration(mount: MountInfo) -> MountEntry | None:
+    """What a dead mount was entered as; None: in no registry that this user's directories have."""
+    entry = registry.find_dead(mount.path)
+    return entry if entry is not None and entry.volume == mount.volume else None
 
 
 def _is_disconnected(path: str) -> bool:

@@ -14,9 +14,10 @@ writes to, once it does: the entry itself is not replaced, since locks are held 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
 removes entries of dead processes and files that do not parse, and returns the rest; entries of
-other hosts or containers that share the directory are neither returned nor removed. It never
-touches a mount point itself, so a hanging mount cannot hang it. Not here: detaching mounts whose
-daemon died (the next mount does), asking daemons anything (control).
+other hosts or containers that share the directory are neither returned nor removed. The entry of a
+dead process stays while there is a mount of cowfs at its path: it alone says of which store that is
+(`find_dead`). It never touches a mount point itself, so a hanging mount cannot hang it. Not here:
+detaching mounts whose daemon died (the next mount does), asking daemons anything (control).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any
 
 from cowfs import clock, config
 from cowfs.errors import CowfsError
-from cowfs.machine import processes
+from cowfs.machine import mount_table, processes
 from cowfs.machine.processes import ProcessIdentity
 
 ADOPTED = ".volume"
@@ -261,21 +262,23 @@ def list_mounts() -> list[MountEntry]:
     daemon is in another pid namespace; a copy has none, and is there for all that see its
     folder."""
     live: dict[str, MountEntry] = {}
-    for path in (path for directory in _directories() for path in config.listed(directory) if path.suffix == ".json"):
-        try:
-            entry = MountEntry.from_json(path.read_bytes())
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise config.inaccessible(path, error) from error
+    for path, entry in _entries():
         if entry is None or not entry.is_live:
-            _remove(path)
+            if entry is None or not _may_be_left(entry):
+                _remove(path)
             continue
         if entry.is_scratch:
             entry = replace(entry, adopted=(_read(path.with_suffix(ADOPTED)) or b"").decode())
         if entry.is_copy or not entry.process.is_foreign:
             live.setdefault(entry.id, entry)
     return sorted(live.values(), key=lambda entry: (entry.since_ns, entry.id))
+
+
+def find_dead(path: str) -> MountEntry | None:
+    """What was entered last of a mount at this canonical path whose daemon has died."""
+    left = [entry for _, entry in _entries() if entry is not None and entry.mount_path == path]
+    dead = [entry for entry in left if not (entry.is_live or entry.is_copy or entry.is_detached)]
+    return max(dead, key=lambda entry: entry.since_ns, default=None)
 
 
 def find_by_id(registration: str) -> MountEntry | None:
@@ -352,6 +355,25 @@ def canonical(path: str | Path) -> str:
 
 def _at_their_paths() -> list[MountEntry]:
     return [entry for entry in list_mounts() if not entry.is_detached]
+
+
+def _entries() -> Iterator[tuple[Path, MountEntry | None]]:
+    """All files of entries, the ones written last first; None for what is no entry."""
+    for path in (path for directory in _directories() for path in config.listed(directory) if path.suffix == ".json"):
+        try:
+            yield path, MountEntry.from_json(path.read_bytes())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise config.inaccessible(path, error) from error
+
+
+def _may_be_left(entry: MountEntry) -> bool:
+    """Whether a mount may be at its path still, although its process is dead."""
+    if entry.is_copy or entry.is_detached or entry.process.boot_id != processes.boot_id():
+        return False
+    mount = mount_table.mount_at(entry.mount_path)
+    return mount is not None and mount.is_cowfs
 
 
 def _lasting_file(entry: MountEntry) -> Path:

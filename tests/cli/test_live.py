@@ -661,6 +661,31 @@ def test_a_mount_whose_daemon_died_is_taken_off_by_name(run: Command, mounted: P
         assert run("unmount", path).code == 0
 
 
+def test_a_mount_whose_daemon_died_is_one_of_its_store(run: Command, place: Path, mounted: Path) -> None:
+    """Work of a volume of that name of another store is kept here, and does not count."""
+    other = (place / "other").as_uri()
+    run("create", "data", "--store", other)
+    there = place / "mnt" / "there"
+    run("mount", "data", there, "--store", other)
+    (there / "file").write_text("other")
+    assert run("unmount", there).code == 0
+    (entry,) = registry.list_mounts()
+    os.kill(entry.pid, signal.SIGKILL)
+    assert wait_gone(entry.pid, 60)
+    said = run("status", "--json").json
+    assert [each["store_url"] for each in said["dead"] if each["mount_path"] == str(mounted)] == [entry.store_url]
+    assert "`cowfs mount data PATH`" in run("status").err
+    for cwd in (place, mounted.parent):  # there the mount is ./data, too
+        assert run("unmount", "data", "--store", other, cwd=cwd).code == NotFoundError.exit_code
+    assert str(mounted) in run("status", "--json").json["dead_mounts"]
+    run("mount", "data", there, "--store", other)
+    gone = run("unmount", "data", "--json").json
+    assert (gone["mount_path"], gone["was_dead"]) == (str(mounted), True), "one of another store lives"
+    assert [each.store_url for each in registry.list_mounts()] == [other]
+    assert registry.find_dead(str(mounted)) is None, "its entry goes with it"
+    assert run("unmount", "data", "--store", other, "--discard").code == 0
+
+
 def test_status_of_a_store_that_is_not_there(run: Command, place: Path, mounted: Path) -> None:
     said = run("status", "--store", place / "nowhere")
     assert said.code == 3

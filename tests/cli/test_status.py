@@ -94,14 +94,25 @@ def test_work_that_was_overtaken_is_shown_with_what_to_do() -> None:
 
 
 def test_a_dead_daemon_is_shown_with_its_volume() -> None:
-    found = Status([], [], ["/m"], [DeadMount("/m", "data")])
+    found = Status([], [], ["/m"], [DeadMount("/m", "data", None, False)])
     assert _text(found, is_all=False).splitlines()[1].split()[:3] == ["data", "daemon", "died"]
     (line,) = _advice(found)
-    assert "cowfs mount data PATH" in line
-
-
-def test_a_dead_daemon_of_another_store_is_mounted_again_with_it() -> None:
-    work = WorkingCopySummary("/w", None, "data", "file:///s", None, True, None, None)
-    (line,) = _advice(Status([], [work], ["/m"], [DeadMount("/m", "data")]))
-    assert "`cowfs mount data PATH --store file:///s`" in line
+    assert "cowfs mount" not in line, "its store is not known"
     assert "`cowfs unmount /m`" in line
+
+
+def test_a_dead_daemon_is_mounted_again_from_its_own_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever store has work of a volume of that name."""
+    monkeypatch.setenv("COWFS_STORE", "file:///default")
+    work = WorkingCopySummary("/w", None, "data", "file:///other", None, True, None, None)
+    for store_url, command in (
+        ("file:///s", "`cowfs mount data PATH --store file:///s`"),
+        ("file:///default", "`cowfs mount data PATH`"),
+    ):
+        found = Status([], [work], ["/m"], [DeadMount("/m", "data", store_url, False)])
+        (line,) = _advice(found)
+        assert command in line
+        assert "what was written is kept" in line
+        assert store_url in _text(found, is_all=False).splitlines()[-1]
+    (line,) = _advice(Status([], [], ["/m"], [DeadMount("/m", "data", "file:///s", True)]))
+    assert "kept" not in line, "nothing was written"
