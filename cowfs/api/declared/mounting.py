@@ -143,7 +143,7 @@ def _require_there(target: Target) -> None:
 def _mount_any(
     declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None, made: list[AppliedMount]
 ) -> tuple[Applied, Outcome]:
-    if plan.not_mounted(target) is None:
+    if targets.not_mounted(target) is None:
         return recorded, Outcome("found", target.volume, target.path)
     failures: list[CowfsError] = []
     for each in targets.usable(declared, target.declared, {target.path: target.source}):

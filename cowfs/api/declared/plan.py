@@ -31,7 +31,6 @@ from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
-from cowfs.machine.registry import MountEntry
 
 if TYPE_CHECKING:
     from cowfs.api.declared.applying import Hears
@@ -195,7 +194,7 @@ def _steps(
         steps.append(_step("register", target))
     elif changed := _changed(target, before) or _quota_changed(declared, target):
         steps.append(_step("change", target, details=changed, recorded=before))
-    if mounts and (why := not_mounted(target)) is not None:
+    if mounts and (why := targets.not_mounted(target)) is not None:
         if not (target.declared.optional or target.is_host_path):
             mount_paths.check(target.path)
         steps.append(_step("mount", target, details=why))
@@ -233,24 +232,6 @@ def _quota_changed(declared: Declared, target: Target) -> str:
     if (wanted := target.declared_quota) is None or (found := targets.quota_now(declared, target)) == wanted:
         return ""
     return f"quota {_said(found)} → {wanted}"
-
-
-def not_mounted(target: Target) -> str | None:
-    """None when it is mounted as declared; else what is there instead ("" for nothing)."""
-    if target.is_host_path and host_paths.is_linked(target.source, target.path):
-        return None
-    entry = registry.find_by_path(target.path)
-    if entry is None:
-        return ""
-    if not _is_mount_of(entry, target):
-        return f"{entry.volume} is mounted there{' otherwise' if entry.volume == target.volume else ''}"
-    is_other_version = target.is_pinned and (entry.version_id or "") != (target.version.hex() if target.version else "")
-    return f"another version of {entry.volume} is mounted there" if is_other_version else None
-
-
-def _is_mount_of(entry: MountEntry, target: Target) -> bool:
-    of = (entry.store_url, entry.volume, entry.folder, entry.read_only, entry.is_scratch)
-    return of == (target.store_url, target.volume, target.declared.folder, target.declared.read_only, False)
 
 
 def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:

@@ -1,7 +1,8 @@
 """What a declared volume means now: which of its candidates is usable, in which store, at which
 version.
 
-    usable     its store answers, the volume is there, and, if it is mounted read-only, has a version with the declared folder
+    usable     its store answers, the volume is there, and, if it is mounted read-only, has a version with the declared folder;
+               one that is mounted as declared need not have the folder any more: what is mounted has it
     missing    none is usable, and each says "not found", none "deleted": a writable one can be created, the first candidate
     trouble    none is usable: the first error that is not "not found", else the first
 
@@ -32,7 +33,9 @@ from cowfs.errors import (
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
+from cowfs.machine import registry
 from cowfs.machine.applied import Setting
+from cowfs.machine.registry import MountEntry
 from cowfs.store import trust
 
 AT_ONCE = 16
@@ -139,11 +142,30 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str, silent: Mappi
         with hints.of_store(url):
             found = sources.find(source, store)
             version = found.locator().version if volume.read_only else None
-            if version is not None and volume.folder:
+            target = Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
+            if version is not None and volume.folder and not_mounted(target) is not None:
                 folders.require(found.store, found.volume, version, volume.folder, config.cache_dir())
     except CowfsError as error:
         return Target(volume, source, name, url, None, is_missing=False, trouble=error)
-    return Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
+    return target
+
+
+def not_mounted(target: Target) -> str | None:
+    """None when it is mounted as declared; else what is there instead ("" for nothing)."""
+    if target.is_host_path and host_paths.is_linked(target.source, target.path):
+        return None
+    entry = registry.find_by_path(target.path)
+    if entry is None:
+        return ""
+    if not _is_mount_of(entry, target):
+        return f"{entry.volume} is mounted there{' otherwise' if entry.volume == target.volume else ''}"
+    is_other_version = target.is_pinned and (entry.version_id or "") != (target.version.hex() if target.version else "")
+    return f"another version of {entry.volume} is mounted there" if is_other_version else None
+
+
+def _is_mount_of(entry: MountEntry, target: Target) -> bool:
+    of = (entry.store_url, entry.volume, entry.folder, entry.read_only, entry.is_scratch)
+    return of == (target.store_url, target.volume, target.declared.folder, target.declared.read_only, False)
 
 
 def quota_now(declared: Declared, target: Target) -> int | None:

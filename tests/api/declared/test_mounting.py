@@ -88,6 +88,40 @@ def test_a_mount_stays_until_what_takes_its_place_is_there(place: Path, data: RO
     declare(place, DATA).down()
 
 
+@pytest.mark.parametrize("mode", ["fuse", "copy"])
+def test_a_mount_stays_when_later_versions_lose_its_folder(place: Path, data: ROVolume, mode: str) -> None:
+    data.fork("other").resolve()
+    either = DATA.replace('"data"', '["data", "other"]', 1).replace("}", f', mode = "{mode}"}}')
+    optional, alone = either.replace("}", ", optional = true}"), either.replace('["data", "other"]', '"data"')
+    declare(place, either).plan().apply()
+    volume = Volume.open("data")
+    volume.files.remove("train", recursive=True)
+    volume.files.mkdir("learn")
+    latest = volume.commit()
+    assert latest is not None
+    for said in (either, alone, optional):
+        declared = declare(place, said)
+        assert {step.action for step in declared.plan().steps} <= {"keep", "change"}
+        declared.plan().apply()
+        assert whats(declared.up()) == [("found", "data")]
+    for said in (
+        alone.replace('"data"', f'"data@{latest.id}"', 1),
+        alone.replace("MNT/data", "MNT/else"),
+        alone.replace("train", "test"),
+    ):
+        with pytest.raises(NotFoundError, match=r"the version has no '(train|test)' \(declared at"):
+            declare(place, said).plan()
+        with pytest.raises(NotFoundError):
+            declare(place, said).up()
+    entry = registry.find_by_path(place / "mnt" / "data")
+    assert entry is not None
+    assert (entry.volume, entry.version_id) == ("data", data.id)
+    assert (place / "mnt" / "data" / "one").read_text() == "1"
+    declare(place, either).down()
+    assert [each.volume for each in declare(place, either).up()] == ["other"]
+    declare(place, either).down()
+
+
 def test_copies_are_mounted_and_unmounted_as_mounts_are(place: Path, data: ROVolume) -> None:
     Volume.new("ckpt").resolve()
     declared = declare(place, *(each.replace("}", ', mode = "copy"}') for each in (DATA, CKPT)))
