@@ -36,10 +36,13 @@ def apply(
         if recorded != made.recorded:
             raise ConflictError(f"{file} was applied by another process meanwhile", hint="Plan again.")
         recorded = plan.settled(recorded)
+        skipped: set[str] = set()
         for step in made.steps:
-            if step.is_change:
+            if step.is_change and step.path not in skipped:
                 with hints.of_store(step.store_url or None):
                     recorded, outcome = _done(made, step, recorded, progress, force=force)
+                if outcome is not None and outcome.what == "skipped":
+                    skipped.add(step.path)  # what would come after it: taking it off its old path
                 hears(step, outcome)
 
 

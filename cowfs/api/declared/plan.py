@@ -3,7 +3,7 @@
     create      a writable volume that is nowhere yet is made; but not one that was there when the file was applied
     register    a volume that is there, and that no apply of this file has seen, is recorded
     change      what is recorded of it differs from what is declared
-    mount       it is not mounted at its path, or something else of it is
+    mount       it is not mounted at its path, or something else of it is. Before the change of a path where both can be there
     delete      it is recorded, and declared no more; with prune only, and in a plan of deletion. See below
     keep        nothing
     skip        an optional one that cannot be used
@@ -197,8 +197,18 @@ def _steps(
     if mounts and (why := targets.not_mounted(target)) is not None:
         if not (target.declared.optional or target.is_host_path):
             mount_paths.check(target.path)
-        steps.append(_step("mount", target, details=why))
+        mount = _step("mount", target, details=why)
+        is_first = before is not None and _fits_beside(target, before)
+        steps = [mount, *steps] if is_first else [*steps, mount]
     return steps or [_step("keep", target)]
+
+
+def _fits_beside(target: Target, before: AppliedVolume) -> bool:
+    """Whether it moves, and can be mounted while it still is at its old path, which the change
+    takes it off. A volume to write is mounted once only."""
+    now, was = Path(target.path), Path(before.path)
+    is_apart = not (now.is_relative_to(was) or was.is_relative_to(now))
+    return is_apart and (target.declared.read_only or target.is_host_path)
 
 
 def _recorded_candidate(target: Target, recorded: Applied) -> AppliedVolume | None:

@@ -88,6 +88,38 @@ def test_a_mount_stays_until_what_takes_its_place_is_there(place: Path, data: RO
     declare(place, DATA).down()
 
 
+def test_what_is_read_is_mounted_at_its_new_path_before_it_is_taken_off_the_old_one(
+    place: Path, data: ROVolume
+) -> None:
+    declare(place, DATA).plan().apply()
+    moved = DATA.replace("MNT/data", "MNT/else")
+    optional = moved.replace("}", ", optional = true}")
+    volume = Volume.open("data")
+    plans = [declare(place, optional).plan(), declare(place, moved).plan()]
+    assert [[step.action for step in plan.steps] for plan in plans] == [["mount", "change"]] * 2
+    volume.files.remove("train", recursive=True)
+    volume.commit()
+    plans[0].apply()
+    with pytest.raises(NotFoundError, match="no 'train'"):
+        plans[1].apply()
+    assert paths() == {"data"}
+    volume.files.mkdir("train")
+    volume.commit()
+    declared = declare(place, moved)
+    with (place / "mnt" / "data" / "one").open(), pytest.raises(ConflictError):
+        declared.plan().apply()
+    assert paths() == {"data", "else"}
+    assert [step.action for step in declared.plan().steps] == ["change"]
+    declared.plan().apply()
+    assert paths() == {"else"}
+    assert not declared.plan().has_changes
+    within = declare(place, DATA.replace("MNT/data", "MNT/else/deep"))
+    assert [step.action for step in within.plan().steps] == ["change", "mount"]
+    within.plan().apply()
+    assert paths() == {"deep"}
+    within.down()
+
+
 @pytest.mark.parametrize("mode", ["fuse", "copy"])
 def test_a_mount_stays_when_later_versions_lose_its_folder(place: Path, data: ROVolume, mode: str) -> None:
     data.fork("other").resolve()
