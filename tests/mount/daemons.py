@@ -26,6 +26,7 @@ from cowfs.control.typed import field_types
 from cowfs.errors import from_record
 from cowfs.ids import VersionId
 from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
 from cowfs.version.history import open_version
@@ -181,9 +182,11 @@ class Place:
         return WorkingCopy(Path(str(self.spec(volume).working_copy)))
 
     def registered(self) -> list[str]:
-        """Mount paths in the registry."""
-        entries = (self.root / "c" / "state" / "mounts").glob("*.json")
-        return sorted(json.loads(entry.read_bytes())["mount_path"] for entry in entries)
+        """Mount paths in the registry. Entries of dead daemons stay until somebody lists mounts."""
+        found = (
+            MountEntry.from_json(path.read_bytes()) for path in (self.root / "c" / "state" / "mounts").glob("*.json")
+        )
+        return sorted(entry.mount_path for entry in found if entry is not None and entry.is_live)
 
     def close(self) -> None:
         for process in self._daemons:
