@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs import config
@@ -19,6 +18,7 @@ from cowfs.api.changes import Change
 from cowfs.api.ro_volume import ROVolume
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import is_locator
+from cowfs.values import dataclass
 from cowfs.version import named_changes
 from cowfs.version.named_changes import joined
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from cowfs import config
 from cowfs.api import sources, stores
 from cowfs.errors import InvalidInputError
 from cowfs.store import refs
+from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import stat
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cowfs import clock
@@ -38,6 +38,7 @@ from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, Lease
 from cowfs.ids import VersionId
 from cowfs.machine import registry, scratch
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.values import dataclass
 from cowfs.version import volumes
 from cowfs.version.commit import Base, CommitRequest
 

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from cowfs.store import trust
 from cowfs.store.named import place_named, placed
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.open import RepeatingOrigin, is_plain, open_origin
+from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:

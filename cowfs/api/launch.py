@@ -21,7 +21,6 @@ import select
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +36,7 @@ from cowfs.errors import InvalidInputError, MountFailedError, from_record
 from cowfs.machine import daemon_log, mounting
 from cowfs.store import AMBIENT, Access, trust
 from cowfs.store.unlocking import StoreKey
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 
 READY_TIMEOUT_S = 300.0

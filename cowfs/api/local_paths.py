@@ -16,11 +16,11 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs.errors import InvalidInputError
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.session.local_files import LocalFiles

@@ -10,7 +10,6 @@ import fnmatch
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from cowfs.api import sources, stores
 from cowfs.api.files import Entry
@@ -18,6 +17,7 @@ from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.sources import Place
 from cowfs.errors import InvalidInputError
+from cowfs.values import dataclass
 
 PIECE_BYTES = 1 << 20
 

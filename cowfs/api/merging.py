@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from cowfs.errors import (
     NotFoundError,
 )
 from cowfs.ids import VersionId
+from cowfs.values import dataclass
 from cowfs.version import volumes
 from cowfs.version.conflicts import SETTLED_BY
 

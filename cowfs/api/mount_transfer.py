@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, NothingThere, errors_of_ou
 from cowfs.api.transfer_report import Source, TransferReport
 from cowfs.errors import ConflictError
 from cowfs.machine.registry import MountEntry
+from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:

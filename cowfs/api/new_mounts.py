@@ -8,7 +8,6 @@ started.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs import store as stores_layer
@@ -23,6 +22,7 @@ from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine import scratch as scratch_places
 from cowfs.machine.registry import MountEntry
+from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 from cowfs.version.volumes import Seen
 

@@ -16,10 +16,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import cowfs
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True)

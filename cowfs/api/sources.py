@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from cowfs.api import stores
@@ -22,6 +22,7 @@ from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
+from cowfs.values import dataclass
 from cowfs.version import history, near_names, seen, source_names, volumes
 from cowfs.version.volumes import Head
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from cowfs.store.named import place_named, placed
 from cowfs.store.patience import CLOSING_S
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import store_key_of
+from cowfs.values import dataclass
 
 _OF_STORES = (keys.KEYS, keys.VOLUMES, keys.PINS, keys.GC, keys.PACKS, keys.VERSIONS, scratch.PREFIX)
 _NOT_OTHERS = frozenset({"lost+found", keys.STORE, *(prefix.rstrip("/") for prefix in _OF_STORES)})

@@ -16,7 +16,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from cowfs.errors import (
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.values import dataclass
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
 

@@ -13,12 +13,13 @@ import os
 import select
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Self
 
 import cowfs
 from cowfs import clock
+from cowfs.values import dataclass
 
 TIMEOUT_S = 300.0
 """A guess: the slowest row of the slowest system seen takes 30 s; beyond this it hangs."""

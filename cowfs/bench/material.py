@@ -13,13 +13,13 @@ import shutil
 import subprocess
 import sysconfig
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cowfs import clock
 from cowfs.bench.jobs import tree_digest
 from cowfs.bench.sizes import Sizes
+from cowfs.values import dataclass
 
 GIT = {
     "GIT_AUTHOR_NAME": "bench",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from cowfs.bench.rows import Row
+from cowfs.values import dataclass
 
 FORMAT = 1
 

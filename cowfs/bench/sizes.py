@@ -3,7 +3,7 @@ works."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

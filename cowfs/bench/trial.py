@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from cowfs.bench import machine
 from cowfs.bench.crew import Crew, Outcome
 from cowfs.bench.material import Material
 from cowfs.bench.sizes import Sizes
+from cowfs.values import dataclass
 
 
 @dataclass

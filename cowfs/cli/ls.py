@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ import click
 from cowfs import clock
 from cowfs.cli import completing, output
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary

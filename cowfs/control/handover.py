@@ -10,11 +10,12 @@ error about a line that is none.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cowfs.control.typed import from_json, to_json
 from cowfs.errors import InvalidInputError
 from cowfs.store import Credentials
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cowfs import log
 from cowfs.control.client import Client, wait_gone
@@ -41,6 +40,7 @@ from cowfs.control.messages import (
 )
 from cowfs.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.machine.registry import MountEntry
+from cowfs.values import dataclass
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 STATUS_TIMEOUT_S = 10.0

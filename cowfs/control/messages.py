@@ -20,7 +20,6 @@ nothing in between names fields.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from cowfs.control.handover import Offer, Wanted
@@ -28,6 +27,7 @@ from cowfs.control.server import Handler, Listener
 from cowfs.control.typed import from_json, to_json
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.ids import VersionId
+from cowfs.values import dataclass
 from cowfs.version.commit import CommitRequest
 from cowfs.version.named_changes import Change
 

@@ -17,7 +17,6 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress
 
 BACKLOG = 128

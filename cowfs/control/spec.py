@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from cowfs.control.options import CACHE_DEFAULT_S, CACHE_UNLIMITED_S, MountOptions
 from cowfs.control.typed import field_types, from_json, matches, to_json
 from cowfs.errors import InvalidInputError
 from cowfs.ids import VersionId
+from cowfs.values import dataclass
 
 SPEC_FORMAT = 2
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Protocol
 
 from cowfs.control.messages import Waiting
 from cowfs.errors import MountFailedError
 from cowfs.native import NotResident
 from cowfs.native.chunks import ChunkRef
+from cowfs.values import dataclass
 
 LoadChunks = Callable[[NotResident, Sequence[ChunkRef], Callable[[BaseException | None], None]], Sequence[Future[None]]]
 """As `Looks.load_chunks`."""

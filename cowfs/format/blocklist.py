@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.format.codec import MAX_RAW_BYTES, Codec
 from cowfs.format.fields import check_format
 from cowfs.ids import ChunkHash, PackId
+from cowfs.values import dataclass
 
 FORMAT = 1
 SEGMENT_ENTRIES = 256

@@ -22,12 +22,12 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.format.fields import check_format
 from cowfs.ids import PackId
+from cowfs.values import dataclass
 
 FORMAT = 1
 PREFIX_BYTES = 8

@@ -8,13 +8,14 @@ docs/format/refs.md has every field. When a claim is stale is for `store.leases`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from cowfs.format import keys
 from cowfs.format.fields import Fields
 from cowfs.format.record import COUNTED, Holder, Record, check_one_of, form
 from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.values import dataclass
 
 Id = TypeVar("Id", PackId, VersionId)
 

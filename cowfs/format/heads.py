@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal, get_args
 
 from cowfs.errors import InvalidInputError
 from cowfs.format.record import Holder, Record, check_one_of, form
 from cowfs.ids import VersionId, WriteId
+from cowfs.values import dataclass
 
 HeadKind = Literal["create", "commit", "fork", "fence", "delete", "undelete", "void"]
 Origin = Literal["created", "registered"]

@@ -18,7 +18,7 @@ which slot is tried (`store.unlocking`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from blake3 import blake3
@@ -29,6 +29,7 @@ from cowfs.format import canonical
 from cowfs.format.fields import Fields
 from cowfs.format.record import Record, check_one_of, form, known_text
 from cowfs.ids import WriteId
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

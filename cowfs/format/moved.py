@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cowfs.errors import InvalidInputError
 from cowfs.format.fields import U64, Fields
 from cowfs.format.record import Record
 from cowfs.ids import PackId, WriteId
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

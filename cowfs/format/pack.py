@@ -27,7 +27,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Protocol, Self, overload
@@ -39,6 +38,7 @@ from cowfs.format.codec import MAX_RAW_BYTES, check_lengths
 from cowfs.format.fields import check_format
 from cowfs.format.sealing import DIRECTORY_CODEC, PLAIN_BLOBS, BlobSealing
 from cowfs.ids import ChunkHash
+from cowfs.values import dataclass
 
 HEADER_MAGIC = b"cowfspk\0"
 FOOTER_MAGIC = b"cowfsend"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.format import fields
 from cowfs.format.fields import Fields
+from cowfs.values import dataclass
 
 FORMAT = 1
 

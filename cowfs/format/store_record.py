@@ -3,7 +3,7 @@ encrypted. docs/format/store.md has every field."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from cowfs.errors import UnsupportedFormatError
@@ -11,6 +11,7 @@ from cowfs.format import fields
 from cowfs.format.fields import Fields
 from cowfs.format.record import FORMAT, Record, form
 from cowfs.ids import StoreId, WriteId
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

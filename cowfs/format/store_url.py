@@ -25,10 +25,10 @@ is there (`store.open`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from cowfs.errors import InvalidInputError
+from cowfs.values import dataclass
 
 _PROTOCOL = re.compile(r"[a-z][a-z0-9.-]*")
 _AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?")

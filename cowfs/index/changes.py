@@ -13,11 +13,12 @@ function that reads page by page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from cowfs.ids import PackId
 from cowfs.index.links import Link
+from cowfs.values import dataclass
 
 # (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags,
 # symlink target or b"")

@@ -22,7 +22,7 @@ those pages of one side.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from cowfs.format.manifest import SEGMENT_ENTRIES
@@ -31,6 +31,7 @@ from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cells import LOCAL_BYTES, Entry, Ino, cells, holds_rows, owner
 from cowfs.index.damage import damaged
 from cowfs.index.overlay import ZERO_PAGE, Blocks, Overlay
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.index.index import Index

@@ -20,7 +20,6 @@ while there may be uncommitted work on top of the version (docs/decisions/0041-l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from blake3 import blake3
 
 from cowfs.errors import CorruptError
 from cowfs.format.canonical import encode
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

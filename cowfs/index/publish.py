@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs.errors import CorruptError, InvalidInputError
@@ -35,6 +34,7 @@ from cowfs.ids import ChunkHash, PackId
 from cowfs.index.catalogues import add_catalogues
 from cowfs.index.overlay import ZERO_PAGE
 from cowfs.store.packs import PackReader, PackReceipt, PackUploader
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.index.blocks import StoreBlocks

@@ -24,13 +24,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from cowfs import config
 from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, UnsupportedFormatError
 from cowfs.machine.state import replace_durably
+from cowfs.values import dataclass
 
 FORMAT = 1
 Made = Literal["created", "registered"]

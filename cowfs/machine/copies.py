@@ -31,7 +31,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ from cowfs.machine import aside, births, mapped_stores, mount_table, open_writer
 from cowfs.machine import state as states
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
+from cowfs.values import dataclass
 
 FORMAT = 2
 _COARSE_NS = 2_000_000_000

@@ -18,7 +18,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from cowfs import clock, config
 from cowfs.errors import AccessDeniedError, LeaseHeldError
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
+from cowfs.values import dataclass
 
 ENDING_S = 90.0
 """More than a daemon takes that lets a commit under way finish."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs.errors import ConflictError
+from cowfs.values import dataclass
 
 FILE_SYSTEM_TYPE = "fuse.cowfs"
 SCRATCH_MARK = "+scratch"

@@ -12,9 +12,10 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from cowfs.values import dataclass
 
 CAP_SYS_ADMIN = 21  # linux/capability.h
 

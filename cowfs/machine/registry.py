@@ -26,7 +26,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from cowfs import clock, config
 from cowfs.errors import CowfsError
 from cowfs.machine import mount_table, processes
 from cowfs.machine.processes import ProcessIdentity
+from cowfs.values import dataclass
 
 ADOPTED = ".volume"
 

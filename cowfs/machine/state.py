@@ -20,7 +20,7 @@ import contextlib
 import errno
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from cowfs.errors import (
 )
 from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
+from cowfs.values import dataclass
 
 FORMAT = 1
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +32,7 @@ from cowfs.store import ObjectStore
 from cowfs.store.damaged import read_range_as
 from cowfs.store.packs import PackReader, moved_records
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 
 FilePlaces = Callable[[ChunkHash], Sequence[tuple[bytes, int]]]
 """Paths, and offsets in these files, at which a whole chunk is shown."""

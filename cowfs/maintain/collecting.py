@@ -23,7 +23,7 @@ Crash points are named `gc-*`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cowfs import clock
 from cowfs.errors import ConflictError
@@ -38,6 +38,7 @@ from cowfs.maintain.planning import MAX_SKEW_S, Listing, Plan, Survey, checked_n
 from cowfs.maintain.roots import FoundPin
 from cowfs.store import refs, scratch
 from cowfs.store.leases import EXPIRY_S
+from cowfs.values import dataclass
 from cowfs.version.volumes import Head, find_head
 
 PAUSE_S = 2.0

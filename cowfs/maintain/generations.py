@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from cowfs import clock
@@ -33,6 +33,7 @@ from cowfs.store.damaged import read_as
 from cowfs.store.holder import is_dead
 from cowfs.store.pins import LATE_DELETE_NS, condemned_of
 from cowfs.store.repeating import create
+from cowfs.values import dataclass
 
 SHARD_IDS = 5000
 """Packs and versions of one object: some 250 KB."""

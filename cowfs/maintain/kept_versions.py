@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -21,6 +21,7 @@ from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
 from cowfs.store.contract import list_carefully
+from cowfs.values import dataclass
 from cowfs.version import pruned, tags
 from cowfs.version.history import open_version
 from cowfs.version.volumes import volume_names

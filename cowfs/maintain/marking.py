@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -32,6 +31,7 @@ from cowfs.index.cache import BlockCache
 from cowfs.maintain.live_ranges import LiveRanges
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
+from cowfs.values import dataclass
 from cowfs.version.history import open_version
 
 BATCH_PAGES = 128  # fetched together: 2 MiB of pages

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
@@ -19,6 +19,7 @@ from cowfs.ids import PackId
 from cowfs.store import ObjectStore
 from cowfs.store.damaged import read_as
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 
 THREADS = 4
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -42,6 +41,7 @@ from cowfs.maintain.references import in_packs, index_packs, is_needed, one_of_d
 from cowfs.store import ObjectStore, refs
 from cowfs.store.packs import PackReader, moved_records, places_now
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 
 THREADS = 4
 ATTEMPTS = 5

@@ -16,7 +16,7 @@ Deleting what a plan names is `collecting`'s business, which looks at all roots 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from cowfs import clock
@@ -31,6 +31,7 @@ from cowfs.maintain.repacking import GAIN_BYTES, Repacker, Sparse
 from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, RootReader, Roots
 from cowfs.store import ObjectInfo, ObjectStore, condemned, leases, scratch
 from cowfs.store.pins import lately_condemned
+from cowfs.values import dataclass
 
 HOUR_NS = 3600 * 10**9
 GRACE_S = 7 * 24 * 3600.0

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from cowfs import clock
@@ -29,6 +28,7 @@ from cowfs.format.record import Holder
 from cowfs.ids import VersionId
 from cowfs.maintain.roots import RootReader
 from cowfs.store import ObjectStore, refs
+from cowfs.values import dataclass
 from cowfs.version import head_line, pruned, tags, volumes
 from cowfs.version.head_line import Step
 from cowfs.version.retention import Rules

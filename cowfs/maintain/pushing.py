@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +36,7 @@ from cowfs.store import ObjectStore, leases, refs, scratch
 from cowfs.store.damaged import read_as
 from cowfs.store.pins import Pin, collected_records, condemned_versions, lately_condemned
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 from cowfs.version import head_line, quotas, tags
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.head_line import Step

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
@@ -33,6 +33,7 @@ from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.damaged import read_range_as
 from cowfs.store.packs import GAP_BYTES, PackReader, earlier_moved_records, places_now
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 
 SPARSE_PART = 0.5
 GAIN_BYTES = 256 << 10

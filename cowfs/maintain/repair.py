@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from itertools import chain
 
@@ -40,6 +40,7 @@ from cowfs.maintain.repair_plan import PackRepair
 from cowfs.maintain.verify import Damage
 from cowfs.store import ObjectStore, condemned, refs
 from cowfs.store.packs import earlier_moved_records, places_now
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 
 ATTEMPTS = 5

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -30,6 +30,7 @@ from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.contract import list_carefully
 from cowfs.store.damaged import read_as
 from cowfs.store.repeating import repeated
+from cowfs.values import dataclass
 from cowfs.version import pruned
 
 E = TypeVar("E")

@@ -24,7 +24,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,6 +48,7 @@ from cowfs.maintain.verify_log import VerifyLog
 from cowfs.maintain.verify_report import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 from cowfs.store import Access, ObjectStore, leases, refs
 from cowfs.store.packs import PackReader
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.volumes import volume_names
 

@@ -9,7 +9,6 @@ a volume was deleted is told by this machine's clock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs import clock
@@ -21,6 +20,7 @@ from cowfs.maintain.planning import GRACE_S, Listing
 from cowfs.maintain.roots import RootReader, Roots
 from cowfs.store import ObjectStore
 from cowfs.store.packs import moved_records, places_now
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs.control import SessionSpec
@@ -32,6 +31,7 @@ from cowfs.session.version_tree import VersionTree
 from cowfs.store import AMBIENT, Access, load_record
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import patience_of
+from cowfs.values import dataclass
 from cowfs.version.commit import Base
 
 

@@ -25,13 +25,13 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import apart, clock
 from cowfs.errors import CorruptError
 from cowfs.session.upload_plan import NAMED_SKIPPED
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cowfs import apart, clock
@@ -41,6 +40,7 @@ from cowfs.session.object_tree import RECORD
 from cowfs.session.upload_plan import Uploaded
 from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:

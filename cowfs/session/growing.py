@@ -14,8 +14,10 @@ because no more is known. For the committer, under its mutex.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
+
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow

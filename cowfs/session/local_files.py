@@ -19,7 +19,6 @@ import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 from blake3 import blake3
@@ -31,6 +30,7 @@ from cowfs.ids import ChunkHash
 from cowfs.machine.mapped_stores import Devices
 from cowfs.native.local import FoundStat, list_directory, open_beneath, read_small_files
 from cowfs.session.source_files import SourceFile, Stamp, wide_ino
+from cowfs.values import dataclass
 
 _BESIDE = b".cowfs-"
 _PART = b".cowfs-part-"

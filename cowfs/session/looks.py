@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from cowfs.errors import InvalidInputError, NotFoundError
@@ -31,6 +31,7 @@ from cowfs.native.chunks import ChunkRef
 from cowfs.session.opening import open_version_engine
 from cowfs.session.residency import Residency
 from cowfs.session.session import Session
+from cowfs.values import dataclass
 from cowfs.version import head_line, pruned, tags
 from cowfs.version.head_line import Step
 from cowfs.version.history import open_named

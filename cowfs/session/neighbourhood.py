@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+
+from cowfs.values import dataclass
 
 SMALL_BYTES = 64 << 10
 LARGE_BYTES = 256 << 10

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs.flights import Flights
@@ -31,6 +30,7 @@ from cowfs.session.object_tree import FILE_MODE, RANGE_THREADS, STATE, ObjectAtt
 from cowfs.session.upload_reading import Count, FileReader, Stopped
 from cowfs.store.origin import Origin, OriginObject
 from cowfs.store.packs import PackLocation, PackReceipt, PackUploader
+from cowfs.values import dataclass
 from cowfs.version.contents import ContentStorer
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from cowfs.errors import InvalidInputError, SourceChangedError
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
 from cowfs.store.origin import Origin, OriginObject
+from cowfs.values import dataclass
 
 RECORD = ".cowfs-export.json"
 """What an export notes below the URL that it exports to: no file of anybody's."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +41,7 @@ from cowfs.store import AMBIENT, Access, load_record, require_writable
 from cowfs.store.beside import meanwhile
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
+from cowfs.values import dataclass
 from cowfs.version.pack_numbers import PackNumbers
 from cowfs.version.publish import Publisher
 from cowfs.version.uploads import UploadLog

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 
 from cowfs.control import SessionSpec
 from cowfs.ids import VersionId
@@ -15,6 +14,7 @@ from cowfs.session.version_tree import VersionTree
 from cowfs.store import AMBIENT, Access, load_record
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import patience_of
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ takes it down again."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cowfs.control import SessionSpec
 from cowfs.errors import (
@@ -28,6 +28,7 @@ from cowfs.session.scratch import Scratch
 from cowfs.store import ObjectStore
 from cowfs.store.leases import Lease
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
+from cowfs.values import dataclass
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.protection import Protection
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs import clock
 from cowfs.machine.stamps import next_data, still_ns
 from cowfs.native.chunks import ChunkRef
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.native import Attr

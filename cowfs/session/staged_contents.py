@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs.errors import SourceChangedError
 from cowfs.format.codec import Codec
 from cowfs.session.linked import is_linked
+from cowfs.values import dataclass
 from cowfs.version.contents import kept
 from cowfs.version.recut import Piece, recut, to_fetch
 

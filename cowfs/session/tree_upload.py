@@ -29,7 +29,7 @@ import stat
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,7 @@ from cowfs.session.upload_reading import (
     listed,
     replaced_meanwhile,
 )
+from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 from cowfs.version.publish import Draft, Source
 from cowfs.version.tree_changes import INO, MODE

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from cowfs import clock
@@ -26,6 +26,7 @@ from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.object_tree import STATE, state_of
 from cowfs.session.upload_plan import Uploaded, UploadPlan
 from cowfs.session.upload_reading import Count, Read
+from cowfs.values import dataclass
 from cowfs.version.tree_changes import CTIME, INO, MODE, MTIME, NLINK, SIZE, TARGET, TreeChanges
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
+
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.index import Link

@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +24,7 @@ from cowfs.session.import_log import Part
 from cowfs.session.local_files import LocalFiles
 from cowfs.session.object_tree import ObjectFile
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:

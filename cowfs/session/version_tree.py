@@ -17,7 +17,6 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from cowfs.index import content_with_links
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.store.packs.read import ChunkRequest
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, InodeRow

@@ -24,7 +24,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ from cowfs.session.room import Room
 from cowfs.session.version_tree import VersionTree
 from cowfs.store import AMBIENT, Access
 from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.pack_numbers import PackNumbers
 

@@ -30,7 +30,7 @@ import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from cowfs import clock, log
@@ -43,6 +43,7 @@ from cowfs.native import Caller
 from cowfs.session.files import Files
 from cowfs.session.work_comparing import working_pair
 from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.values import dataclass
 from cowfs.version import quotas
 from cowfs.version.differences import RDEV, UID, at, shown
 from cowfs.version.merge_changes import becomes

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from cowfs import clock, log
 from cowfs.store.identity import Credentials
 from cowfs.store.s3_errors import CredentialsFailed, NoCredentials, S3Failure
+from cowfs.values import dataclass
 
 DEFAULT_REGION = "us-east-1"
 SOON_S = 15 * 60

@@ -17,13 +17,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cowfs import log, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidStateError, UnavailableError
 from cowfs.fork_locks import ForkLock
 from cowfs.machine import processes
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError

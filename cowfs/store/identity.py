@@ -22,12 +22,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeVar
 from weakref import WeakSet
 
 from cowfs import clock, log, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.store.unlocking import KeySource

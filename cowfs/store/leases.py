@@ -33,7 +33,7 @@ has not replaced it for EXPIRY_S of his own time is silent.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -49,6 +49,7 @@ from cowfs.store.contract import ObjectStore
 from cowfs.store.damaged import read_as
 from cowfs.store.holder import is_dead, is_in_another_container, is_of_earlier_boot
 from cowfs.store.scratch import store_now_ns
+from cowfs.values import dataclass
 
 EXPIRY_S = 120.0
 HEARTBEAT_S = 20.0

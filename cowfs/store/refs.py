@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
@@ -39,6 +38,7 @@ from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
 from cowfs.store.damaged import read_as
 from cowfs.store.patience import Patience, Pauses, patience_of
+from cowfs.values import dataclass
 
 FIRST = 1
 Tell = Callable[[CorruptError], None]

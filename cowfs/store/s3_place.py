@@ -12,11 +12,11 @@ nobody named is us-east-1; Amazon's tell those who come to the wrong one where a
 from __future__ import annotations
 
 import http.client
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from cowfs.store import aws
 from cowfs.store.s3_errors import Malformed
+from cowfs.values import dataclass
 
 _ANSWER_S = 10.0
 

@@ -19,7 +19,7 @@ import hmac
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from cowfs import clock, redaction
@@ -36,6 +36,7 @@ from cowfs.format.key_slots import KeysRecord, Secret, Slot
 from cowfs.ids import WriteId
 from cowfs.store import commands, refs
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.format.store_record import Cipher

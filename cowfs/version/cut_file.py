@@ -13,8 +13,8 @@ memory, and reading waits for storing. For one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
 
+from cowfs.values import dataclass
 from cowfs.version.recut import parts
 
 BUFFERS = 6

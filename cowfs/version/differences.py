@@ -29,13 +29,14 @@ import os
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.index import ExtentRow, Index, InodeRow, content_with_links, differing, find_places
 from cowfs.index.cells import Entry
 from cowfs.native.constants import ROOT_INO
+from cowfs.values import dataclass
 from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
 
 Kind: TypeAlias = Literal["added", "removed", "changed", "renamed"]

@@ -14,11 +14,11 @@ head that is looked at, several at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 
 from cowfs.format.heads import UNCHANGED
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
+from cowfs.values import dataclass
 from cowfs.version import pruned
 from cowfs.version.pruned import Pruned
 

@@ -24,14 +24,13 @@ several that take over at once the highest epoch stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cowfs import clock
 from cowfs.errors import ConflictError, LeaseLostError, NotFoundError
 from cowfs.format.heads import UNCHANGED, Intent
 from cowfs.format.records import HeadRecord
 from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.values import dataclass
 from cowfs.version.volumes import Head, read_head
 
 

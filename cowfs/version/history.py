@@ -8,7 +8,6 @@ protects: one that is not there has no manifest in `history`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError
@@ -18,6 +17,7 @@ from cowfs.ids import VersionId
 from cowfs.store import ObjectStore
 from cowfs.store.damaged import read_as
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 from cowfs.version.volumes import find_head
 
 LINE_LIMIT = 1000

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from cowfs.ids import PackId
 from cowfs.index import Index, InodeRow
+from cowfs.values import dataclass
 from cowfs.version.conflicts import Conflict
 from cowfs.version.tree_changes import MODE, MTIME
 

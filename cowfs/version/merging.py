@@ -29,10 +29,11 @@ import os
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from cowfs.index import ExtentRow, Index, InodeRow
+from cowfs.values import dataclass
 from cowfs.version.conflicts import SETTLED_BY, Conflict, ConflictKind, How, Resolve
 from cowfs.version.differences import RDEV, UID, at, compare, shown
 from cowfs.version.merge_names import MergeNames

@@ -14,13 +14,13 @@ Cost: two requests where nothing is pruned, else three. Not here: which versions
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cowfs import clock
 from cowfs.format.record import Holder
 from cowfs.format.records import PrunedRecord
 from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,6 +50,7 @@ from cowfs.store import refs
 from cowfs.store.beside import beside
 from cowfs.store.packs import PackUploader
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 from cowfs.version import quotas
 from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.contents import files_of

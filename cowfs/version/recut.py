@@ -27,10 +27,10 @@ Pure but for the two callables it is given. Where a piece is stored is the calle
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from cowfs.native.chunks import ChunkRef, cut_points, zero_runs
+from cowfs.values import dataclass
 
 WINDOW_BYTES = 15 << 18  # below what malloc maps (session/heap.py): the pages of one are used for the next
 ZERO_RUN_BYTES = 64 << 10

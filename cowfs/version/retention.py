@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from cowfs.errors import InvalidInputError
+from cowfs.values import dataclass
 from cowfs.version.head_line import Step
 
 _AGE = re.compile(r"([0-9]+)(s|min|h|d|w|mo|y)")

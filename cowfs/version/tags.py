@@ -15,7 +15,6 @@ Cost: a tag is found with three requests; all of a volume with one list and two 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
@@ -24,6 +23,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import TagRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.values import dataclass
 from cowfs.version import head_line
 from cowfs.version.history import open_version
 

@@ -16,7 +16,7 @@ listing is two requests a volume. Not here: leases (`store.leases`), moving head
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from cowfs import clock, log
@@ -28,6 +28,7 @@ from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
 from cowfs.store.beside import beside
+from cowfs.values import dataclass
 from cowfs.version.keeping import being_deleted, keeping
 
 _log = log.get("volumes")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from cowfs.api.declared.toml_lines import Lines
 from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 from cowfs.store.named import scheme_of
+from cowfs.values import dataclass
 
 LARGEST = 1 << 20
 

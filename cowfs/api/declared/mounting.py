@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,6 +34,7 @@ from cowfs.format.store_url import StoreUrl
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount
 from cowfs.machine.registry import MountEntry
+from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 
 What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "done"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +31,7 @@ from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.api.declared.applying import Hears

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from cowfs.api.declared.toml_lines import Path
 from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.values import dataclass
 
 MOST_SHOWN = 20
 

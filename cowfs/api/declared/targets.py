@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from cowfs import config
 from cowfs.api import folders, hints, quotas, sources, stores
@@ -37,6 +36,7 @@ from cowfs.machine import registry
 from cowfs.machine.applied import Setting
 from cowfs.machine.registry import MountEntry
 from cowfs.store import trust
+from cowfs.values import dataclass
 
 AT_ONCE = 16
 

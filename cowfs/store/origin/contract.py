@@ -25,10 +25,10 @@ number of threads may call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from cowfs.errors import CorruptError, SourceChangedError
+from cowfs.values import dataclass
 
 T = TypeVar("T")
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -42,6 +41,7 @@ from cowfs.store.packs.filling import ChunkCache, ChunkRun, SealedRun, Wanted
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places, places_now
 from cowfs.store.sealed import sealing_of
 from cowfs.store.streams import stream_range
+from cowfs.values import dataclass
 
 # Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms
 # and more.

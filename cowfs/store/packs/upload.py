@@ -20,7 +20,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs import clock
@@ -30,6 +29,7 @@ from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind, Roo
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.sealed import sealing_of
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.native.chunks import SmallFiles
