@@ -94,7 +94,7 @@ __all__ = [
     "volume",
 ]
 
-_HOMES = {
+HOMES = {
     "BrokenPath": "cowfs.maintain.verify_report",
     "Change": "cowfs.api.changes",
     "DamagedPack": "cowfs.maintain.verify_report",
@@ -145,8 +145,8 @@ def __getattr__(name: str) -> object:
             return metadata.version("cowfs")
         except metadata.PackageNotFoundError:  # a checkout that is not installed
             return "0+unknown"
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in HOMES:
+        return getattr(importlib.import_module(HOMES[name]), name)
     raise AttributeError(f"module 'cowfs' has no attribute {name!r}")
 
 

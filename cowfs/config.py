@@ -22,7 +22,6 @@ import math
 import os
 import stat
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,17 @@ def _settings() -> dict[str, Any]:
     """What config.toml says; empty when there is none."""
     path = config_file()
     try:
-        found = tomllib.loads(path.read_text())
+        text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise AccessDeniedError(
             f"{path} cannot be read: {error.strerror}", hint="Make it readable, or set XDG_CONFIG_HOME."
         ) from error
+    import tomllib
+
+    try:
+        found = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path} is not valid TOML: {error}", hint="Correct the file or remove it.") from error
     if unknown := sorted(found.keys() - KEYS):

@@ -6,53 +6,36 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from cowfs.api import (
-    collecting,
-    counting,
-    deleting,
-    details,
-    hints,
-    importing,
-    merging,
-    names,
-    overview,
-    pruning,
-    pushing,
-    quotas,
-    repairing,
-    restoring,
-    sources,
-    stores,
-    tagging,
-    verifying,
-    warming,
-)
+from cowfs.api import hints, names, overview, sources, stores
 from cowfs.api.changes import Located
-from cowfs.api.collect_report import GcReport
-from cowfs.api.counting import By
-from cowfs.api.details import VolumeDetails
 from cowfs.api.files import FilePath
-from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.options import shows_options
 from cowfs.api.overview import VolumeSummary
-from cowfs.api.pruning import PlannedVersion, PrunePlan
-from cowfs.api.restoring import RestoreReport
 from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.storage import Storage
-from cowfs.api.tagging import Tag
-from cowfs.api.warming import WarmReport
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator
-from cowfs.maintain.push_report import PushReport
-from cowfs.maintain.repair_plan import RepairPlan
-from cowfs.maintain.stored_report import StoredBytes
-from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
 from cowfs.version.retention import KeepRules, Rules
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from cowfs.api.collect_report import GcReport
+    from cowfs.api.counting import By
+    from cowfs.api.details import VolumeDetails
+    from cowfs.api.merge_report import MergeReport, Strategy
+    from cowfs.api.pruning import PlannedVersion, PrunePlan
+    from cowfs.api.restoring import RestoreReport
+    from cowfs.api.tagging import Tag
+    from cowfs.api.warming import WarmReport
+    from cowfs.maintain.push_report import PushReport
+    from cowfs.maintain.repair_plan import RepairPlan
+    from cowfs.maintain.stored_report import StoredBytes
+    from cowfs.maintain.verify_report import VerifyReport
 
 
 @hints.of_their_stores
@@ -140,6 +123,8 @@ class Volume:
         that no file can have, all of them before anything is read; ConflictError: an object that is
         replaced all the time.
         """
+        from cowfs.api import importing
+
         place = stores.name(store)
         return importing.import_from(
             url,
@@ -165,6 +150,8 @@ class Volume:
         """Reads what the volume's last version links, stores it, and publishes a version that needs
         nothing but the store; one without links is returned as it is. SourceChangedError: an object
         is not what was linked; nothing is published then."""
+        from cowfs.api import importing
+
         return importing.absorb(name, store=stores.name(store), message=message, progress=progress).version
 
     @staticmethod
@@ -187,12 +174,16 @@ class Volume:
         all the same; its writer can publish nothing more, and its work is kept, as this machine's
         is.
         """
+        from cowfs.api import deleting
+
         deleting.delete(names.checked(name), stores.name(store), force=force)
 
     @staticmethod
     def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
         """Brings a deleted volume back, with all its versions, and opens it. One that was not
         deleted stays as it is. NotFoundError: there never was one."""
+        from cowfs.api import deleting
+
         deleting.undelete(names.checked(name), stores.name(store))
         return Volume.open(name, store=store)
 
@@ -223,6 +214,8 @@ class Volume:
         ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
         work here, or a branch has no version in common with it.
         """
+        from cowfs.api import merging
+
         volume = Volume.open(into, store=store)
         return merging.merge(volume, versions(branches), strategy=strategy, message=message, dry_run=dry_run)
 
@@ -254,6 +247,8 @@ class Volume:
         be. InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is
         brought back is linked. InvalidInputError: a message, though nothing is published.
         """
+        from cowfs.api import restoring
+
         volume = Volume.open(name, store=store)
         return restoring.restore(volume, versions([version])[0], to=to, message=message, dry_run=dry_run)
 
@@ -268,6 +263,8 @@ class Volume:
     ) -> RestoreReport:
         """As `restore` of all that the version has: the volume's next version is what `version`
         is."""
+        from cowfs.api import restoring
+
         volume = Volume.open(name, store=store)
         return restoring.rollback(volume, versions([version])[0], message=message, dry_run=dry_run)
 
@@ -275,6 +272,8 @@ class Volume:
     def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
         """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such
         volume."""
+        from cowfs.api import tagging
+
         return tagging.list_tags(names.checked(name), stores.name(store))
 
     @staticmethod
@@ -288,6 +287,8 @@ class Volume:
         """Removes a tag, and returns what it was; its version stays as long as something else keeps
         it. expect: only if it is on the version with this id, else ConflictError. NotFoundError: no
         such volume or tag."""
+        from cowfs.api import tagging
+
         return tagging.remove_tag(names.checked(name), tag, stores.name(store), expect=expect)
 
     @staticmethod
@@ -307,6 +308,8 @@ class Volume:
         only if it is on this machine), uncommitted work or a fork stands on. No rule at all: those
         that the volume has saved (`set_retention`). InvalidInputError: it has none.
         """
+        from cowfs.api import pruning
+
         return pruning.plan(names.checked(name), stores.name(store), pruning.given(rules))
 
     @staticmethod
@@ -320,12 +323,16 @@ class Volume:
         """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were
         there; no rule at all removes them. Nothing is pruned: `plan_prune` without rules,
         `plan_maintain` and `cowfs maintain` go by them. NotFoundError: no such volume."""
+        from cowfs.api import pruning
+
         pruning.save_rules(names.checked(name), stores.name(store), pruning.given(rules))
 
     @staticmethod
     def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
         """The rules that the volume has saved, as `set_retention` takes them; empty: none.
         NotFoundError: no such volume."""
+        from cowfs.api import pruning
+
         return pruning.rules(names.checked(name), stores.name(store))
 
     @staticmethod
@@ -338,11 +345,15 @@ class Volume:
         stays, also beyond the quota. `df` shows it. Whoever has the volume open goes by the quota
         that was there before. NotFoundError: no such volume.
         """
+        from cowfs.api import quotas
+
         quotas.set_quota(names.checked(name), stores.name(store), size)
 
     @staticmethod
     def quota(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> int | None:
         """In bytes, as `set_quota` has set it; None: none. NotFoundError: no such volume."""
+        from cowfs.api import quotas
+
         return quotas.quota(names.checked(name), stores.name(store))
 
     @staticmethod
@@ -350,6 +361,8 @@ class Volume:
         """A plan for each volume of the store that has saved rules, by them; `prune` carries each
         out, and `gc` then gives back the room. Volumes without rules, and deleted ones, are left
         out."""
+        from cowfs.api import pruning
+
         return pruning.plan_all(stores.name(store))
 
     @staticmethod
@@ -360,6 +373,8 @@ class Volume:
         only they need may be collected. Returns those that were pruned: what was tagged, mounted or
         forked since the plan was made stays. store: needed if the plan's was given with
         credentials."""
+        from cowfs.api import pruning
+
         return pruning.prune(plan, stores.name(store))
 
     @staticmethod
@@ -387,6 +402,8 @@ class Volume:
 
         executor: reads the indexes of many versions (docs/guide/large-stores.md).
         """
+        from cowfs.api import collecting
+
         return collecting.gc(stores.name(store), dry_run=dry_run, plan=plan, pruned=pruned, executor=executor)
 
     @staticmethod
@@ -409,6 +426,8 @@ class Volume:
         does not answer raises; damage does not. executor: reads the packs
         (docs/guide/large-stores.md).
         """
+        from cowfs.api import verifying
+
         return verifying.verify(
             source, stores.name(store), sample=sample, resume=resume, progress=progress, executor=executor
         )
@@ -426,6 +445,8 @@ class Volume:
     ) -> WarmReport:
         """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one.
         It may be SOURCE:PATH."""
+        from cowfs.api import warming
+
         return warming.warm_from(source, path, stores.name(store), cache_dir, cache_size, replay, progress)
 
     @staticmethod
@@ -443,6 +464,8 @@ class Volume:
         that have files of them (a download, a mount). report: of a `verify` of this store: only its
         damaged packs are read again. InvalidInputError: a source has another key.
         """
+        from cowfs.api import repairing
+
         return repairing.plan(stores.name(store), sources, report=report, progress=progress)
 
     @staticmethod
@@ -450,6 +473,8 @@ class Volume:
         """Does what a plan of this process says, and returns what was done: what was found of each
         damaged pack is put into a new one, and a record says so to readers. Addresses, versions and
         locators stay as they are; nothing is deleted. CorruptError: a source has changed since."""
+        from cowfs.api import repairing
+
         return repairing.repair(plan, progress)
 
     @staticmethod
@@ -476,6 +501,8 @@ class Volume:
         same key. CorruptError: a pack is damaged. executor: copies the packs
         (docs/guide/large-stores.md).
         """
+        from cowfs.api import pushing
+
         return pushing.push(
             source,
             stores.name(store),
@@ -498,6 +525,8 @@ class Volume:
         executor: Executor | None = None,
     ) -> PushReport:
         """As `push`, of a version in the store `origin`, to `store`."""
+        from cowfs.api import pushing
+
         return pushing.push(
             source,
             stores.name(origin),
@@ -523,12 +552,16 @@ class Volume:
         by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads
         the whole index of every version that the store keeps.
         """
+        from cowfs.api import counting
+
         return counting.counted(source, stores.name(store), by, progress).groups
 
     @staticmethod
     def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
         """What is known of a volume, in its store and on this machine. NotFoundError: there is none
         of that name; the hint names near ones."""
+        from cowfs.api import details
+
         return details.find(name, store)
 
     @staticmethod

@@ -16,8 +16,9 @@ nothing. Refuses: a section whose segments do not cover its pages. Not here: rea
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from blake3 import blake3
@@ -29,6 +30,7 @@ from cowfs.format.codec import check_lengths
 from cowfs.format.fields import Fields
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import ChunkHash, PackId, VersionId
+from cowfs.values import dataclass
 
 FORMAT = 1
 PAGE_SIZE = 16384
@@ -37,7 +39,7 @@ LINKS = "external-extents"
 KNOWN_FEATURES = frozenset({LINKS})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
     """bytes: sum of file sizes. added_bytes: raw bytes of chunks this version put first;
     stored_bytes_added: all it uploaded. linked_bytes: of files that are objects outside of the

@@ -21,7 +21,6 @@ Any other server is asked without credentials, as a public store is. What has no
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import re
 from urllib.parse import urlsplit
@@ -52,6 +51,8 @@ def is_trusted(place: StoreUrl) -> bool:
 
 
 def is_loopback(server: str) -> bool:
+    import ipaddress
+
     host = urlsplit(server).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -15,7 +15,6 @@ writes a secret anywhere, and none is kept once the key is known, but for the ty
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -146,6 +145,8 @@ def steady(ask: Callable[[], S]) -> S:
 
 def key_of(store: ObjectStore, cipher: Cipher, source: KeySource) -> bytes:
     """The store key. AccessDeniedError: there is no secret, or it is not one of the store's."""
+    import hmac
+
     if isinstance(source, StoreKey):
         if not hmac.compare_digest(_check_of(source.value), cipher.check):
             raise _wrong(store)

@@ -6,12 +6,14 @@ volumes stay light.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from cowfs.errors import InvalidInputError
 from cowfs.ids import VersionId
+from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.format.manifest import Manifest
@@ -44,7 +46,7 @@ class CommitRequest:
         return any(getattr(self, name) != getattr(manifest, name) for name in self.given)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Progress:
     """How far something is that takes long. 0 in `total` or `total_bytes`: not known.
 

@@ -7,7 +7,6 @@ is no other error.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from cowfs.errors import CowfsError, NotFoundError
@@ -21,6 +20,8 @@ MOST = 3
 
 def find(store: ObjectStore, name: str) -> list[str]:
     """The nearest first; compared without regard to case."""
+    import difflib
+
     try:
         names = volumes.volume_names(store, limit=LIMIT)
         if len(names) == LIMIT:
