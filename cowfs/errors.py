@@ -157,7 +157,7 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
         return NoSpaceError(
             f"the local disk is full, {text}{where}",
             hint="Nothing is lost. Remove files, or free space where working copies and caches lie (`cowfs status` shows "
-            "the place), and try again.",
+            "the place) and in XDG_RUNTIME_DIR, and try again.",
         )
     if error.errno == _errno.ENOTCONN and error.filename:
         return InvalidStateError(

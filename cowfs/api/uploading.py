@@ -117,8 +117,9 @@ def upload_local(
         target = volume.to_upload()
         require_not_mounted(target, to)
         local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
-        with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
-            tree, at, name = local_paths.source(stack, given)
+        with ExitStack() as stack:
+            with errors_of_ours(os.fsdecode(given), NOT_HERE):
+                tree, at, name = local_paths.source(stack, given)
             source = Source(tree, at, name)
             return publish_to(volume, target, source, to, request, progress, **options)
 
@@ -217,7 +218,7 @@ def publish(
     from cowfs.session.upload_plan import UploadPlan
 
     local_paths.read_pipe(source.tree)
-    with publishing_to(target) as line, errors_of_ours(target.name, NOT_DOWN):
+    with errors_of_ours(target.name, NOT_DOWN), publishing_to(target) as line:
         plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
         return tree_publishing.publish_tree(line, source.tree, plan, request, progress)
 

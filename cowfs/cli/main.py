@@ -27,6 +27,7 @@ from cowfs.cli import output
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
+OF_THIS_MACHINE = (errno.ENOTCONN, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 COMMANDS = {
     "create": "Make a volume.",
     "mount": "Mount a volume to write, or a version to read.",
@@ -232,7 +233,7 @@ def _of_this_machine(error: Exception) -> CowfsError | None:
             sys.stdout.flush()
         except OSError as refusal:  # again: what could not be written is kept
             return output.of_stdout(refusal)
-    if isinstance(error, OSError) and (isinstance(error, PermissionError) or error.errno == errno.ENOTCONN):
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno in OF_THIS_MACHINE):
         return errors.from_local_disk(error, "this machine refuses")
     if isinstance(error, FileNotFoundError):
         try:

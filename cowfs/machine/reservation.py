@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cowfs import clock, config, log
+from cowfs.errors import from_local_disk
 from cowfs.fork_locks import ForkLock
 from cowfs.machine import dead_mounts, mount_table
 
@@ -83,16 +84,19 @@ def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[
         clock.sleep_s(PAUSE_S)
     try:
         if lock is not None:
-            os.pwrite(lock, _name(), 0)
+            _sign(lock, file)
         yield is_ours
     finally:
         if lock is not None:
             _unlock(lock)
 
 
-def _name() -> bytes:
-    """Of a block: of the same length always."""
-    return b"%010d %s" % (os.getpid(), clock.random_bytes(8).hex().encode())
+def _sign(lock: int, file: Path) -> None:
+    """Writes this block's name: of the same length always."""
+    try:
+        os.pwrite(lock, b"%010d %s" % (os.getpid(), clock.random_bytes(8).hex().encode()), 0)
+    except OSError as error:
+        raise from_local_disk(error, f"{file} cannot be written") from error
 
 
 def _tell(file: Path, holder: bytes, doing: str) -> None:
@@ -118,7 +122,10 @@ def _unlock(lock: int) -> None:
 def _try_lock(file: Path) -> int | None:
     """A descriptor that holds the lock; None when another process has it. The file stays: there is
     one a path or a volume, and it is empty, or says whose turn it was last."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise from_local_disk(error, f"{file} cannot be opened") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -3,6 +3,7 @@ alone."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
@@ -229,3 +230,14 @@ def test_an_interrupted_unmount_says_that_the_mount_goes_on(
     assert "goes on with what it was told; `cowfs status`" in said.err
     monkeypatch.setattr(Interrupted, "is_copy", True)
     assert "goes on" not in run("unmount", "data", *flags).err  # it is this process that does it
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE])
+def test_what_the_machine_refuses_is_no_fault_of_cowfs(run: Run, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number), "/place")
+
+    monkeypatch.setattr("cowfs.api.stores.open_store", refused)
+    said = run("ls", "--json")
+    assert said.json["error"]["kind"] != "internal"
+    assert os.strerror(number) in said.json["error"]["message"]

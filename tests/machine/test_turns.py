@@ -110,11 +110,12 @@ def test_many_that_take_little_are_not_worth_a_word(
         nonlocal now
         assert lock is not None
         now += reservation.PATIENCE_S * 0.9
-        os.pwrite(lock, reservation._name(), 0)  # the next one has it
+        reservation._sign(lock, file)  # the next one has it
         held.append(now)
         return len(held) > 20
 
-    lock = reservation._try_lock(reservation._file("volume", "turn"))
+    file = reservation._file("volume", "turn")
+    lock = reservation._try_lock(file)
     assert lock is not None
     with caplog.at_level(logging.WARNING), reservation.turn("volume", look, doing="mounts it") as is_ours:
         assert not is_ours

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.blocking import Volume
 from cowfs.errors import NoSpaceError
 from tests.mount.daemons import Mount, Place
 
@@ -242,3 +244,41 @@ def test_a_cache_on_another_disk_is_left_alone(place: Place, disk: Path, tmp_pat
         assert {path for path in (cache / "segments").iterdir() if path.stat().st_size > 0} >= chunks
         mount.call("discard")
         mount.wait_clean_end()
+
+
+def test_a_full_disk_of_the_runtime_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("COWFS_CACHE_DIR", "COWFS_STATE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    with small_disk(tmp_path / "run", "tmpfs") as run:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(run))
+        volume = Volume.new("data", store=tmp_path / "store")
+        volume.resolve()
+        rest = take_the_rest(run)
+        for _ in range(2):  # the file is there already at the second time
+            with pytest.raises(NoSpaceError, match=re.escape(f"the local disk is full, {run}/")) as refused:
+                volume.mount(tmp_path / "mnt")
+            assert "XDG_RUNTIME_DIR" in (refused.value.hint or "")
+        rest.unlink()
+        volume.mount(tmp_path / "mnt")
+        volume.unmount()
+
+
+def test_a_full_disk_of_the_state_is_not_that_of_what_is_uploaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_text("one")
+    with small_disk(tmp_path / "state", "tmpfs") as state:
+        monkeypatch.setenv("COWFS_STATE_DIR", str(state))
+        volume = Volume.open("data", store=tmp_path / "store", create=True)
+        volume.files.upload(source)
+        (source / "file").write_text("other")
+        rest = take_the_rest(state)
+        with pytest.raises(NoSpaceError, match="the local disk is full, data: ") as refused:
+            volume.files.upload(source)
+        assert str(source) not in refused.value.message
+        rest.unlink()
+        volume.files.upload(source)
+        assert volume.files.read("file") == b"other"
+        volume.finalize()
