@@ -418,6 +418,9 @@ class Engine:
         `is_reclaim_overdue` before."""
     def append(self, fh: int, data: bytes) -> int:
         """As `write`, at the end of the file, in one step; the end behind it."""
+    def replace(self, fh: int, data: bytes) -> None:
+        """Makes it all that the file holds, in one step: after a crash the file holds that, or what
+        it held before. As `write` otherwise."""
     def copy_range(self, source: tuple[int, int], target: tuple[int, int], length: int) -> int:
         """Copies up to `length` bytes by sharing extents; each end is (file handle, offset).
         Returns how many, 0 at the source's end. EOPNOTSUPP where only a copy of the bytes will do:

@@ -31,6 +31,8 @@ T = TypeVar("T")
 Path = str | bytes
 
 PIECE_BYTES = 1 << 20
+REPLACED_BYTES = 64 << 20
+"""So much is replaced in one step."""
 ENTRIES_AT_ONCE = 1000
 
 
@@ -105,8 +107,11 @@ class Files:
     def write(self, path: Path, data: bytes, offset: int | None = None) -> None:
         """Replaces the file's content (offset None), or overwrites a part; makes the file if it is
         missing."""
-        with self.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if offset is None else 0)) as file:
-            file.write(offset or 0, data)
+        with self.open(path, os.O_WRONLY | os.O_CREAT) as file:
+            if offset is None:
+                file.replace(data)
+            else:
+                file.write(offset, data)
 
     def new_symlink(self, path: Path, target: bytes) -> None:
         """As symlink(2)."""
@@ -190,6 +195,15 @@ class Files:
             ends = [self._store(partial(self._engine.append, fh, piece)) for piece in pieces]
         return ends[-1] if ends else self.size_of(ino)
 
+    def replace_handle(self, fh: int, ino: int, data: bytes) -> None:
+        """Up to REPLACED_BYTES in one step: whoever is killed meanwhile leaves the old bytes or the
+        new ones. More than that is written piece by piece."""
+        if len(data) <= REPLACED_BYTES:
+            self._store(partial(self._engine.replace, fh, data))
+        else:
+            self.resize(ino, 0)
+            self.write_handle(fh, 0, data)
+
     def resize(self, ino: int, size: int) -> None:
         self._set(ino, size=size)
 
@@ -247,7 +261,7 @@ class Files:
     def _set(self, ino: int, **values: int) -> None:
         self.ask(self._engine.setattr, ino, self._caller, **values)
 
-    def _store(self, store: Callable[[], int]) -> int:
+    def _store(self, store: Callable[[], T]) -> T:
         """Stores all of a piece."""
         if self._engine.is_reclaim_overdue():
             self._engine.reclaim_overdue()

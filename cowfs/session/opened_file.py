@@ -24,8 +24,8 @@ READ_BYTES = 8 << 20
 
 
 class OpenedFile(Protocol):
-    """Errors of a call are those of system calls. `append` returns the end of the file; `size` is
-    the one now."""
+    """Errors of a call are those of system calls. `append` returns the end of the file; `replace`
+    makes the bytes all that the file holds; `size` is the one now."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -34,6 +34,7 @@ class OpenedFile(Protocol):
     def read(self, offset: int, length: int) -> bytes: ...
     def write(self, offset: int, data: bytes) -> None: ...
     def append(self, data: bytes) -> int: ...
+    def replace(self, data: bytes) -> None: ...
     def truncate(self, size: int) -> None: ...
     def size(self) -> int: ...
     def sync(self) -> None: ...
@@ -87,6 +88,9 @@ class EngineFile:
 
     def append(self, data: bytes) -> int:
         return self._files.append_handle(self.fh, self.ino, data)
+
+    def replace(self, data: bytes) -> None:
+        self._files.replace_handle(self.fh, self.ino, data)
 
     def truncate(self, size: int) -> None:
         self._files.resize(self.ino, size)

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -443,6 +444,54 @@ def test_kill_9_loses_nothing_written() -> None:
         assert vol.files.read(number) == number.encode() * 1000
     assert vol.files.read("log").decode().split() == told
     assert vol.finalize().stats.files == 153
+
+
+class Interrupt:
+    """Ends what runs in it by an exception before the `number`-th line of cowfs."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.is_over = False
+
+    def __enter__(self) -> None:
+        sys.settrace(self._called)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        sys.settrace(None)
+        return kind is KeyboardInterrupt
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        names = frame.f_globals.get("__name__", "")
+        return self._line if names in ("cowfs.api.files", "cowfs.session.files", "cowfs.session.opened_file") else None
+
+    def _line(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        if event == "line" and not self.is_over:
+            self.left -= 1
+            if self.left == 0:
+                self.is_over = True
+                raise KeyboardInterrupt
+        return self._line
+
+
+@pytest.mark.parametrize("new", [b"much shorter", LARGE[:200_000], b""], ids=["shorter", "longer", "empty"])
+def test_an_interrupted_write_leaves_the_old_content_or_the_new(vol: RWVolume, new: bytes) -> None:
+    old = LARGE[:100_000]
+    vol.files.write("file", old)
+    found, number = set[bytes](), 0
+    while True:
+        number += 1
+        interrupt = Interrupt(number)
+        with interrupt:
+            vol.files.write("file", new)
+        now = vol.files.read("file")
+        assert now in (old, new), f"ended before line {number}: {len(now)} bytes"
+        found.add(now)
+        if not interrupt.is_over:
+            break
+        vol.files.write("file", old)
+    assert number > 20
+    assert found == {old, new}
+    vol.finalize()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ takes long."""
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 import threading

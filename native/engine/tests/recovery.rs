@@ -176,6 +176,34 @@ fn a_torn_tail_is_cut_and_told() {
 }
 
 #[test]
+fn a_file_is_replaced_whole_or_not_at_all() {
+    let journal = |world: &World| files(world, "journal").pop().expect("a journal");
+    let length = |world: &World| fs::metadata(journal(world)).expect("exists").len();
+    for (old, new) in [(9000, 70), (70, 9000), (5000, 5000), (9000, 0)] {
+        let (old, new) = (vec![1; old], vec![2; new]);
+        let mut cut_bytes = 0;
+        loop {
+            let mut world = World::new();
+            world.put("f", &old);
+            let before = length(&world);
+            world.replace("f", &new).expect("replaces");
+            assert_eq!(world.get("f"), new);
+            world.drop_engine();
+            let left = length(&world) - cut_bytes;
+            let file = fs::File::options().write(true).open(journal(&world));
+            file.expect("opens").set_len(left).expect("cuts");
+            world.open().expect("recovers");
+            let wanted = if cut_bytes == 0 { &new } else { &old };
+            assert!(world.get("f") == *wanted, "{cut_bytes} bytes were cut off");
+            if left == before {
+                break;
+            }
+            cut_bytes += 1;
+        }
+    }
+}
+
+#[test]
 fn damage_in_the_middle_is_refused_and_touches_nothing() {
     let mut world = World::new();
     for number in 0..20 {

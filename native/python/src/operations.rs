@@ -184,6 +184,10 @@ impl PyEngine {
         self.change(py, fh, |engine| engine.append(fh, data, true))
     }
 
+    fn replace(&self, py: Python<'_>, fh: u64, data: &[u8]) -> PyResult<()> {
+        self.change(py, fh, |engine| engine.replace(fh, data, true))
+    }
+
     fn copy_range(
         &self,
         py: Python<'_>,

@@ -82,7 +82,7 @@ impl Engine {
         Ok(self.handles.open(file(&state, ino)?, flags))
     }
 
-    fn truncate_to_zero(state: &mut State, ino: Ino) -> Result<()> {
+    pub(crate) fn truncate_to_zero(state: &mut State, ino: Ino) -> Result<()> {
         let inode = state.inode(ino)?;
         if inode.has_xattrs() {
             state.content(ino)?;

@@ -46,14 +46,24 @@ impl Engine {
             self.writable(fh)?;
             return Ok(0);
         }
-        self.store(fh, Some(offset), data, clears.into())?;
+        self.store(fh, At::Offset(offset), data, clears.into())?;
         Ok(data.len())
     }
 
     /// Stores `data` at the end of the file, wherever that is when it is recorded: nothing that
     /// others write comes between. The end behind it. As `write_at_once` otherwise.
     pub fn append(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<u64> {
-        self.store(fh, None, data, clears.into())
+        self.store(fh, At::End, data, clears.into())
+    }
+
+    /// Makes `data` all that the file holds, in one record: after a crash it holds that, or what it
+    /// held before. As `write_at_once` otherwise.
+    pub fn replace(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<()> {
+        if data.is_empty() {
+            let handle = self.writable(fh)?;
+            return Engine::truncate_to_zero(&mut *self.change()?, handle.ino);
+        }
+        self.store(fh, At::Whole, data, clears.into()).map(drop)
     }
 
     fn writable(&self, fh: u64) -> Result<Arc<Handle>> {
@@ -64,8 +74,8 @@ impl Engine {
         Ok(handle)
     }
 
-    /// `offset` None: at the end of the file. The end of what was stored.
-    fn store(&self, fh: u64, offset: Option<u64>, data: &[u8], clears: Clears) -> Result<u64> {
+    /// The end of what was stored.
+    fn store(&self, fh: u64, at: At, data: &[u8], clears: Clears) -> Result<u64> {
         let handle = self.writable(fh)?;
         let length = data.len() as u64;
         let disk = self.disk()?;
@@ -74,7 +84,7 @@ impl Engine {
         {
             let state = self.read()?;
             state.content(handle.ino)?;
-            let end = check_end(offset.unwrap_or(state.inode(handle.ino)?.size), length)?;
+            let end = check_end(at.offset(state.inode(handle.ino)?.size), length)?;
             state.check_room()?;
             state.check_size(handle.ino, end)?;
         }
@@ -82,17 +92,50 @@ impl Engine {
         let location = disk.staging.append(data)?;
         let mut state = self.change()?;
         let inode = state.inode(handle.ino)?;
-        let offset = offset.unwrap_or(inode.size);
+        let offset = at.offset(inode.size);
         let end = check_end(offset, length)?;
         let mut row = clears.apply(inode.row());
-        row.size = row.size.max(end);
+        row.size = match at {
+            At::Whole => end,
+            At::Offset(_) | At::End => row.size.max(end),
+        };
         row.mtime_ns = now_ns();
         row.ctime_ns = row.mtime_ns;
         let place = Staged::appended(location.segment, location.offset);
         let map = Effect::map(handle.ino, offset, length, place, location.crc);
-        Engine::record(&mut state, &[map, Effect::PutInode(row)])?;
-        state.refused.store_again(handle.ino, offset, end);
+        if matches!(at, At::Whole) {
+            let rest = Effect::Unmap {
+                ino: handle.ino,
+                from: end,
+                to: u64::MAX,
+            };
+            Engine::record(&mut state, &[map, rest, Effect::PutInode(row)])?;
+            state.refused.store_again(handle.ino, 0, u64::MAX);
+        } else {
+            Engine::record(&mut state, &[map, Effect::PutInode(row)])?;
+            state.refused.store_again(handle.ino, offset, end);
+        }
         Ok(end)
+    }
+}
+
+/// Where bytes are stored.
+#[derive(Clone, Copy)]
+enum At {
+    Offset(u64),
+    /// Of the file, when it is recorded.
+    End,
+    /// They are all that there is then.
+    Whole,
+}
+
+impl At {
+    fn offset(self, size: u64) -> u64 {
+        match self {
+            At::Offset(offset) => offset,
+            At::End => size,
+            At::Whole => 0,
+        }
     }
 }
 

@@ -68,6 +68,10 @@ pub fn run(world: &World, op: &Op) -> Outcome {
                 &vec![*byte; usize::from(*length)],
             )
         }
+        Op::Replace(at, length, byte) => {
+            file(at)?;
+            world.replace(&at.path(), &vec![*byte; usize::from(*length)])
+        }
         Op::Truncate(at, size) => setattr(
             file(at)?,
             AttrChange {

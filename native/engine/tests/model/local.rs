@@ -45,6 +45,9 @@ impl Local {
                 let file = fs::File::options().write(true).open(self.file(at)?)?;
                 file.write_all_at(&vec![*byte; usize::from(*length)], u64::from(*offset))
             }
+            Op::Replace(at, length, byte) => {
+                fs::write(self.file(at)?, vec![*byte; usize::from(*length)])
+            }
             Op::Truncate(at, size) => fs::File::options()
                 .write(true)
                 .open(self.file(at)?)?

@@ -13,6 +13,8 @@ pub enum Op {
     Mkdir(Where),
     Symlink(Where, u8),
     Write(Where, u16, u16, u8),
+    /// All that the file holds.
+    Replace(Where, u16, u8),
     Truncate(Where, u16),
     Chmod(Where, u16),
     Unlink(Where),
@@ -241,6 +243,7 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         5 => place().prop_map(Op::Mkdir),
         1 => (place(), any::<u8>()).prop_map(|(at, to)| Op::Symlink(at, to)),
         12 => (place(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(at, offset, length, byte)| Op::Write(at, offset, length, byte)),
+        6 => (place(), 0_u16..12_000, any::<u8>()).prop_map(|(at, length, byte)| Op::Replace(at, length, byte)),
         4 => (place(), 0_u16..15_000).prop_map(|(at, size)| Op::Truncate(at, size)),
         // Set-id bits are left out: root's own writes keep them on a local disk, the engine clears
         // them for everybody.

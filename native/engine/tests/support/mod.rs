@@ -280,6 +280,15 @@ impl World {
         outcome.map(drop)
     }
 
+    /// What the file holds from now on.
+    pub fn replace(&self, path: &str, bytes: &[u8]) -> std::result::Result<(), Errno> {
+        let ino = self.resolve(path)?;
+        let fh = self.ask(|engine| engine.open_file(ino, libc::O_WRONLY))?;
+        let outcome = self.ask(|engine| engine.replace(fh, bytes, true));
+        self.ask(|engine| engine.release(fh))?;
+        outcome
+    }
+
     pub fn get(&self, path: &str) -> Vec<u8> {
         let ino = self.resolve(path).expect("exists");
         read_all(self.engine(), &self.base, ino)
