@@ -23,7 +23,7 @@ from benchmarks import scratch
 from benchmarks.commit_memory import write
 from benchmarks.processes import cpu_s, mounted
 from cowfs import blocking
-from cowfs.control import wait_gone
+from cowfs.machine.processes import wait_gone
 
 GONE_S = 60.0
 

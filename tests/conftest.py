@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import tempfile
@@ -120,3 +121,14 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Generator[SeaweedFS, 
 def s3(seaweedfs: SeaweedFS) -> dict[str, str]:
     """The environment of a client of a store of the test's own on the S3 server."""
     return {**seaweedfs.credentials, "COWFS_STORE": f"{seaweedfs.store_url}/{os.urandom(6).hex()}"}
+
+
+@pytest.fixture(params=[None, errno.EPERM, errno.ENOSYS], ids=["descriptor", "forbidden", "unknown"])
+def process_descriptors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the kernel gives descriptors of processes, or a sandbox forbids it."""
+
+    def refused(pid: int, flags: int = 0) -> int:
+        raise OSError(request.param, os.strerror(request.param))
+
+    if request.param is not None:
+        monkeypatch.setattr(os, "pidfd_open", refused)

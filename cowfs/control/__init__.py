@@ -6,7 +6,7 @@ what, `protocol` has the lines; `live_mount` is what other processes do with one
 store or engine here.
 """
 
-from cowfs.control.client import Client, wait_gone
+from cowfs.control.client import Client
 from cowfs.control.options import MountOptions
 from cowfs.control.server import Handler, Listener, Server, StoreWait
 from cowfs.control.spec import MountSpec, SessionSpec
@@ -20,5 +20,4 @@ __all__ = [
     "Server",
     "SessionSpec",
     "StoreWait",
-    "wait_gone",
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -97,21 +96,3 @@ class Client:
             f"the mount daemon at {self._path} {what}",
             hint="`cowfs status` shows what is mounted; mounting the volume again resumes its work.",
         )
-
-
-def wait_gone(pid: int, timeout_s: float) -> bool:
-    """Waits until process `pid` has ended (reaped or not); False when it still runs after
-    timeout_s.
-
-    Call it only for a pid just learnt from the daemon itself: a number may be used again.
-    """
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        waiter = select.poll()
-        waiter.register(descriptor, select.POLLIN)
-        return bool(waiter.poll(timeout_s * 1000))
-    finally:
-        os.close(descriptor)

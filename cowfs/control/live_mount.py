@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable
 
 from cowfs import log
-from cowfs.control.client import Client, wait_gone
+from cowfs.control.client import Client
 from cowfs.control.messages import (
     ADOPT,
     COMMIT,
@@ -39,6 +39,7 @@ from cowfs.control.messages import (
     Restored,
 )
 from cowfs.errors import ConflictError, CowfsError, UnavailableError
+from cowfs.machine import processes
 from cowfs.machine.registry import MountEntry
 from cowfs.values import dataclass
 from cowfs.version.commit import CommitRequest, ProgressListener
@@ -120,7 +121,7 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
 
 def has_died(entry: MountEntry) -> bool:
     """Whether the daemon is gone, or goes within DEATH_S."""
-    return not entry.process.is_alive or (not entry.process.is_foreign and wait_gone(entry.pid, DEATH_S))
+    return not entry.process.is_alive or (not entry.process.is_foreign and processes.wait_gone(entry.pid, DEATH_S))
 
 
 def is_dying(entry: MountEntry) -> bool:
@@ -146,7 +147,7 @@ def end_silent(entry: MountEntry) -> bool:
         if not _is_silence(error.__cause__):
             return False
         _log.warning("%s, and is killed", error.message)
-        if not entry.process.kill() or not wait_gone(entry.pid, STATUS_TIMEOUT_S):
+        if not entry.process.kill() or not processes.wait_gone(entry.pid, STATUS_TIMEOUT_S):
             path = shlex.quote(entry.mount_path)
             raise UnavailableError(
                 f"{error.message}, and cannot be killed",
@@ -224,7 +225,7 @@ def _ways_out(entry: MountEntry) -> str:
 
 
 def _wait_ended(entry: MountEntry) -> None:
-    if entry.process.is_there and not wait_gone(entry.pid, END_TIMEOUT_S):
+    if entry.process.is_there and not processes.wait_gone(entry.pid, END_TIMEOUT_S):
         raise UnavailableError(
             f"the mount daemon {entry.pid} of {entry.mount_path} has unmounted but does not end",
             hint="`cowfs status` shows it; its log says what it waits for.",

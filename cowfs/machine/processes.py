@@ -9,15 +9,19 @@ Linux only: reads /proc and /etc/machine-id.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cowfs import clock, log
 from cowfs.values import dataclass
 
 CAP_SYS_ADMIN = 21  # linux/capability.h
+LOOK_S = 0.02
+_logger = log.get("machine")
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,23 @@ class ProcessIdentity:
         if self.is_foreign:
             return False
         try:
-            descriptor = os.pidfd_open(self.pid)
+            descriptor = descriptor_of(self.pid)
         except ProcessLookupError:
             return True
         try:
-            if self.is_alive:  # the descriptor's process is this one, then
+            if not self.is_alive:
+                return True
+            if descriptor is None:
+                os.kill(self.pid, signal.SIGKILL)
+            else:  # its process is this one
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         except ProcessLookupError:
             return True
         except PermissionError:
             return False
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
         return True
 
     def to_record(self) -> dict[str, Any]:
@@ -75,6 +84,53 @@ class ProcessIdentity:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> ProcessIdentity:
         return cls(str(record["host"]), str(record["boot_id"]), int(record["pid"]), int(record["pid_started"]))
+
+
+def wait_gone(pid: int, timeout_s: float) -> bool:
+    """Waits until process `pid` has ended (reaped or not); False when it still runs after
+    timeout_s.
+
+    Call it only for a pid just learnt from the process itself: a number may be used again.
+    """
+    try:
+        descriptor = descriptor_of(pid)
+    except ProcessLookupError:
+        return True
+    if descriptor is None:
+        ends_s = clock.monotonic_s() + timeout_s
+        while not _is_gone(pid):
+            if clock.monotonic_s() >= ends_s:
+                return False
+            clock.sleep_s(LOOK_S)
+        return True
+    try:
+        waiter = select.poll()
+        waiter.register(descriptor, select.POLLIN)
+        return bool(waiter.poll(timeout_s * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def descriptor_of(pid: int) -> int | None:
+    """Of a process, readable once it has ended. None: the kernel has none to give, or a sandbox
+    forbids it. ProcessLookupError: there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError as error:
+        _logger.debug("process %d is looked at again and again: %s", pid, error)
+        return None
+
+
+def _is_gone(pid: int) -> bool:
+    """With its last thread."""
+    if start_time(pid) is not None:
+        return False
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def this_process() -> ProcessIdentity:

@@ -17,9 +17,12 @@ from contextlib import contextmanager
 
 from cowfs import clock
 from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.machine import processes
 
 TIMEOUT_S = 60.0
 LARGEST_BYTES = 1 << 20
+LOOK_S = 0.02
+"""So often a program is looked at where the kernel does not tell of its end."""
 
 
 def words_of(command: object, refused: str) -> list[str]:
@@ -59,10 +62,13 @@ def _printed(program: subprocess.Popen[bytes], failed: Callable[[str], CowfsErro
     os.set_blocking(output, False)
     waiter.register(output, select.POLLIN)
     with _end_of(program) as end:
-        waiter.register(end, select.POLLIN)
+        if end is not None:
+            waiter.register(end, select.POLLIN)
         while (left_s := ends_s - clock.monotonic_s()) > 0:
-            ready = [descriptor for descriptor, _ in waiter.poll(left_s * 1000)]
-            if not ready:
+            has_ended = end is None and program.poll() is not None
+            ready = [descriptor for descriptor, _ in waiter.poll((left_s if end is not None else LOOK_S) * 1000)]
+            has_ended = has_ended or end in ready
+            if not ready and not has_ended:
                 continue
             # One read takes what the pipe holds at this moment: all that a program that has ended
             # had printed.
@@ -70,7 +76,7 @@ def _printed(program: subprocess.Popen[bytes], failed: Callable[[str], CowfsErro
             printed += piece or b""
             if len(printed) > LARGEST_BYTES:
                 raise failed(f"printed more than {LARGEST_BYTES >> 20} MiB")
-            if end in ready:
+            if has_ended:
                 return bytes(printed)
             if piece == b"":  # closed, and it goes on
                 waiter.unregister(output)
@@ -78,13 +84,14 @@ def _printed(program: subprocess.Popen[bytes], failed: Callable[[str], CowfsErro
 
 
 @contextmanager
-def _end_of(program: subprocess.Popen[bytes]) -> Iterator[int]:
-    """What can be read once it has ended."""
+def _end_of(program: subprocess.Popen[bytes]) -> Iterator[int | None]:
+    """What can be read once it has ended; None: it is looked at again and again."""
     try:
-        descriptor = os.pidfd_open(program.pid)
+        descriptor = processes.descriptor_of(program.pid)
     except ProcessLookupError:  # ended, and reaped: by a process that ignores SIGCHLD
         descriptor = os.open(os.devnull, os.O_RDONLY)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cowfs.api import file_session
-from cowfs.control import wait_gone
 from cowfs.machine import registry
+from cowfs.machine.processes import wait_gone
 
 
 def end_all() -> None:

@@ -23,9 +23,9 @@ import pytest
 from cowfs import storage
 from cowfs.api.overview import MountSummary
 from cowfs.blocking import RWVolume, Volume
-from cowfs.control import wait_gone
 from cowfs.errors import AccessDeniedError
 from cowfs.machine import registry
+from cowfs.machine.processes import wait_gone
 from cowfs.storage import Storage
 from tests.forwarding import forward
 from tests.seaweedfs import SeaweedFS

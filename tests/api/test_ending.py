@@ -12,10 +12,11 @@ import threading
 import pytest
 
 from cowfs.blocking import RWVolume, Volume
-from cowfs.control import live_mount, wait_gone
+from cowfs.control import live_mount
 from cowfs.control.messages import Left
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import registry
+from cowfs.machine.processes import wait_gone
 from cowfs.machine.registry import MountEntry
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]

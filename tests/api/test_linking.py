@@ -20,10 +20,10 @@ import pytest
 from cowfs import storage
 from cowfs.api import importing
 from cowfs.blocking import ROVolume, RWVolume, Volume
-from cowfs.control import wait_gone
 from cowfs.errors import AccessDeniedError, InvalidInputError, SourceChangedError
 from cowfs.format.manifest import LINKS
 from cowfs.index import Link
+from cowfs.machine.processes import wait_gone
 from tests.api.conftest import place
 from tests.object_server import ObjectServer
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from cowfs.blocking import ROVolume, Volume
-from cowfs.control import wait_gone
 from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import profile
 from cowfs.format.profile import ReadRange
+from cowfs.machine.processes import wait_gone
 from cowfs.session import profile_files
 from tests.api.conftest import place
 

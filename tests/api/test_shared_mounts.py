@@ -18,9 +18,10 @@ import pytest
 
 from cowfs.api import launch
 from cowfs.blocking import ROVolume, Volume
-from cowfs.control import live_mount, wait_gone
+from cowfs.control import live_mount
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine import registry, sharing
+from cowfs.machine.processes import wait_gone
 from cowfs.machine.working_copy import WorkingCopy
 from tests.api.test_volumes_live import another_machine, elsewhere
 

@@ -15,9 +15,10 @@ import pytest
 
 from cowfs.api import mounts
 from cowfs.blocking import Volume
-from cowfs.control import live_mount, wait_gone
+from cowfs.control import live_mount
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.machine import mount_table, mounting, registry
+from cowfs.machine.processes import wait_gone
 from tests.api.conftest import place
 from tests.api.test_volumes_live import another_machine
 from tests.cli.conftest import Said

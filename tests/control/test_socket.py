@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.control import Client, Listener, Server, StoreWait, client, messages, protocol, wait_gone
+from cowfs.control import Client, Listener, Server, StoreWait, client, messages, protocol
 from cowfs.control.protocol import LINE_LIMIT_BYTES, LineSocket
 from cowfs.control.typed import to_json
 from cowfs.errors import (
@@ -30,6 +30,7 @@ from cowfs.errors import (
     LeaseHeldError,
     UnavailableError,
 )
+from cowfs.machine.processes import wait_gone
 from cowfs.version.commit import Progress, ProgressListener
 
 pytestmark = pytest.mark.quick

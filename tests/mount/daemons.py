@@ -21,11 +21,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from cowfs import store as stores
-from cowfs.control import Client, MountOptions, MountSpec, wait_gone
+from cowfs.control import Client, MountOptions, MountSpec
 from cowfs.control.typed import field_types
 from cowfs.errors import from_record
 from cowfs.ids import VersionId
 from cowfs.machine import registry
+from cowfs.machine.processes import wait_gone
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes

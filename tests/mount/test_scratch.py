@@ -17,7 +17,6 @@ import pytest
 from cowfs.api import details, mounts, overview
 from cowfs.api.overview import MountSummary
 from cowfs.blocking import ROVolume, Volume
-from cowfs.control import wait_gone
 from cowfs.errors import (
     ConflictError,
     InvalidInputError,
@@ -27,6 +26,7 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.machine import mount_table, registry
+from cowfs.machine.processes import wait_gone
 from cowfs.version.commit import CommitRequest
 from tests.api.conftest import place
 

@@ -372,6 +372,7 @@ def test_a_command_that_fails_says_how(command: str, said: str) -> None:
         unlocking.of_command(command)
 
 
+@pytest.mark.usefixtures("process_descriptors")
 def test_a_command_is_not_waited_for_when_it_has_ended(tmp_path: Path) -> None:
     """It leaves an agent behind, which keeps its output open."""
     begun, value = tmp_path / "agent", "k" * 300_000
@@ -393,6 +394,7 @@ def test_what_an_agent_prints_after_the_end_of_a_command_is_no_answer() -> None:
         assert commands.run(["sh", "-c", script], unlocking._failed) == (0, b"secret\n")
 
 
+@pytest.mark.usefixtures("process_descriptors")
 def test_a_command_that_prints_without_end_is_refused() -> None:
     began_s = time.monotonic()
     with pytest.raises(AccessDeniedError, match="printed more than 1 MiB"):
@@ -400,6 +402,7 @@ def test_a_command_that_prints_without_end_is_refused() -> None:
     assert time.monotonic() - began_s < commands.TIMEOUT_S
 
 
+@pytest.mark.usefixtures("process_descriptors")
 def test_a_command_is_run_where_children_are_not_waited_for() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -408,6 +411,7 @@ def test_a_command_is_run_where_children_are_not_waited_for() -> None:
         signal.signal(signal.SIGCHLD, before)
 
 
+@pytest.mark.usefixtures("process_descriptors")
 def test_a_command_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "TIMEOUT_S", 0.3)
     for script in ("exec sleep 300", "exec 1>&-; exec sleep 300"):

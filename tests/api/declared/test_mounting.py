@@ -13,9 +13,9 @@ import pytest
 from cowfs.api.declared import mounting
 from cowfs.api.declared.store import storage_of
 from cowfs.blocking import Declared, ROVolume, Volume
-from cowfs.control import wait_gone
 from cowfs.errors import ConflictError, InvalidStateError, NeedsFuseError, NotFoundError
 from cowfs.machine import applied, registry
+from cowfs.machine.processes import wait_gone
 from tests.seaweedfs import SeaweedFS
 
 pytestmark = pytest.mark.mount
