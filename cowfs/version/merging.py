@@ -78,22 +78,22 @@ class Merger:
         self._names = MergeNames(self._merged)
 
     def run(self) -> Merged:
-        self._merge(self._branch)
+        self._merge()
         self._settle_directories()
         self._changed_by.update(dict.fromkeys(self._merged.paths, self._branch.name))
         return self._merged
 
-    def _merge(self, branch: Branch) -> None:
+    def _merge(self) -> None:
         side, base = len(self._merged.sides), len(self._merged.sides) + 1
-        self._merged.sides += [branch.index, branch.base]
-        self._names.tell_apart(side, min(branch.shared, branch.shared_by_target))
-        theirs = by_path(branch.base, branch.index, branch.shared)
-        work = _Work(branch, side, base, self._ours, theirs, self._disputed(branch, base))
+        self._merged.sides += [self._branch.index, self._branch.base]
+        self._names.tell_apart(side, min(self._branch.shared, self._branch.shared_by_target))
+        theirs = by_path(self._branch.base, self._branch.index, self._branch.shared)
+        work = _Work(side, base, self._ours, theirs, self._disputed(base))
         self._follow_renames(work)
         left = (theirs.keys() | work.disputed.keys()) - work.done
         named = {path for path in left & theirs.keys() if self._is_named_anew(path, work)}
         for path in sorted(left - named):
-            theirs_there = _state(side, at(branch.index, path))
+            theirs_there = _state(side, at(self._branch.index, path))
             before = self._now_at(path)
             self._settle(path, theirs_there, work)
             self._note(self._names.number(theirs_there), before, self._now_at(path), work)
@@ -104,11 +104,11 @@ class Merger:
 
     def _settle(self, path: bytes, theirs: State | None, work: _Work) -> None:
         if path in work.disputed:
-            self._settle_disputed(path, work.disputed[path], theirs, work.branch)
+            self._settle_disputed(path, work.disputed[path], theirs)
             return
         if self._is_changed(path, work.ours):
             now = self._now_changed(path, work.ours)
-            theirs = self._three_way(path, _state(work.base, work.theirs[path][0]), now, theirs, work.branch)
+            theirs = self._three_way(path, _state(work.base, work.theirs[path][0]), now, theirs)
         self._put(path, theirs)
 
     def _put(self, path: bytes, state: State | None) -> None:
@@ -122,7 +122,7 @@ class Merger:
         old, new = work.theirs[path]
         if path in work.apart or self._names.number(_state(work.side, new)) is None or new is None:
             return False
-        return (old is None or old[INO] != new[INO]) and work.branch.base.inode(new[INO]) is not None
+        return (old is None or old[INO] != new[INO]) and self._branch.base.inode(new[INO]) is not None
 
     def _joined(self, path: bytes, work: _Work) -> State:
         """What the file that is named anew comes to; the same for all its names."""
@@ -131,7 +131,7 @@ class Merger:
         theirs = State(Part(work.side, new), Part(work.side, new))
         if new[INO] in work.came_to:
             return work.came_to[new[INO]][1]
-        now, base = self._names.now(new[INO]), _state(work.base, work.branch.base.inode(new[INO]))
+        now, base = self._names.now(new[INO]), _state(work.base, self._branch.base.inode(new[INO]))
         if now is None or base is None:
             return theirs
         if self._is_untouched(base, theirs) and base.mtime_ns == theirs.mtime_ns:
@@ -139,7 +139,7 @@ class Merger:
         elif self._is_untouched(base, now) and base.mtime_ns == now.mtime_ns:
             found = theirs
         else:
-            found = self._three_way(path, base, now, theirs, work.branch)
+            found = self._three_way(path, base, now, theirs)
         assert found is not None
         self._note(new[INO], now, found, work)
         return found
@@ -174,14 +174,14 @@ class Merger:
 
     # -- what merge bases differ in
 
-    def _disputed(self, branch: Branch, base: int) -> dict[bytes, State | _Unknown | None]:
+    def _disputed(self, base: int) -> dict[bytes, State | _Unknown | None]:
         """Paths at which merge bases differ, and what these come to there."""
         found: dict[bytes, State | _Unknown | None] = {}
         sides: list[tuple[int, int | None]] = []
-        for other, before in branch.others:
+        for other, before in self._branch.others:
             sides.append((len(self._merged.sides), len(self._merged.sides) + 1 if before is not None else None))
             self._merged.sides += [other, before] if before is not None else [other]
-            found.update(dict.fromkeys(by_path(branch.base, other, 0)))
+            found.update(dict.fromkeys(by_path(self._branch.base, other, 0)))
         for path in found:
             came_to: State | _Unknown | None = self._on(base, path)
             for other_side, before_side in sides:
@@ -197,9 +197,7 @@ class Merger:
             return one
         return other if self._is_same(before, one) else UNKNOWN
 
-    def _settle_disputed(
-        self, path: bytes, base: State | _Unknown | None, theirs: State | None, branch: Branch
-    ) -> None:
+    def _settle_disputed(self, path: bytes, base: State | _Unknown | None, theirs: State | None) -> None:
         ours = self._now_at(path)
         if (ours is None and theirs is None) or self._is_same(base, theirs):
             return
@@ -207,7 +205,7 @@ class Merger:
             self._put(path, theirs)
         else:
             known = None if isinstance(base, _Unknown) else base
-            self._put(path, self._three_way(path, known, ours, theirs, branch))
+            self._put(path, self._three_way(path, known, ours, theirs))
 
     def _on(self, side: int, path: bytes) -> State | None:
         return _state(side, at(self._merged.sides[side], path))
@@ -219,10 +217,10 @@ class Merger:
 
     def _follow_renames(self, work: _Work) -> None:
         """Files that one side has moved and the other changed or moved."""
-        branch, done = work.branch, work.done
+        done = work.done
         ours, theirs = _without(work.disputed, work.ours), _without(work.disputed, work.theirs)
-        their_moves = _moves(theirs, branch.shared)
-        our_moves = _moves(ours, branch.shared_by_target)
+        their_moves = _moves(theirs, self._branch.shared)
+        our_moves = _moves(ours, self._branch.shared_by_target)
         for old_path, to in sorted(their_moves.items()):
             if old_path in our_moves:
                 if our_moves[old_path] != to:
@@ -233,7 +231,7 @@ class Merger:
                     self._put_changed(to, now, theirs[old_path][0], theirs[to][1], work)
                     self._put(old_path, None)
                     done |= {old_path, to}
-                elif self._conflict("changed_and_removed", to, branch) == "ours":
+                elif self._conflict("changed_and_removed", to) == "ours":
                     done.add(to)
         for old_path, to in sorted(our_moves.items()):
             old, new = theirs.get(old_path, (None, None))
@@ -243,13 +241,13 @@ class Merger:
             if new is not None:
                 self._put_changed(to, now, old, new, work)
                 done.add(old_path)
-            elif self._conflict("changed_and_removed", to, branch) == "theirs":
+            elif self._conflict("changed_and_removed", to) == "theirs":
                 self._put(to, None)
 
     def _put_changed(self, path: bytes, now: State, old: InodeRow | None, new: InodeRow | None, work: _Work) -> None:
         """At a path the file of the merge so far, with what the branch did to it elsewhere."""
         theirs = _state(work.side, new)
-        self._put(path, self._three_way(path, _state(work.base, old), now, theirs, work.branch))
+        self._put(path, self._three_way(path, _state(work.base, old), now, theirs))
         self._note(self._names.number(theirs), now, self._now_at(path), work)
 
     def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
@@ -262,7 +260,7 @@ class Merger:
         return _state(TARGET_SIDE, ours[path][1]) if path in ours else None
 
     def _renamed_twice(self, old_path: bytes, ours: bytes, theirs: bytes, work: _Work) -> None:
-        how = self._conflict("renamed_twice", old_path, work.branch)
+        how = self._conflict("renamed_twice", old_path)
         if how == "ours":
             now = self._now_changed(ours, work.ours)
             if now is not None and ours not in work.theirs:
@@ -275,11 +273,9 @@ class Merger:
 
     # -- one path
 
-    def _three_way(
-        self, path: bytes, base: State | None, ours: State | None, theirs: State | None, branch: Branch
-    ) -> State | None:
+    def _three_way(self, path: bytes, base: State | None, ours: State | None, theirs: State | None) -> State | None:
         if ours is None or theirs is None:
-            return self._with_one_gone(path, base, ours, theirs, branch)
+            return self._with_one_gone(path, base, ours, theirs)
         if ours.is_directory != theirs.is_directory:
             if base is not None and self._is_untouched(base, theirs):
                 return ours
@@ -297,22 +293,22 @@ class Merger:
                 kind = "type_changed"
             is_kind = base is not None and stat.S_IFMT(base.body.row[MODE]) == stat.S_IFMT(ours.body.row[MODE])
             merged = attributes if kind == "both_changed" and is_kind else None
-            return self._resolved(kind, path, base, ours, theirs, branch, merged)
+            return self._resolved(kind, path, base, ours, theirs, merged)
         if attributes is None:
             if path == b"" and base is None:
                 attributes = ours
             else:
-                how = self._conflict("attributes", path, branch)
+                how = self._conflict("attributes", path)
                 attributes = _chosen(how, ours, theirs)
-        if base is not None and self._are_two_files(body, attributes, branch):
-            return self._resolved("both_changed", path, base, ours, theirs, branch)
+        if base is not None and self._are_two_files(body, attributes):
+            return self._resolved("both_changed", path, base, ours, theirs)
         return State(body.body, attributes.attributes, body.tails)
 
-    def _are_two_files(self, one: State, other: State, branch: Branch) -> bool:
+    def _are_two_files(self, one: State, other: State) -> bool:
         """Whether one side has given the name to another file of the base, and the other has
         changed the one that had it."""
         numbers = self._names.number(one), self._names.number(other)
-        limit = min(branch.shared, branch.shared_by_target)
+        limit = min(self._branch.shared, self._branch.shared_by_target)
         return all(number is not None and number < limit for number in numbers) and numbers[0] != numbers[1]
 
     def _part(
@@ -327,13 +323,11 @@ class Merger:
             return theirs
         return None
 
-    def _with_one_gone(
-        self, path: bytes, base: State | None, ours: State | None, theirs: State | None, branch: Branch
-    ) -> State | None:
+    def _with_one_gone(self, path: bytes, base: State | None, ours: State | None, theirs: State | None) -> State | None:
         left = ours or theirs
         if left is None or left.is_directory or (base is not None and self._is_untouched(base, left)):
             return None  # of a directory, what lies in it decides
-        how = self._conflict("changed_and_removed", path, branch)
+        how = self._conflict("changed_and_removed", path)
         if how in ("ours", "theirs"):
             return ours if how == "ours" else theirs
         return left
@@ -345,24 +339,23 @@ class Merger:
         base: State | None,
         ours: State,
         theirs: State,
-        branch: Branch,
         attributes: State | None = None,
     ) -> State:
         """attributes: those that do not depend on whose content is taken, since one side alone has
         changed them, or both alike."""
         is_appended = self._is_appended(base, ours) and self._is_appended(base, theirs)
-        how = self._conflict(kind, path, branch, may_join=is_appended and not ours.is_directory)
+        how = self._conflict(kind, path, may_join=is_appended and not ours.is_directory)
         if how == "union":
             start = base.body.row[SIZE] if base is not None else 0
-            kept = self._with_attributes(ours, attributes, branch)
+            kept = self._with_attributes(ours, attributes)
             return State(kept.body, kept.attributes, (*kept.tails, Tail(theirs.body, start)))
         if how == "keep-both":
-            self._put(self._aside(path, branch), self._with_attributes(theirs, attributes, branch))
+            self._put(self._aside(path), self._with_attributes(theirs, attributes))
         chosen = ours if how == "keep-both" else _chosen(how, ours, theirs)
-        return self._with_attributes(chosen, attributes, branch)
+        return self._with_attributes(chosen, attributes)
 
-    def _with_attributes(self, state: State, attributes: State | None, branch: Branch) -> State:
-        if attributes is None or self._are_two_files(state, attributes, branch):
+    def _with_attributes(self, state: State, attributes: State | None) -> State:
+        if attributes is None or self._are_two_files(state, attributes):
             return state
         return State(state.body, attributes.attributes, state.tails)
 
@@ -377,11 +370,11 @@ class Merger:
             return False
         return self._begins_with(self._merged.sides, part, base.body)
 
-    def _aside(self, path: bytes, branch: Branch) -> bytes:
+    def _aside(self, path: bytes) -> bytes:
         """A free name beside it."""
         number = 0
         while True:
-            tail = b"~" + os.fsencode(branch.name) + (b"~%d" % number if number else b"")
+            tail = b"~" + os.fsencode(self._branch.name) + (b"~%d" % number if number else b"")
             directory, _, name = path.rpartition(b"/")
             found = (directory + b"/" if directory else b"") + name[: 255 - len(tail)] + tail
             is_taken = self._merged.paths.get(found) is not None or any(self._everywhere(found))
@@ -389,14 +382,14 @@ class Merger:
                 return found
             number += 1
 
-    def _conflict(self, kind: ConflictKind, path: bytes, branch: Branch, *, may_join: bool = True) -> How:
+    def _conflict(self, kind: ConflictKind, path: bytes, *, may_join: bool = True) -> How:
         """How it is resolved, and noted so."""
         text = "/" + os.fsdecode(path)
-        found = Conflict(kind, text, self._changed_by[path], branch.name)
+        found = Conflict(kind, text, self._changed_by[path], self._branch.name)
         how = self._resolve(found)
         if how not in SETTLED_BY[kind] or (how == "union" and not may_join):
             how = "fail"
-        self._merged.conflicts.append(Conflict(kind, text, found.ours, branch.name, how))
+        self._merged.conflicts.append(Conflict(kind, text, found.ours, self._branch.name, how))
         return how
 
     # -- whether two are the same
@@ -500,11 +493,10 @@ class Merger:
 
     def _settle_clash(self, path: bytes, ours: State, theirs: State) -> None:
         """A directory on one side, something else on the other."""
-        branch = self._branch
-        how = self._conflict("directory_and_file", path, branch)
+        how = self._conflict("directory_and_file", path)
         directory, other = (ours, theirs) if ours.is_directory else (theirs, ours)
         if how == "keep-both":
-            self._put(self._aside(path, branch), other)
+            self._put(self._aside(path), other)
         chosen = directory if how == "keep-both" else theirs if how == "theirs" else ours
         self._merged.paths[path] = chosen
         if not chosen.is_directory:
@@ -525,10 +517,9 @@ class Merger:
 
 @dataclass
 class _Work:
-    """A branch that is being merged. done: paths that are settled. apart: names whose file becomes
+    """What is known of the branch. done: paths that are settled. apart: names whose file becomes
     two. came_to: what a file of the target's was before, and what it is now."""
 
-    branch: Branch
     side: int
     base: int
     ours: dict[bytes, Change]
