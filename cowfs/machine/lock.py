@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import getpass
 import json
 import os
 import socket
@@ -229,6 +228,8 @@ def last_holder(path: Path) -> LockHolder | None:
 
 def user_name() -> str:
     """The login name, or the numeric user id where there is none (containers)."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

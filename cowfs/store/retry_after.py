@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 
 MOST_S = 3600.0
 
@@ -24,6 +23,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def _until(date: str, now: str) -> float:
+    from email.utils import parsedate_to_datetime
+
     try:
         return (parsedate_to_datetime(date) - parsedate_to_datetime(now)).total_seconds()
     except (TypeError, ValueError):

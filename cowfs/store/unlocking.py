@@ -32,6 +32,7 @@ from cowfs.errors import (
 )
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot
+from cowfs.format.sealing import PLAIN
 from cowfs.ids import WriteId
 from cowfs.store import commands, refs
 from cowfs.store.sealed import sealing_of
@@ -170,9 +171,11 @@ def key_of(store: ObjectStore, cipher: Cipher, source: KeySource) -> bytes:
 
 def store_key_of(store: object) -> StoreKey | None:
     """Of a store that has been opened; None: it is not encrypted."""
+    sealing = sealing_of(store)
+    if sealing is PLAIN:
+        return None
     from cowfs.format.sealed import Sealed
 
-    sealing = sealing_of(store)
     return StoreKey(sealing.store_key) if isinstance(sealing, Sealed) else None
 
 

@@ -14,7 +14,6 @@ the store that begins so; `{}` one request for each head that is passed.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -169,6 +168,8 @@ def _near(store: ObjectStore, head: Head, at: str) -> str:
         return f"{lists}; {digits}"
     if gone := [each for each in ids if len(at) >= SHORTEST_PREFIX and each.startswith(at)]:
         return f"Version {gone[0][:12]} was pruned, and is gone. {lists}."
+    import difflib
+
     near = difflib.get_close_matches(at, names, MOST)
     near += [each[:12] for each in ids if len(at) > 3 and each.startswith(at[: max(4, len(at) - 2)])][:MOST]
     if near:

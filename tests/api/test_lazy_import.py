@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_volumes_load_neither_engine_nor_server() -> None:
 def test_a_command_loads_neither_event_loops_nor_what_reads_packages() -> None:
     loaded = loaded_by("import cowfs.cli.main, cowfs.cli.ls, cowfs.api.stores")
     assert not loaded & {"asyncio", "anyio", "importlib.metadata", "obstore", "s3fs", "fsspec", "botocore", "trio"}
+
+
+def test_a_store_without_a_key_is_opened_without_cryptography(tmp_path: Path) -> None:
+    loaded = loaded_by(
+        f"from cowfs.blocking import Volume; Volume.new('data', store={str(tmp_path)!r}).resolve(); Volume.list({str(tmp_path)!r})"
+    )
+    assert not loaded & {"cryptography", "email", "hmac", "tomllib", "difflib"}
+    ours = {"merging", "restoring", "collecting", "repairing", "verifying", "importing", "pruning", "pushing"}
+    assert not loaded & {f"cowfs.api.{name}" for name in ours}
 
 
 def test_declarations_load_pydantic_when_they_are_used() -> None:
