@@ -21,8 +21,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib import resources
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -36,7 +36,7 @@ from cowfs.index.vfs import BlockFile, open_connection, raise_failure
 INDEX_FORMAT = 1
 """Without links; 2 with them (`links`)."""
 FORMATS = (1, 2)
-SCHEMA = resources.files("cowfs.index").joinpath("schema.sql").read_text(encoding="utf-8")
+SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 LARGEST_VALUE_BYTES = 1 << 20
 STEPS_BETWEEN_CHECKS = 100_000

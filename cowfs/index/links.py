@@ -20,7 +20,7 @@ while there may be uncommitted work on top of the version (docs/decisions/0041-l
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cowfs.index.connection import Connection
     from cowfs.index.index import Index
 
-SCHEMA = resources.files("cowfs.index").joinpath("links.sql").read_text(encoding="utf-8")
+SCHEMA = Path(__file__).with_name("links.sql").read_text(encoding="utf-8")
 KEY_BYTES = 4096
 TAG_BYTES = 1024
 MAX_INO = (1 << 31) - 1
