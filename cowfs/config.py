@@ -5,7 +5,7 @@ sockets.
     default store    COWFS_STORE, `store` in config.toml, file://<data home>/cowfs/store   volumes
     cache directory  COWFS_CACHE_DIR/cache, <cache home>/cowfs                             may be deleted at any time
     state directory  COWFS_STATE_DIR, <state home>/cowfs                                   working copies: uncommitted data
-    store timeout    COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, 900 s              how long a mount waits for its store
+    store timeout    COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, 900 s              how long a silent store is waited for
     runtime          <XDG_RUNTIME_DIR>/cowfs, <temporary directory>/cowfs-<uid>            control sockets, owner only
 
 XDG_RUNTIME_DIR goes with the user's last login, and processes that stay keep the name. They use the
@@ -80,8 +80,9 @@ def data_dir() -> Path:
 
 
 def store_timeout_s() -> float:
-    """How long commits and reads of a mount wait for a store that does not answer, without any
-    success in between."""
+    """How long a store that does not answer is waited for, without any success in between: by
+    mounts, commits and transfers; by commands and openings no longer than
+    `store.patience.BRIEF_S`."""
     if text := os.environ.get("COWFS_STORE_TIMEOUT"):
         name, value = "COWFS_STORE_TIMEOUT", text
     elif (found := _settings().get("store_timeout")) is not None:

@@ -7,7 +7,8 @@ serves, and in a hurry when it opens and when it ends. A limit of 0 ends every w
 
     pauses   0.2 s, doubling to LONGEST_PAUSE_S, each shortened by a random part: many clients must not come back together;
              never shorter than what the server asked for (`Retry-After`)
-    limit    BRIEF_S for a command and for opening a mount; `config.store_timeout_s` for a mount that is served
+    limit    `brief_s` for a command and for opening a mount: BRIEF_S, or less; `config.store_timeout_s` for a mount that is
+             served
 
 The first call that waits longer than TELL_S says so in the log, and to `listener`, once an outage.
 All waits use `cowfs.clock`. Not here: which calls may be repeated (`retrying`), how many uploads
@@ -20,11 +21,13 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from cowfs import clock, log
+from cowfs import clock, config, log
 from cowfs.errors import AccessDeniedError, CowfsError
 
 BRIEF_S = 60.0
 CLOSING_S = 5.0
+SHORTEST_SILENCE_S = 5.0
+"""A store that answers may need so long for one request."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 TELL_S = 3.0
@@ -37,12 +40,25 @@ RETRY_AFTER = "retry_after_s"
 _log = log.get("store")
 
 
-class Patience:
-    """Any thread may call, and set `limit_s` and `listener` at any time. listener: is told what is
-    waited for, and "" once the store answers again, by the thread that notices."""
+def brief_s() -> float:
+    """How long a command waits: a user who wants mounts to wait less means commands, too.
+    InvalidInputError as of `config.store_timeout_s`."""
+    return min(BRIEF_S, config.store_timeout_s())
 
-    def __init__(self, limit_s: float = BRIEF_S) -> None:
-        self.limit_s = limit_s
+
+def silence_s(longest_s: float) -> float:
+    """How long a request that only asks waits for a byte, longest_s at most: two of them must fit
+    into what the user grants a store. InvalidInputError as of `config.store_timeout_s`."""
+    return min(longest_s, max(config.store_timeout_s() / 2, SHORTEST_SILENCE_S))
+
+
+class Patience:
+    """Any thread may call, and set `limit_s` and `listener` at any time. limit_s None: `brief_s`.
+    listener: is told what is waited for, and "" once the store answers again, by the thread that
+    notices."""
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self.limit_s = brief_s() if limit_s is None else limit_s
         self.listener: Callable[[str], None] = lambda _: None
         self._lock = threading.Lock()  # guards _wakes
         self._telling = threading.Lock()  # held while it is told, so that the last word is true

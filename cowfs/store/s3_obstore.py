@@ -5,10 +5,11 @@
     pages                  ListObjectsV2; a page is what the server gives (1,000), obstore cannot ask for less
     delete_batch, _one     DeleteObjects, DELETE
 
-**Time.** 5 s to connect. A read fails after SILENCE_S without a byte. obstore does not tell how far
-it is with sending: a body has SILENCE_S, and ALLOWANCE times as long as the bodies before it show
-that it needs, at first at FIRST_BYTES_PER_S. Where that was too short the next ones get twice the
-time, up to LONGEST_S.
+**Time.** 5 s to connect. A request fails after SILENCE_S without a byte, one that only asks earlier
+if the user grants a store less (`patience.silence_s`). obstore does not tell how far it is with
+sending: a body has SILENCE_S, and ALLOWANCE times as long as the bodies before it show that it
+needs, at first at FIRST_BYTES_PER_S. Where that was too short the next ones get twice the time, up
+to LONGEST_S.
 
 **Signing.** Over https a body is not hashed for the signature: TLS protects it, and packs are
 verified by BLAKE3 when they are read. Over http the signature covers it. Credentials are asked for
@@ -48,6 +49,7 @@ from cowfs import clock
 from cowfs.errors import CowfsError
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.identity import Credentials
+from cowfs.store.patience import silence_s
 from cowfs.store.retry_after import retry_after_s
 from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected, Unproven
 from cowfs.store.s3_place import S3Place
@@ -92,6 +94,7 @@ class ObstoreRequests:
     def __init__(self, place: S3Place, credentials: Callable[[], Credentials] | None) -> None:
         self._place = place
         self._provider = _Provider(credentials) if credentials else None
+        self._silence_s = silence_s(SILENCE_S)  # of requests that only ask
         self._lock = threading.Lock()  # guards the next two; never held during a request
         self._natives: dict[tuple[float, bool], Native] = {}
         self._wish = _Wish(place.address)
@@ -170,12 +173,12 @@ class ObstoreRequests:
     def delete_batch(self, keys: Sequence[str]) -> None:
         import obstore
 
-        self._ask(lambda native: obstore.delete(native, [self._path(key) for key in keys]))
+        self._ask(lambda native: obstore.delete(native, [self._path(key) for key in keys]), limit_s=SILENCE_S)
 
     def delete_one(self, key: str) -> None:
         import obstore
 
-        self._ask(lambda native: obstore.delete(native, [self._path(key)]), one_by_one=True)
+        self._ask(lambda native: obstore.delete(native, [self._path(key)]), limit_s=SILENCE_S, one_by_one=True)
 
     def close(self) -> None:
         with self._lock:
@@ -189,7 +192,7 @@ class ObstoreRequests:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
 
     def _ask(self, request: Callable[[Native], T], *, limit_s: float | None = None, one_by_one: bool = False) -> T:
-        native = self._native(SILENCE_S if limit_s is None else limit_s, one_by_one)
+        native = self._native(self._silence_s if limit_s is None else limit_s, one_by_one)
         try:
             return _off_the_main_thread(lambda: _attempt(lambda: request(native)))
         except Refused as refused:

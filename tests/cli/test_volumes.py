@@ -247,6 +247,25 @@ def test_dropping_work_waits_for_its_store_for_seconds_only(
     assert run("status", "--json").json["working_copies"] == []
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("command", [("ls",), ("create", "data"), ("mount", "data", "data")])
+def test_a_command_waits_for_a_store_as_long_as_the_user_said(
+    run: Run,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    patient_clock: PatientClock,
+    caplog: pytest.LogCaptureFixture,
+    command: tuple[str, ...],
+) -> None:
+    silent(monkeypatch)
+    monkeypatch.setenv("COWFS_STORE_TIMEOUT", "15")
+    monkeypatch.chdir(home)
+    refused = run(*command)
+    assert refused.code == UnavailableError.exit_code
+    assert 0 < sum(patient_clock.waited_s) <= 15
+    assert "for up to 15 s" in caplog.text
+
+
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a server that does not answer the default store."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -15,8 +15,8 @@ from cowfs import clock
 from cowfs.errors import AccessDeniedError, NotFoundError, UnavailableError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, refs
-from cowfs.store.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience
+from cowfs.store import ObjectStore, open_store, refs
+from cowfs.store.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience, silence_s
 from cowfs.store.repeating import create
 from cowfs.store.retrying import LARGE_BYTES, RetryingStore
 from tests.faulty_store import Fault, FaultyStore
@@ -100,6 +100,27 @@ def test_a_command_waits_a_minute(faulty: FaultyStore, patient_clock: PatientClo
     with pytest.raises(UnavailableError):
         RetryingStore(faulty).get("key")
     assert BRIEF_S / 2 < sum(patient_clock.waited_s) <= BRIEF_S
+
+
+@pytest.mark.parametrize(("wanted", "limit_s"), [("8", 8.0), ("600", BRIEF_S), ("0", 0.0)])
+def test_a_user_shortens_the_waits_of_commands(
+    directory: ObjectStore, patient_clock: PatientClock, monkeypatch: pytest.MonkeyPatch, wanted: str, limit_s: float
+) -> None:
+    monkeypatch.setenv("COWFS_STORE_TIMEOUT", wanted)
+    opened = open_store(directory.url)
+    assert opened.patience.limit_s == limit_s
+    opened.close()
+    faulty = FaultyStore(directory)
+    faulty.inject(Fault.FAIL, "get", times=math.inf)
+    with pytest.raises(UnavailableError):
+        RetryingStore(faulty).get("key")
+    assert limit_s / 2 <= sum(patient_clock.waited_s) <= limit_s
+
+
+@pytest.mark.parametrize(("wanted", "silent_s"), [("900", 60.0), ("20", 10.0), ("4", 5.0), ("0", 5.0)])
+def test_two_silent_attempts_fit_into_the_limit(monkeypatch: pytest.MonkeyPatch, wanted: str, silent_s: float) -> None:
+    monkeypatch.setenv("COWFS_STORE_TIMEOUT", wanted)
+    assert silence_s(60.0) == silent_s
 
 
 def test_slow_failures_end_at_the_limit(faulty: FaultyStore, patient_clock: PatientClock) -> None:

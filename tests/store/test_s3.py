@@ -32,7 +32,7 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
-from cowfs.store import ObjectStore, initialize, open_store, s3_obstore
+from cowfs.store import ObjectStore, initialize, open_store, patience, s3_obstore
 from cowfs.store.s3 import S3Store
 from cowfs.store.s3_errors import CredentialsFailed, Refused, from_failure
 from tests.seaweedfs import SeaweedFS
@@ -142,6 +142,23 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             done.set()
             store.close()
+
+
+def test_a_user_who_grants_less_ends_what_only_asks_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What carries a body keeps its time: a slow link is no silence."""
+    monkeypatch.setenv("COWFS_STORE_TIMEOUT", "0.4")
+    monkeypatch.setattr(patience, "SHORTEST_SILENCE_S", 0.2)
+
+    def answer(request: Request) -> Answer:
+        time.sleep(1.0)
+        return STORED, True
+
+    with ScriptedServer(answer) as server:
+        store = raw_store(server)
+        with pytest.raises(UnavailableError, match="in time"):
+            store.get("key")
+        store.put("key", b"x")
+        store.close()
 
 
 def test_a_slow_body_has_as_long_as_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
