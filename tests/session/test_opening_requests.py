@@ -309,3 +309,21 @@ def test_who_slept_until_the_version_was_collected_is_told_to_try_again(
         with pytest.raises(UnavailableError, match="moved on"):
             open_once()
     open_once()
+
+
+def test_the_line_is_opened_like_a_command_and_keeps_what_was_sent_like_a_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/durability.md: 60 s until a version can be published, 900 s from then on."""
+    found = volume_with_a_version(tmp_path)
+    limits_s: list[float] = []
+
+    def claim_and_look(*args: Any) -> Any:
+        limits_s.append(args[2].patience.limit_s)
+        return acquiring.claim(*args)
+
+    monkeypatch.setattr(session_publishing, "claim", claim_and_look)
+    with publishing(spec_of(tmp_path, found)) as line:
+        assert line.patience is not None
+        limits_s.append(line.patience.limit_s)
+    assert limits_s == [60.0, 900.0]
