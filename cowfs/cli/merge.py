@@ -57,12 +57,15 @@ def command(
     tidy_up_when_terminated()
     versions = [Volume.version(source, store=store) for source in branches]
     done = Volume.merge(into, versions, store=store, strategy=_strategy(strategy), message=message, dry_run=dry_run)
+    all_of_it = f"Volume {into} has all of it already"
     if dry_run:
+        if not done.paths and not done.conflicts:
+            output.say(as_json, f"No path of {into} would change" if done.merged else all_of_it)
         output.emit(as_json, dataclasses.asdict(done), _planned(done))
         return FAILED if any(each.how == "fail" for each in done.conflicts) else 0
     resolved = f", {output.count(len(done.conflicts), 'conflict')} resolved" if done.conflicts else ""
     said = f"Merged {len(done.merged)}: {output.count(len(done.paths), 'path')}{resolved}"
-    output.say(as_json, said if done.is_new else f"Volume {into} has all of it already")
+    output.say(as_json, said if done.is_new else all_of_it)
     output.emit(as_json, dataclasses.asdict(done), done.locator)
     return 0
 

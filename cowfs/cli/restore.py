@@ -47,21 +47,23 @@ def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
     if is_dry:
         lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.paths]
         lines += [f"… and {done.more} more"] if done.more else []
+        if not lines:
+            output.say(as_json, _nothing_else(done, name))
         output.emit(as_json, dataclasses.asdict(done), "\n".join(lines))
         return
     if done.mount_path is not None:
         said = (
             f"Restored {output.count(len(done.paths) + done.more, 'path')} below {done.mount_path}"
             if done.paths
-            else "Nothing else is there"
+            else _nothing_else(done, name)
         )
         output.say(as_json, f"{said}; publish it: `cowfs commit {name}`" if done.paths else said)
         output.emit(as_json, dataclasses.asdict(done), done.mount_path)
         return
-    said = (
-        f"Restored {output.count(len(done.paths), 'path')} of {name}"
-        if done.is_new
-        else f"Volume {name} has nothing else there"
-    )
+    said = f"Restored {output.count(len(done.paths), 'path')} of {name}" if done.is_new else _nothing_else(done, name)
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator or "")
+
+
+def _nothing_else(done: RestoreReport, name: str) -> str:
+    return "Nothing else is there" if done.mount_path is not None else f"Volume {name} has nothing else there"

@@ -200,6 +200,10 @@ def test_restoring_moves_no_content_and_keeps_what_was_there(data: RWVolume, run
     assert three.stats.added_bytes == 0
     again = run("restore", "data@v1:dir/a", "--json").json
     assert (again["is_new"], again["locator"]) == (False, three.locator)
+    nothing = run("restore", "data@v1:dir/a", "--dry-run")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err == run("restore", "data@v1:dir/a").err == "Volume data has nothing else there\n"
+    assert run("restore", "data@v1:dir/a", "--dry-run", "--json").err == ""
     elsewhere = Volume.restore("data", Volume.version("data@v1:dir"), to="/old", message="beside")
     assert [(each.path, each.kind) for each in elsewhere.paths] == [("/old", "added"), ("/old/a", "added")]
     assert contents(Volume.version("data"))["/old/a"] == b"one" * 1000

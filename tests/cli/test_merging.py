@@ -57,6 +57,12 @@ def test_forks_come_back_as_one_version(base: ROVolume, run: Command) -> None:
     assert version.locator == done["locator"]
     assert version.parents == [base.id, forks[0].id, forks[1].id]
     assert version.message == "Merge exp-0, exp-1"
+    nothing = run("merge", "exp-0", "--into", "main", "--dry-run")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "Volume main has all of it already\n")
+    base.fork("alike")
+    assert run("merge", "exp-0", "--into", "alike").code == 0
+    nothing = run("merge", "alike", "--into", "main", "--dry-run")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "No path of main would change\n")
     assert version.files.read("of-1") == b"1" * 1000
     assert version.stats.added_bytes == 0
     again = run("merge", "exp-0", "exp-1", "--into", "main", "--json").json
