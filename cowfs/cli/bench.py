@@ -20,7 +20,13 @@ from cowfs.errors import CowfsError
 @click.option("--local", type=click.Path(exists=True, file_okay=False), help="Where the local disk is. [TMPDIR]")
 @click.option("--quick", is_flag=True, help="A few megabytes, to see that everything works.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often, for the median.")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only these workloads; may be given again.")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Only these workloads: files, files4 (the same, 4 at once), large or programs; may be given again.",
+)
 @output.json_option
 def command(directory: Path, as_json: bool, **choice: Any) -> None:
     """Measure DIR, a mounted volume or any other directory, beside the local disk. Takes minutes

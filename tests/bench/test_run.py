@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from cowfs import bench, blocking
 from cowfs.bench import rows, runner
 from cowfs.bench.crew import Crew, Outcome, WorkloadFailed
 from cowfs.bench.trial import Trial
+from cowfs.cli.bench import command
 from cowfs.errors import InvalidInputError, NotFoundError
 
 ROOT_ONLY = {"read-disk"}
@@ -91,6 +94,13 @@ def test_what_cannot_be_done_is_refused(places: tuple[Path, Path], tmp_path: Pat
         bench.run(places[0], quick=True, groups=["sleep"])
     with pytest.raises(NotFoundError):
         bench.run(tmp_path / "missing", quick=True)
+
+
+def test_the_help_names_the_groups() -> None:
+    said = CliRunner().invoke(command, ["--help"]).output
+    assert [word for word in re.findall(r"\w+", said.partition("workloads:")[2]) if word in runner.WORKLOADS] == [
+        *runner.WORKLOADS
+    ]
 
 
 def test_an_interrupt_ends_the_run_and_nothing_is_left(
