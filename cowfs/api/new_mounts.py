@@ -8,6 +8,7 @@ started.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from cowfs import store as stores_layer
@@ -28,6 +29,11 @@ from cowfs.version.volumes import Seen
 
 Given = str | os.PathLike[str] | None
 """Where a caller wants the mount."""
+
+INSTEAD_OF_A_SCRATCH = (
+    "A scratch cannot be a copy. Without FUSE, fork the version (`cowfs fork SOURCE NAME`, fork()) and mount the fork as a "
+    "copy (`cowfs mount NAME --mode copy`, mode='copy'), or copy the version out (`cowfs download`, files.download())."
+)
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,17 @@ def of_version(
             started = launch.start(spec, access=store.access, known=store.known(manifest))
         return NewMount(registration, Path(path), started)
 
-    return mount() if is_scratch else copies.mounted_or_copied(options, mount, copy)
+    return _scratch(options, mount) if is_scratch else copies.mounted_or_copied(options, mount, copy)
+
+
+def _scratch(options: MountOptions, mount: Callable[[], NewMount]) -> NewMount:
+    """A scratch is a mount or nothing: who cannot mount is told what works instead."""
+    try:
+        return mount()
+    except MountFailedError as error:
+        if error.details.get("is_forbidden") or copies.why_not_mounted(options) is not None:
+            error.set_hint(f"{INSTEAD_OF_A_SCRATCH} Else this machine has to mount: {error.hint}")
+        raise
 
 
 def _copied(entry: MountEntry) -> NewMount:

@@ -184,7 +184,8 @@ def test_unwritable_cache_directory(
         refused(machine, "access_denied", "mount", source, machine.mount_point("m"), environment=environment)
 
 
-def test_no_fuse_device(machine: Machine, published: str) -> None:
+@pytest.mark.parametrize("how", [("--mode", "fuse"), ("--scratch",)])
+def test_no_fuse_device(machine: Machine, published: str, how: tuple[str, ...]) -> None:
     before = list(mounted_below(machine.root))
     without_device = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9"
     done = subprocess.run(
@@ -197,8 +198,7 @@ def test_no_fuse_device(machine: Machine, published: str) -> None:
             "sh",
             COMMAND,
             "mount",
-            "--mode",
-            "fuse",
+            *how,
             published,
             machine.mount_point("m"),
             "--json",
@@ -209,6 +209,9 @@ def test_no_fuse_device(machine: Machine, published: str) -> None:
         timeout=120,
     )
     assert "/dev/fuse" in check_refusal(done, "mount_failed", before, machine)
+    hint = json.loads(done.stdout)["error"]["hint"]
+    assert "modprobe" in hint
+    assert ("--mode copy" in hint and "`cowfs download" in hint) == ("--scratch" in how)
 
 
 def test_unknown_format_number(machine: Machine, published: str, elsewhere: Machine) -> None:
