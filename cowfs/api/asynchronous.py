@@ -465,8 +465,9 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         version that the work stands on, so that it is what commit() would publish.
 
         The rest is as for `diff` of a version. Nothing is published. Bytes that were written since
-        the last commit are read from this machine's disk, and commits wait meanwhile.
-        InvalidStateError: the volume is mounted as a copy.
+        the last commit are read from this machine's disk, and commits wait meanwhile. Of a copy,
+        mounted or left with work, the folder is read as a commit reads it. ConflictError: a file in
+        it was written to each time it was read.
         """
         return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
@@ -747,9 +748,10 @@ class Volume(Twin, of=volume_module.Volume):
         keep it as it is.
 
         NotFoundError: the version has not got that path, or the volume no directory for it.
-        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to
-        be. InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is
-        brought back is linked. InvalidInputError: a message, though nothing is published.
+        ConflictError: the volume is mounted here as a copy, into which nothing is restored, or a
+        file is where a directory has to be. InvalidStateError: the volume is not mounted, and has
+        uncommitted work here; or what is brought back is linked. InvalidInputError: a message,
+        though nothing is published.
         """
 
     @staticmethod

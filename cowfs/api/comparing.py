@@ -126,11 +126,13 @@ def patch(two: Compared, change: Change) -> str | None:
 
 
 def _text(version: ROVolume | RWVolume | None, path: str | None, size: int | None) -> list[str] | None:
+    from cowfs.api import work
+
     if path is None or version is None:
         return []
     if size is None or size > PATCHED_BYTES:
         return None
-    data = version.files.read(path)
+    data = version.files.read(path) if isinstance(version, ROVolume) else work.read(version, path)
     if b"\0" in data:
         return None
     try:

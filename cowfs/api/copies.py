@@ -4,6 +4,7 @@
     work        any program, on the local file system; nobody serves it, nothing has to stay alive
     commit      what differs by its stamp is read and published, as an upload with delete=True does (session/tree_upload),
                 if the volume still stands on the version that was copied
+    compare     what such a commit would change, without publishing or storing anything (session/copy_comparing)
     unmount     a folder in which nothing differs goes; one with work stays where it is, for the next mount
 
 `machine.copies` keeps what is known of a folder, and removes it; `mounts` does for copies what
@@ -17,6 +18,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,6 +46,8 @@ from cowfs.version import volumes
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.control.messages import Compared, Comparison
+    from cowfs.session.upload_plan import UploadPlan
     from cowfs.session.version_tree import VersionTree
 
 T = TypeVar("T")
@@ -450,10 +454,8 @@ def commit(
 ) -> tuple[Base, bool]:
     """Publishes what is in the folder; the version that the volume stands on now, and whether this
     has made it. ConflictError: the volume has a newer version, or a file never stood still."""
-    from cowfs.session.copy_stamps import CopyStamps
     from cowfs.session.local_files import LocalFiles
     from cowfs.session.publishing import publishing
-    from cowfs.session.upload_plan import UploadPlan
 
     working_copy = target.working_copy
     with _turn(working_copy.path):
@@ -465,10 +467,10 @@ def commit(
             reading = copy.begin_reading()
             tree = stack.enter_context(LocalFiles(os.fsencode(path)))
             line = stack.enter_context(publishing(spec, access=target.store.access, is_copy=True))
-            known = CopyStamps(os.fsencode(path), stamps.load(copy.stamps_path, line.publisher.base.version_id))
-            plan = UploadPlan(b"", b"", line.owner, delete=True, stamps=known)
+            plan = _plan(copy, line.publisher.base.version_id, line.owner)
             done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
-            copy.move_base(base.version_id, known.seen, reading)
+            assert plan.stamps is not None
+            copy.move_base(base.version_id, plan.stamps.seen, reading)
     if done.skipped:
         _log.warning(
             "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them (%s%s)",
@@ -478,6 +480,39 @@ def commit(
             ", …" if done.skipped > len(done.skipped_paths) else "",
         )
     return base, is_new
+
+
+def compared(target: Target, options: MountOptions, wanted: Comparison) -> Compared:
+    """What became of a version in the folder as it is now: what a commit would change, of the
+    version that the volume stands on. Neither the store nor what is known of the folder changes.
+    ConflictError: a file never stood still."""
+    from cowfs.session import copy_comparing
+
+    with _turn(target.working_copy.path):
+        copy = Copy(target.working_copy.path)
+        path = required(copy)
+        spec = tree_publishing.writing(target, replace(options, take_over=False))
+        with errors_of_ours(path, LOST):
+            return copy_comparing.compared(spec, path, partial(_plan, copy), wanted, access=target.store.access)
+
+
+def read(working_copy: WorkingCopy, path: str) -> bytes:
+    """A file of the folder, mounted or not."""
+    from cowfs.session.mounted_files import MountedFiles
+
+    with _turn(working_copy.path):
+        root = required(Copy(working_copy.path))
+        with MountedFiles(os.fsencode(root)) as files, files.open(os.fsencode(path), os.O_RDONLY) as file:
+            return file.read(0, file.size())
+
+
+def _plan(copy: Copy, base: VersionId | None, owner: tuple[int, int]) -> UploadPlan:
+    """What a commit of the folder uploads, on top of that version."""
+    from cowfs.session.copy_stamps import CopyStamps
+    from cowfs.session.upload_plan import UploadPlan
+
+    root = os.fsencode(copy.record.mount_path)
+    return UploadPlan(b"", b"", owner, delete=True, stamps=CopyStamps(root, stamps.load(copy.stamps_path, base)))
 
 
 def required(copy: Copy) -> str:

@@ -4,9 +4,9 @@ one path of it, or all (a rollback). No content moves, and versions in between s
     lease, pin ─▶ the version's manifest ─▶ comparison of its path with the volume's ─▶ publish
 
 Of a volume that is mounted here, the mount's daemon changes the working copy, and the next commit
-publishes it (`session.work_restoring`). Else the volume must not have uncommitted work here, as for
-a merge. The version is no parent of the new one: a branch that is merged later still brings what
-was taken back from it.
+publishes it (`session.work_restoring`); into a copy nothing is restored. Else the volume must not
+have uncommitted work here, as for a merge. The version is no parent of the new one: a branch that
+is merged later still brings what was taken back from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import clock, config
-from cowfs.api import sources, work
+from cowfs.api import mount_paths, sources, work
 from cowfs.api.merge_report import MergedPath
 from cowfs.api.on_line import on_line
 from cowfs.api.provenance import commit_request
@@ -27,7 +27,7 @@ from cowfs.api.rw_volume import RWVolume
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import Restoration
-from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import VersionId
 from cowfs.version import volumes
 from cowfs.version.commit import Base, CommitRequest
@@ -78,6 +78,7 @@ def restore(
                 hint="Leave the message out, and give it to the commit.",
             )
         return _in_mount(volume, entry, version, path, place, dry_run)
+    _require_no_copy(volume, entry)
     return _made(volume, version, path, place, message or f"{said} {version.name}@{version.id[:12]}", dry_run)
 
 
@@ -89,6 +90,24 @@ def rollback(volume: RWVolume, version: ROVolume, *, message: str = "", dry_run:
             hint="Roll back to the whole version, or restore the folder (`cowfs restore`, Volume.restore()).",
         )
     return restore(volume, version, message=message, dry_run=dry_run)
+
+
+def _require_no_copy(volume: RWVolume, entry: MountEntry | None) -> None:
+    """ConflictError: the volume is mounted as a copy. InvalidStateError: it is not, and a copy has
+    work of it."""
+    copy = mount_paths.copy_of(entry) if entry is not None else volume._working_copy().copy
+    if copy is None or not copy.exists:
+        return
+    name, path = volume.name, copy.record.mount_path
+    is_mounted = entry is not None
+    where = f"volume {name!r} is mounted as a copy at" if is_mounted else f"work of volume {name!r} lies in the copy at"
+    publishing = f"cowfs unmount {name} --commit" if is_mounted else f"cowfs commit {name}"
+    raise (ConflictError if is_mounted else InvalidStateError)(
+        f"{where} {path}: nothing is restored into a copy",
+        hint=f"Publish its work first (`{publishing}`, finalize()), or drop it (`cowfs unmount {name} --discard`, discard()); then "
+        "do this again. Or copy what you need into the folder (`cowfs download`, files.download()).",
+        details={"mount_path": path},
+    )
 
 
 def _in_mount(

@@ -218,8 +218,9 @@ class RWVolume:
         version that the work stands on, so that it is what commit() would publish.
 
         The rest is as for `diff` of a version. Nothing is published. Bytes that were written since
-        the last commit are read from this machine's disk, and commits wait meanwhile.
-        InvalidStateError: the volume is mounted as a copy.
+        the last commit are read from this machine's disk, and commits wait meanwhile. Of a copy,
+        mounted or left with work, the folder is read as a commit reads it. ConflictError: a file in
+        it was written to each time it was read.
         """
         from cowfs.api import work
 

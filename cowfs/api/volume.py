@@ -243,9 +243,10 @@ class Volume:
         keep it as it is.
 
         NotFoundError: the version has not got that path, or the volume no directory for it.
-        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to
-        be. InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is
-        brought back is linked. InvalidInputError: a message, though nothing is published.
+        ConflictError: the volume is mounted here as a copy, into which nothing is restored, or a
+        file is where a directory has to be. InvalidStateError: the volume is not mounted, and has
+        uncommitted work here; or what is brought back is linked. InvalidInputError: a message,
+        though nothing is published.
         """
         from cowfs.api import restoring
 

@@ -1,34 +1,32 @@
 """Work of a volume that is in no version, on this machine: reached wherever it is.
 
     mounted here               the mount's daemon is asked (`control.live_mount`)
+    a copy, mounted or not     its folder is read (`copies`), by this process
     `files` of this process    its session
     kept, and not mounted      opened in this process for the moment, as for a commit
     none                       there is nothing to ask
 
-A mount that is a copy has no engine that could tell: what differs there is found by committing.
+Asking publishes nothing, and stores nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cowfs.api import file_access, file_session, kept_work, stores, tree_publishing
+from cowfs.api import copies, file_access, file_session, kept_work, stores, tree_publishing
 from cowfs.control import live_mount
 from cowfs.control.messages import Compared, Comparison
-from cowfs.errors import InvalidInputError, InvalidStateError
+from cowfs.errors import InvalidInputError
 from cowfs.ids import VersionId
+from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
     from cowfs.api.ro_volume import ROVolume
     from cowfs.api.rw_volume import RWVolume
     from cowfs.api.transfer_report import Target
-    from cowfs.machine.registry import MountEntry
-    from cowfs.session.session import Session
-
-T = TypeVar("T")
 
 
 def compared(
@@ -48,17 +46,12 @@ def compared(
         times,
         renames,
     )
+    if entry is not None and entry.working_copy is not None and entry.is_copy:
+        mounted = replace(target, working_copy=WorkingCopy(Path(entry.working_copy)))
+        return copies.compared(mounted, volume._options, wanted)
     if entry is not None:
-        require_engine(entry)
         return live_mount.compare(entry, wanted)
-
-    def of_session(session: Session) -> Compared:
-        from cowfs.session import work_comparing
-
-        return work_comparing.compared(session, wanted)
-
-    found = with_kept_work(volume, target, of_session)
-    if found is not None:
+    if (found := _of_kept(volume, target, wanted)) is not None:
         return found
     newest = next(iter(volume.history(1)), None)
     if other is None or newest is None:
@@ -67,30 +60,33 @@ def compared(
     return Compared(VersionId.from_hex(other.id), tuple(found_changes))
 
 
-def with_kept_work(volume: RWVolume, target: Target, ask: Callable[[Session], T]) -> T | None:
-    """What `ask` returns of the session that has the volume's uncommitted work; None: there is
-    none. For a volume that is not mounted here."""
+def read(volume: RWVolume, path: str) -> bytes:
+    """A file of the volume as it is now."""
+    if volume.live() is None and (working_copy := volume.resolve()._working_copy()).copy is not None:
+        return copies.read(working_copy, path.strip("/"))
+    return volume.files.read(path)
+
+
+def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared | None:
+    """None: there is no uncommitted work. For a volume that is not mounted here."""
+    from cowfs.session import work_comparing
+
     key = file_access.key_of(target.store.record.store_id, target.name)
     with file_session.alone(key) as held:
         if held is not None:
             with held.used() as session:
-                return ask(session)
+                return work_comparing.compared(session, wanted)
         if volume._options.meta_path is None:
             kept_work.require_all(target.working_copy, target.store.record.store_id)
         if target.working_copy.copy is not None:
-            raise _is_copy(target.name)
+            return copies.compared(target, volume._options, wanted)
         if not target.working_copy.has_records:
             return None
         from cowfs.session.opening import opened
 
         options = replace(volume._options, take_over=False)
         with opened(tree_publishing.writing(target, options), access=target.store.access) as session:
-            return ask(session)
-
-
-def require_engine(entry: MountEntry) -> None:
-    if entry.is_copy:
-        raise _is_copy(entry.volume)
+            return work_comparing.compared(session, wanted)
 
 
 def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
@@ -99,10 +95,3 @@ def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
             f"{version.locator} lies in another store",
             hint="Commit, and compare the two versions; or copy what you need (`cowfs download`, `cowfs upload`).",
         )
-
-
-def _is_copy(volume: str) -> InvalidStateError:
-    return InvalidStateError(
-        f"volume {volume!r} is mounted as a copy, which does not tell what was changed there",
-        hint=f"Commit it first (`cowfs commit {volume}`, commit()), and use the version.",
-    )

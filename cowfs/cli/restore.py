@@ -32,7 +32,8 @@ def command(
     moves. Without PATH it is all of SOURCE.
 
     If the volume is mounted here, nothing is published: its working copy has it, without what was
-    not committed there, and the next commit publishes it."""
+    not committed there, and the next commit publishes it. Into a mount that is a copy nothing is
+    restored: commit and unmount it before."""
     from cowfs.blocking import Volume
 
     tidy_up_when_terminated()

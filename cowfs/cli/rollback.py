@@ -20,7 +20,8 @@ def command(name: str, source: str, message: str, dry_run: bool, store: str | No
     """Make the next version of volume NAME what SOURCE is (NAME@TAG, NAME@VERSION, NAME@{3} or a
     LOCATOR; @{3} alone means NAME@{3}); prints its locator. The versions in between stay, and no
     content moves. If the volume is mounted here, nothing is published: its working copy is what
-    SOURCE is, and the next commit publishes it."""
+    SOURCE is, and the next commit publishes it. A mount that is a copy is not rolled back: commit
+    and unmount it before."""
     from cowfs.api import sources
     from cowfs.blocking import Volume
 

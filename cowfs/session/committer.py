@@ -26,7 +26,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs.errors import UnavailableError
-from cowfs.ids import PackId
 from cowfs.index import Stream
 from cowfs.native.chunks import FileRows
 from cowfs.session.early import EarlyUploads
@@ -36,15 +35,13 @@ from cowfs.session.lost import LostFiles
 from cowfs.session.staged_contents import StagedContents
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.contents import files_of
+from cowfs.version.unstored_chunks import NOT_STORED, UnstoredChunks
 
 if TYPE_CHECKING:
     from cowfs.index import Index, IndexDelta
     from cowfs.native import Engine
     from cowfs.session.residency import Residency
     from cowfs.version.publish import Publisher
-
-NOT_STORED = PackId(bytes(PackId.length))
-"""Stands for where chunks would lie that are in no pack, in an index that is published nowhere."""
 
 
 class Committer:
@@ -146,14 +143,14 @@ class Committer:
             return None
         try:
             contents = FileRows()
-            not_stored = self._publisher.pack_number(NOT_STORED)
+            unstored = UnstoredChunks(self._publisher.chunks.sealing, partial(self._publisher.pack_number, NOT_STORED))
             for ino, version in layer_files(self._engine, number):
                 if (known := self._early.made(ino, version)) is not None:
                     contents.put(ino, version, known)
                     continue
                 extents = self._engine.layer_extents(number, ino)
                 try:
-                    contents.put(ino, version, self._contents.named_rows(extents, not_stored))
+                    contents.put(ino, version, self._contents.named_rows(extents, unstored))
                 except OSError as error:
                     self.lost.refuse_unreadable(number, ino, error)
             changes = layer_changes(self._engine, number, contents)

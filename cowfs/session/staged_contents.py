@@ -14,11 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cowfs.errors import SourceChangedError
-from cowfs.format.codec import Codec
 from cowfs.session.linked import is_linked
 from cowfs.values import dataclass
-from cowfs.version.contents import kept
-from cowfs.version.recut import Piece, recut, to_fetch
+from cowfs.version.recut import to_fetch
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from cowfs.native.chunks import ChunkRef, LayerExtent
     from cowfs.session.growing import Begun
     from cowfs.version.publish import Publisher
+    from cowfs.version.unstored_chunks import UnstoredChunks
 
 
 # Where cutting in buffers pays: each range takes one, and so few would wait for each other.
@@ -100,19 +99,9 @@ class StagedContents:
         goes_on = sum(part[-1]) == end
         return self._publisher.file_rows(ino, part, read_into, goes_on=goes_on, is_first=begin == 0)
 
-    def named_rows(self, extents: Sequence[LayerExtent], pack: int) -> list[ExtentRow]:
-        """As `rows`, but nothing is stored: what would be, lies in `pack`. Equal content has equal
-        rows, but for where its chunks lie."""
-        sealing = self._publisher.chunks.sealing
-        rows: list[ExtentRow] = []
-        for part in recut([_to_store(extent) for extent in extents], self._read, sealing.gear):
-            if isinstance(part, Piece):
-                length = len(part.data)
-                name = bytes(sealing.name(part.data))
-                rows.append((part.offset, length, name, pack, 0, length, length, 0, Codec.RAW))
-            else:
-                rows.append(kept(part))
-        return rows
+    def named_rows(self, extents: Sequence[LayerExtent], chunks: UnstoredChunks) -> list[ExtentRow]:
+        """As `rows`, but nothing is stored."""
+        return chunks.rows([_to_store(extent) for extent in extents], self._read)
 
     def _read(self, extent: LayerExtent | _FromLink, first: int, length: int) -> bytes | None:
         if isinstance(extent, _FromLink):

@@ -30,8 +30,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field
+from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cowfs import apart, clock
 from cowfs.errors import InvalidInputError
@@ -44,6 +45,7 @@ from cowfs.session.local_files import LocalFiles
 from cowfs.session.upload_changes import Directory, File, UploadChanges
 from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
 from cowfs.session.upload_reading import (
+    Chunks,
     Count,
     FileReader,
     Read,
@@ -59,6 +61,7 @@ from cowfs.version.publish import Draft, Source
 from cowfs.version.tree_changes import INO, MODE
 
 if TYPE_CHECKING:
+    from cowfs.index import Index
     from cowfs.version.publish import Publisher
 
 WAITING_MAX = 512
@@ -90,12 +93,28 @@ class TreeUpload(Source):
         self.done = Uploaded()
 
     def draft(self) -> Draft:
-        drafting = _Drafting(self._publisher, self._tree, self._plan, self._hurry, self._progress)
+        publisher = self._publisher
+        prepare = partial(self._plan.prepare, publisher)
+        drafting = _Drafting(
+            publisher.index, publisher.chunks, self._tree, self._plan, prepare, self._hurry, self._progress
+        )
         found = drafting.run()
         self.done = found.done
         if found.changes.is_empty and not self._wants_version:
             raise NothingToUpload
         return Draft(found.changes.changes(), found.contents)
+
+
+def drafted(index: Index, chunks: DraftChunks, tree: SourceTree, plan: UploadPlan) -> UploadChanges:
+    """What a version of the tree would change on top of `index`, where none is made: `plan.prepare`
+    is not called."""
+    return _Drafting(index, chunks, tree, plan).run()
+
+
+class DraftChunks(Chunks, Protocol):
+    """As `StoredChunks`."""
+
+    def wait_for_uploads(self) -> None: ...
 
 
 @dataclass
@@ -112,15 +131,18 @@ class _Drafting:
 
     def __init__(
         self,
-        publisher: Publisher,
+        index: Index,
+        chunks: DraftChunks,
         tree: SourceTree,
         plan: UploadPlan,
-        hurry: Callable[[], None],
-        progress: ProgressListener | None,
+        prepare: Callable[[Event], None] = lambda stop: None,
+        hurry: Callable[[], None] = lambda: None,
+        progress: ProgressListener | None = None,
     ) -> None:
         self._hurry = hurry
-        self._publisher = publisher
-        self._index = publisher.index
+        self._index = index
+        self._chunks = chunks
+        self._prepare = prepare
         self._tree = tree
         self._plan = plan
         self._stamps = plan.stamps
@@ -131,7 +153,7 @@ class _Drafting:
         self._knows_store = False
         self._count = Count(progress)
         self._reader = FileReader(
-            publisher.chunks, lambda ino: self._index.stored_content(ino)[0], tree, self._stop, self._count, plan.done
+            chunks, lambda ino: self._index.stored_content(ino)[0], tree, self._stop, self._count, plan.done
         )
         self._target = UploadChanges(self._index, plan, self._count, self._read, self._times_tell)
 
@@ -146,7 +168,7 @@ class _Drafting:
         hit("upload-before-files")
         if self._stamps is not None:
             self._stamps.begin()
-        self._plan.prepare(self._publisher, self._stop)
+        self._prepare(self._stop)
         first = self._tree.stat(self._plan.at)
         self._count.expect(self._tree, self._plan.at, first, self._is_excluded)
         with ThreadPoolExecutor(self._plan.threads, thread_name_prefix="cowfs-read") as self._helpers:
@@ -312,7 +334,7 @@ class _Drafting:
     def _wait_for_store(self) -> None:
         """Before the first file is read: until it is known what the store has."""
         if not self._knows_store:
-            self._publisher.chunks.wait_for_uploads()
+            self._chunks.wait_for_uploads()
             self._knows_store = True
 
     def _make_way(self, path: bytes, old: InodeRow | None) -> None:

@@ -127,8 +127,12 @@ def test_any_edits_are_what_the_next_version_has(
                 volume.unmount()
                 volume = Volume.open("data")
                 volume.mount(at, mode="copy")
+            told = list(volume.diff(times=True))
             version = volume.commit()
             assert in_version(version) == in_source(root) == wanted
+            for earlier in version.history()[1:2]:
+                assert told == (list(earlier.diff(version, times=True)) if version.is_new else [])
+            assert list(volume.diff(times=True)) == []
             assert is_whole(volume)
             assert not volume.commit().is_new
             if then == "unmount":

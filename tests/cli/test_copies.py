@@ -13,6 +13,7 @@ import pytest
 
 from cowfs.blocking import Volume
 from tests.cli.conftest import Run
+from tests.cli.test_json import check
 
 
 @pytest.fixture
@@ -78,6 +79,37 @@ def test_work_is_kept_shown_and_found_again(run: Run, copied: Path) -> None:
     said = run("unmount", "data", "--commit")
     assert (said.code, copied.exists()) == (0, False)
     assert Volume.from_locator(said.out.strip()).stats.files == 1
+
+
+def test_work_is_compared_before_it_is_committed(run: Run, copied: Path) -> None:
+    (copied / "gone").write_text("first\n")
+    first = run("commit", "data").out.strip()
+    (copied / "gone").unlink()
+    (copied / "file").write_text("two\n")
+    (copied / "dir").mkdir()
+    (copied / "dir" / "new").write_text("line\n")
+    wanted = "A\tdir/\nA\tdir/new\nM\tfile\nD\tgone\n".replace("\t", "\t/")
+    assert run("diff", "data", "--name-status").out == wanted
+    left = run("unmount", "data")
+    assert "uncommitted work is kept" in left.err
+    assert run("diff", "data", "--name-status").out == wanted
+    told = run("diff", "data", "--json").json
+    check("diff", told)
+    assert (told["from"], told["to"], told["totals"]["added"]) == (first, None, 2)
+    assert run("diff", first, "data", "--work", "--json").json == told
+    assert run("diff", "data:dir", "--name-status").out == "A\t/dir/\nA\t/dir/new\n"
+    assert run("diff", first, "data", "dir", "--work", "--name-status").out == "A\t/dir/\nA\t/dir/new\n"
+    shown = run("diff", "data", "--patch").out
+    assert ("+line" in shown, "+two" in shown, "-first" in shown) == (True, True, True)
+    assert run("diff", "data", "--exit-code").code == 1
+    refused = run("restore", f"{first}:gone")
+    assert (refused.code, "nothing is restored into a copy" in refused.err) == (14, True)
+    assert "`cowfs commit data`" in refused.err
+    made = run("commit", "data")
+    assert (made.code, copied.exists()) == (0, False)
+    assert run("restore", f"{first}:gone").code == 0
+    assert run("diff", first, made.out.strip(), "--name-status").out == wanted
+    assert run("diff", "data", "--exit-code").code == 0
 
 
 def test_work_is_dropped_or_forked(run: Run, copied: Path) -> None:
