@@ -186,8 +186,8 @@ class RWFiles(ROFiles, of=files.RWFiles):
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
         missing.
 
-        Up to 64 MiB, and without a mount, in one step: if this process ends meanwhile, the file has
-        its old content or the new one.
+        Up to 64 MiB, and without a mount, in one step: if this process ends meanwhile, a file that
+        was there has its old content or the new one.
         """
 
     async def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:

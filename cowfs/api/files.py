@@ -328,17 +328,17 @@ class RWFiles(ROFiles):
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
         missing.
 
-        Up to 64 MiB, and without a mount, in one step: if this process ends meanwhile, the file has
-        its old content or the new one.
+        Up to 64 MiB, and without a mount, in one step: if this process ends meanwhile, a file that
+        was there has its old content or the new one.
         """
-        given = _given(path)
+        content, given = bytes(memoryview(data)), _given(path)
         if _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
         with (
             self._tree(given) as tree,
             tree.open(_followed(tree, given, may_be_missing=True), os.O_WRONLY | os.O_CREAT) as file,
         ):
-            file.replace(bytes(data))
+            file.replace(content)
 
     def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Writes to the end of a file, which is made if it is missing."""

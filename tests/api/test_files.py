@@ -446,6 +446,18 @@ def test_kill_9_loses_nothing_written() -> None:
     assert vol.finalize().stats.files == 153
 
 
+@pytest.mark.parametrize("data", [5, "text", None, [1, 2]], ids=repr)
+def test_what_is_no_bytes_changes_nothing(vol: RWVolume, data: Any) -> None:
+    vol.files.write("file", b"kept")
+    for name in ("file", "new"):
+        with pytest.raises(TypeError):
+            vol.files.write(name, data)
+    assert vol.files.read("file") == b"kept"
+    assert not vol.files.exists("new")
+    vol.files.write("file", memoryview(bytearray(b"a b c"))[::2])
+    assert vol.files.read("file") == b"abc"
+
+
 class Interrupt:
     """Ends what runs in it by an exception before the `number`-th line of cowfs."""
 
