@@ -16,23 +16,29 @@ A forked child has none of its parent's sessions: it must neither use nor end th
 own; of a volume that the parent has, it gets the error that the lock gives.
 
 Threads: any. `end` waits for calls under way; a call that comes later finds the session ended and
-asks for another one.
+asks for another one. An exception of a signal's handler (Ctrl-C) may end a call before it has said
+that it is over, so a call counts only while its caller is on the stack of its thread; and a session
+is ended apart from the main thread.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import inspect
 import io
 import os
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary, finalize
 
-from cowfs import log
+from cowfs import apart, clock, log
 from cowfs.api import abandoned
 from cowfs.control import SessionSpec
 from cowfs.errors import ConflictError, CowfsError
@@ -40,9 +46,13 @@ from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.identity import Access
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from cowfs.session.session import Session
 
 _log = log.get("volume")
+LOOK_S = 0.005
+"""So often whoever ends a session looks whether the calls under way are over."""
 
 
 class SessionEnded(Exception):
@@ -59,8 +69,8 @@ class _Opened:
         self.key = key
         self.pid = os.getpid()
         self.is_ended = False
-        self._changed = threading.Condition()
-        self._calls = 0
+        self._calls: set[_Call] = set()
+        self._is_over = False
         self._ending = threading.Lock()
         self._discard = threading.Event()
         self.files: WeakSet[object] = WeakSet()
@@ -83,26 +93,30 @@ class _Opened:
         is_kept = not self.session.spec.store_url.startswith("memory:")
         return is_kept and self.session.is_left_dirty and not began_dirty
 
-    def enter(self) -> None:
-        with self._changed:
-            if self.is_ended or self.pid != os.getpid():
-                raise SessionEnded
-            self._calls += 1
+    def enter(self) -> _Call:
+        call = _Call()
+        self._calls.add(call)  # first: either `end` sees the call, or the call sees the end
+        if self.is_ended or self.pid != os.getpid():
+            self._calls.discard(call)
+            raise SessionEnded
+        return call
 
-    def leave(self) -> None:
-        with self._changed:
-            self._calls -= 1
-            self._changed.notify_all()
+    def leave(self, call: _Call) -> None:
+        self._calls.discard(call)
 
     def end(self, *, discard: bool = False) -> bool:
         """Returns when it has ended; whether this call did it. Errors are raised to the first
         caller."""
+        return apart.run(partial(self.end_here, discard=discard), self.session.hurry)
+
+    def end_here(self, *, discard: bool = False) -> bool:
+        """As `end`, in this thread."""
         with self._ending:
-            with self._changed:
-                if self.is_ended:
-                    return False
-                self.is_ended = True
-                self._changed.wait_for(lambda: self._calls == 0)
+            if self._is_over:
+                return False
+            self.is_ended = True
+            while any(call.is_under_way for call in list(self._calls)):
+                clock.sleep_s(LOOK_S)
             if discard:
                 self._discard.set()
             try:
@@ -113,8 +127,37 @@ class _Opened:
                 try:
                     self._stack.close()
                 finally:
+                    self._is_over = True
                     _forget(self)
             return True
+
+
+class _Call:
+    """A call under way, made for a function that is on the stack of this thread."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._frame = _caller()
+
+    @property
+    def is_under_way(self) -> bool:
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
+
+
+def _caller() -> FrameType:
+    """Generators and what else makes up a context manager are not on the stack while its block
+    runs."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_filename in _PASSED:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return frame
+
+
+_PASSED = (__file__, contextlib.__file__)
 
 
 class FileSession:
@@ -132,11 +175,11 @@ class FileSession:
     def used(self) -> Iterator[Session]:
         """SessionEnded: it has ended, or it is that of the process that this one was forked
         from."""
-        self._opened.enter()
+        call = self._opened.enter()
         try:
             yield self._opened.session
         finally:
-            self._opened.leave()
+            self._opened.leave(call)
 
     def watch(self, file: object) -> None:
         """`file` is open as long as it lives and its `closed` is False."""
@@ -281,7 +324,7 @@ def _flush(opened: _Opened) -> None:
 
 def _end_quietly(opened: _Opened) -> None:
     try:
-        is_mine = opened.end()  # else the user has said so, by unmount or the like
+        is_mine = opened.end_here()  # else the user has said so, by unmount or the like
         if is_mine and opened.leaves_work and (path := opened.session.spec.working_copy) is not None:
             _left[opened.key] = WorkingCopy(Path(path)), opened.session.spec.store_url
     except (CowfsError, OSError) as error:

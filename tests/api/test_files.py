@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import anyio
@@ -25,6 +24,7 @@ from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, Le
 from cowfs.machine.working_copy import list_working_copies
 from cowfs.session.files import Files
 from tests.api.conftest import place
+from tests.interrupt import Interrupt
 
 __all__ = ["place"]
 
@@ -458,31 +458,7 @@ def test_what_is_no_bytes_changes_nothing(vol: RWVolume, data: Any) -> None:
     assert vol.files.read("file") == b"abc"
 
 
-class Interrupt:
-    """Ends what runs in it by an exception before the `number`-th line of cowfs."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-        self.is_over = False
-
-    def __enter__(self) -> None:
-        sys.settrace(self._called)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        sys.settrace(None)
-        return kind is KeyboardInterrupt
-
-    def _called(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        names = frame.f_globals.get("__name__", "")
-        return self._line if names in ("cowfs.api.files", "cowfs.session.files", "cowfs.session.opened_file") else None
-
-    def _line(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
-        if event == "line" and not self.is_over:
-            self.left -= 1
-            if self.left == 0:
-                self.is_over = True
-                raise KeyboardInterrupt
-        return self._line
+WRITING = ("cowfs.api.files", "cowfs.session.files", "cowfs.session.opened_file")
 
 
 @pytest.mark.parametrize("new", [b"much shorter", LARGE[:200_000], b""], ids=["shorter", "longer", "empty"])
@@ -492,7 +468,7 @@ def test_an_interrupted_write_leaves_the_old_content_or_the_new(vol: RWVolume, n
     found, number = set[bytes](), 0
     while True:
         number += 1
-        interrupt = Interrupt(number)
+        interrupt = Interrupt(number, WRITING)
         with interrupt:
             vol.files.write("file", new)
         now = vol.files.read("file")
@@ -504,6 +480,48 @@ def test_an_interrupted_write_leaves_the_old_content_or_the_new(vol: RWVolume, n
     assert number > 20
     assert found == {old, new}
     vol.finalize()
+
+
+INTERRUPTED = """
+import os, sys
+from cowfs.blocking import Volume
+from tests.interrupt import Interrupt
+
+vol = Volume.open("data", create=True)
+files = vol.files
+files.write("file", b"kept")
+calls = {
+    "read": lambda: files.read("file"),
+    "stat": lambda: files.stat("file"),
+    "append": lambda: files.append("file", b"+"),
+    "open": lambda: files.open("file", "r+b").close(),
+    "list": lambda: list(files.ls(recursive=True)),
+    "unmount": vol.unmount,
+}
+modules = ("cowfs.api.file_session", "cowfs.api.file_object", "cowfs.api.file_access")
+kept, number = [], 0
+while True:
+    number += 1
+    interrupt = Interrupt(number, modules, kept.append)
+    with interrupt:
+        calls[sys.argv[1]]()
+    if not interrupt.is_over:
+        break
+    assert files.read("file").startswith(b"kept")
+    if sys.argv[1] == "unmount" or number % 10 == 0:
+        vol.unmount(force=True)
+        assert files.read("file").startswith(b"kept")
+assert number > 5, number
+vol.finalize()
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("call", ["read", "stat", "append", "open", "list", "unmount"])
+def test_after_an_interrupted_call_nobody_waits_for_it(call: str) -> None:
+    """Also while the exception, and with it the frames of the call, are kept, as notebooks do."""
+    done = run(INTERRUPTED, call)
+    assert (done.stdout, done.returncode) == ("ended\n", 0), done.stderr
 
 
 @pytest.mark.parametrize(
