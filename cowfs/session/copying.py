@@ -11,7 +11,8 @@ A file replaces a file or a link; a directory is never replaced, nor made in pla
 special file is never replaced.
 
 A large file whose source can tell what of it is there (`Resumes`) is written beside under a name of
-its own, which is found again: a copy that was ended goes on within it.
+its own, which is found again: a copy that was ended goes on within it. What a killed copy has left
+is removed if it was for a file of the source's directory, and the source has nothing of its name.
 
 Files are copied by several threads, for the sake of stores that take their time; the first error
 ends it all.
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import apart, clock
 from cowfs.errors import CorruptError
+from cowfs.session.local_files import part_name
 from cowfs.session.upload_plan import NAMED_SKIPPED
 from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
@@ -149,7 +151,7 @@ class _Copy:
         self._named: dict[int, bytes] = {}  # files with several names: where the first one is in the target
         self._links: list[tuple[bytes, bytes]] = []
         self._directories: list[tuple[bytes, Attributes]] = []
-        self._found: list[bytes] = []  # directories that were there
+        self._left: list[bytes] = []  # what a killed copy has left of large files
 
     def run(self, at: bytes, to: bytes) -> Copied:
         first = self._source.stat(at)
@@ -158,8 +160,8 @@ class _Copy:
         apart.run(lambda: self._copy_all(at, to, first), self._stop)
         for existing, path in self._links:
             self._target.link(existing, path)
-        for path in self._found:
-            self._target.remove_parts(path)
+        for path in self._left:
+            self._target.remove_left(path)
         for path, attr in reversed(self._directories):  # last, since what is put into a directory changes its time
             self._target.set_attributes(path, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
         self._tell(0, is_last=True)
@@ -187,11 +189,11 @@ class _Copy:
             if stat.S_ISDIR(attr.mode):
                 self._count(directories=1)
                 is_made = self._target.make_directory(there)
-                if not is_made:
-                    self._found.append(there)
                 if is_made or there != to:
                     self._directories.append((there, attr))
                 entries = self._source.list(path)
+                if not is_made:
+                    self._left += self._target.tidy(there, (name for name, _ in entries))
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
             elif not (stat.S_ISREG(attr.mode) or stat.S_ISLNK(attr.mode)):
                 self._count(skipped=1)
@@ -225,9 +227,9 @@ class _Copy:
             if self._is_stopped:
                 return
             kept = {"mode": attr.mode & KEPT_BITS, "mtime_ns": attr.mtime_ns}
-            if self._resumes is not None and attr.size >= RESUMED_BYTES:
-                missing = partial(self._missing, self._resumes, path)
-                content_id = self._resumes.content_id(path)
+            if (resumed := self._resumed(path, there, attr)) is not None:
+                resumes, content_id = resumed
+                missing = partial(self._missing, resumes, path)
                 self._target.put_rest(there, missing, content_id=content_id, clones=self._clones, **kept)
             else:
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
@@ -243,6 +245,19 @@ class _Copy:
             with self._lock:
                 self._error = self._error or error
             self._stop()
+
+    def _resumed(self, path: bytes, there: bytes, attr: Attributes) -> tuple[Resumes, str] | None:
+        """The source and the file's content id, if it is to be gone on with: not if the source has
+        something of its own of the name that the part would have."""
+        if self._resumes is None or attr.size < RESUMED_BYTES:
+            return None
+        content_id = self._resumes.content_id(path)
+        part = part_name(there.rpartition(b"/")[2], content_id)
+        try:
+            self._source.stat(_below(path.rpartition(b"/")[0], part))
+        except FileNotFoundError:
+            return self._resumes, content_id
+        return None
 
     def _missing(
         self, source: Resumes, path: bytes, there: Callable[[int, int], bytes]

@@ -5,8 +5,8 @@ directory: each path is opened component by component, and a symbolic link on th
 Only the directory itself may be reached through links; whoever names it means what they lead to.
 A file appears whole under its name, or not at all. A special file is never replaced.
 
-    .cowfs-<16 hex>          a file, or a link, that is being written
-    .cowfs-part-<16 hex>     a large one, whose name tells which file it is and of what content: it is gone on with
+    .cowfs-<16 hex>-<16 hex>       what is being written: a hash of its name, then a random number
+    .cowfs-part-<16 hex>-<16 hex>  a large file, which is gone on with: hashes of name and content
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from cowfs.native.local import FoundStat, list_directory, open_beneath, read_sma
 from cowfs.session.source_files import SourceFile, Stamp, wide_ino
 from cowfs.values import dataclass
 
-_BESIDE = b".cowfs-"
-_PART = b".cowfs-part-"
-_LEFT = re.compile(rb"\.cowfs-[0-9a-f]{16}")
-_PART_LEFT = re.compile(rb"\.cowfs-part-[0-9a-f]{16}")
+_BESIDE = b".cowfs-%b-%b"
+_PART = b".cowfs-part-%b-%b"
+_LEFT = re.compile(rb"\.cowfs-(part-)?([0-9a-f]{16})-[0-9a-f]{16}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 # what reads (offset, length) of what is there -> the pieces that are not
@@ -70,8 +68,8 @@ class Clones(Protocol):
 
 class LocalFiles:
     """Paths are relative to `root`, an existing directory; "" is that directory. What a killed copy
-    has left half written in a directory goes when the next one comes to it; whoever writes a file
-    holds a lock on it."""
+    has left half written in a directory goes when the next one of the same names comes to it
+    (`tidy`); whoever writes a file holds a lock on it."""
 
     def __init__(self, root: bytes) -> None:
         self._path = root
@@ -140,7 +138,6 @@ class LocalFiles:
                     raise
                 if path and mode & 0o700 != 0o700:
                     _open_up(name, directory, mode)
-                _tidy(name, directory, _LEFT)
                 return False
             return True
 
@@ -184,7 +181,7 @@ class LocalFiles:
         clones: whole files that may have the content; they get it when it was written."""
         with self._parent(path) as (directory, name):
             self._require_replaceable(path, directory, name)
-            part = _PART + blake3(name + b"\0" + content_id.encode()).hexdigest(8).encode()
+            part = part_name(name, content_id)
             fd = _opened_part(part, directory)
             if fd is None:
                 with closing(missing(lambda offset, length: b"")) as pieces:
@@ -206,11 +203,26 @@ class LocalFiles:
             finally:
                 os.close(fd)
 
-    def remove_parts(self, path: bytes) -> None:
-        """What is half written in the directory `path`, and nobody writes now: nothing goes on with
-        it after a copy that was whole."""
+    def tidy(self, path: bytes, names: Iterable[bytes]) -> Sequence[bytes]:
+        """Removes what killed copies have left half written in the directory `path` of files that
+        are called `names`. Gives the paths of large ones: they may be gone on with, and are removed
+        by `remove_left` after a copy that was whole. What has one of `names` itself stays."""
+        with self._directory(path) as directory:
+            found = [each for left in os.listdir(directory) if (each := _LEFT.fullmatch(os.fsencode(left)))]
+            if not found:
+                return []
+            known = set(names)
+            hashes = {_hash(name) for name in known}
+            left = [each for each in found if each[2] in hashes and each[0] not in known]
+            for each in left:
+                if each[1] is None:
+                    _remove_left(each[0], directory)
+        return [path + b"/" + each[0] if path else each[0] for each in left if each[1] is not None]
+
+    def remove_left(self, path: bytes) -> None:
+        """As `tidy` gave it, unless somebody writes it now."""
         with self._parent(path) as (directory, name):
-            _tidy(name, directory, _PART_LEFT)
+            _remove_left(name, directory)
 
     def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None:
         with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
@@ -272,7 +284,7 @@ class LocalFiles:
         """A name for something that takes the place of `name`, which is at `path`, once the block
         has made it."""
         self._require_replaceable(path, directory, name)
-        beside = _BESIDE + clock.random_bytes(8).hex().encode()
+        beside = _BESIDE % (_hash(name), clock.random_bytes(8).hex().encode())
         try:
             yield beside
             self._require_replaceable(path, directory, name)
@@ -354,21 +366,25 @@ def _fill(fd: int, pieces: Iterable[tuple[int, bytes]], mode: int, mtime_ns: int
     os.utime(fd, ns=(mtime_ns, mtime_ns))
 
 
-def _tidy(name: bytes, above: int, pattern: re.Pattern[bytes]) -> None:
-    """Removes what killed copies have left in a directory: nobody holds its lock."""
-    directory = os.open(name, _DIRECTORY, dir_fd=above)
-    try:
-        for left in map(os.fsencode, os.listdir(directory)):
-            if pattern.fullmatch(left) and stat.S_ISREG(os.stat(left, dir_fd=directory, follow_symlinks=False).st_mode):
-                with contextlib.suppress(OSError):
-                    fd = os.open(left, _READ, dir_fd=directory)
-                    try:
-                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        os.unlink(left, dir_fd=directory)
-                    finally:
-                        os.close(fd)
-    finally:
-        os.close(directory)
+def part_name(name: bytes, content_id: str) -> bytes:
+    """What `put_rest` writes beside `name`."""
+    return _PART % (_hash(name), _hash(content_id.encode()))
+
+
+def _hash(data: bytes) -> bytes:
+    return blake3(data).hexdigest(8).encode()
+
+
+def _remove_left(left: bytes, directory: int) -> None:
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.stat(left, dir_fd=directory, follow_symlinks=False).st_mode):
+            return
+        fd = os.open(left, _READ, dir_fd=directory)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(left, dir_fd=directory)
+        finally:
+            os.close(fd)
 
 
 def _write(fd: int, offset: int, data: bytes) -> None:

@@ -12,10 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from cowfs.api import file_session
 from cowfs.machine import registry
 from cowfs.machine.processes import wait_gone
+
+
+def half_written(name: str) -> list[str]:
+    """What copies call a file of the name while they write it; also those of older versions of
+    cowfs."""
+    known = blake3(name.encode()).hexdigest(8)
+    return [f".cowfs-{each}" for before in ("", "part-") for each in (f"{before}{known}-{16 * '0'}", before + 16 * "0")]
 
 
 def end_all() -> None:

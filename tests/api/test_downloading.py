@@ -24,7 +24,7 @@ from cowfs.session import local_files
 from cowfs.session.local_files import LocalFiles
 from cowfs.store import unlocking
 from cowfs.store.packs import PackReader
-from tests.api.conftest import place
+from tests.api.conftest import half_written, place
 from tests.api.test_uploading import expected, in_source, tree, upload
 
 __all__ = ["place", "tree"]
@@ -159,6 +159,24 @@ def test_killed_it_goes_on(place: Path, tree: Path, volume: RWVolume) -> None:
     assert stat.S_ISREG((place / "out" / "big").stat().st_mode)
 
 
+def test_only_what_a_copy_writes_itself_is_left_over(place: Path, tree: Path, volume: RWVolume) -> None:
+    out = place / "out"
+    (out / "sub").mkdir(parents=True)
+    ours, older = half_written("small")[::2], half_written("small")[1::2]
+    mine = {each for name in [*half_written("another"), *older] for each in (name, f"sub/{name}")}
+    for each in mine:
+        (out / each).write_text("mine")
+    for name in half_written("big")[::2]:
+        (out / name).mkdir()
+    for name in ours:
+        (out / "sub" / name).write_text("half")
+    for _ in range(2):
+        volume.files.download("/", out)
+        found = in_source(out)
+        assert found.keys() == expected(tree).keys() | mine | set(half_written("big")[::2])
+        assert {found[each].content for each in mine} == {b"mine"}
+
+
 WRITTEN = 20
 LARGE_NS = 1_700_000_000_123_456_789
 DYING = """
@@ -253,6 +271,27 @@ def test_killed_within_a_large_file_it_asks_for_what_is_missing(
     assert (out / "file").stat().st_mtime_ns == LARGE_NS + 1
     assert (out / "file").stat().st_blocks * 512 < 26 << 20, "the hole stays one"
     assert [each.name for each in out.iterdir()] == ["file"]
+
+
+def test_what_a_version_has_is_not_left_over(place: Path, large: RWVolume) -> None:
+    """It has what a killed download left, besides the file that this was for."""
+    source, out = place / "source", place / "out"
+    part = die("/", out)
+    (source / "sub").mkdir()
+    for name in [*half_written("file"), part.name]:
+        (source / name).write_text("theirs")
+        (source / "sub" / name).write_text("theirs")
+    (source / "sub" / "file").write_bytes(content(1))
+    large.files.upload(source)
+    again = place / "again"
+    for _ in range(3):
+        large.files.download("/", again)
+        assert in_source(again) == in_source(source)
+        (again / "file").unlink()
+    large.files.download("file", again)
+    assert in_source(again) == in_source(source)
+    with pytest.raises(ConflictError, match=part.name):
+        large.files.download("/", out)
 
 
 def test_what_is_wrong_in_a_part_is_fetched_again(place: Path, large: RWVolume, asked: list[int]) -> None:

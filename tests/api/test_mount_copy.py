@@ -41,7 +41,7 @@ from cowfs.errors import (
 from cowfs.machine import births, open_writers, registry, stamps
 from cowfs.session import copy_filling, local_files
 from cowfs.session.source_files import SourceFile
-from tests.api.conftest import place
+from tests.api.conftest import half_written, place
 from tests.api.test_uploading import (
     CONTENTS,
     NAMES,
@@ -818,6 +818,20 @@ def test_a_directory_that_is_called_like_cowfs_own_stays_where_it_is(volume: RWV
     assert not path.parent.exists()
     volume.mount(mode="copy")
     assert (path / "a").read_text() == "a"
+
+
+def test_files_that_are_called_as_half_written_ones_stay_in_the_volume(volume: RWVolume) -> None:
+    for name in [*half_written("file"), *half_written("large")]:
+        for path in (volume.path / name, volume.path / "dir" / name):
+            path.write_text("theirs")
+    (volume.path / "large").write_bytes(os.urandom(9 << 20))
+    version = volume.commit()
+    wanted = in_source(volume.path)
+    volume.unmount()
+    root = volume.mount(mode="copy")
+    assert in_source(root) == in_version(version) == wanted
+    (root / "file").write_text("two")
+    assert in_version(volume.commit()).keys() == wanted.keys()
 
 
 @pytest.mark.parametrize("program", [MOUNT, UNMOUNT])

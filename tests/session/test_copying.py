@@ -286,6 +286,8 @@ class Source:
 class Target:
     def make_directory(self, path):
         return False
+    def tidy(self, path, names):
+        return []
     def put(self, path, pieces, **_):
         for _ in pieces:
             pass
