@@ -2,30 +2,69 @@
 
 Python raises what a signal's handler raises (Ctrl-C) anywhere in the main thread: also inside of
 `threading` and `concurrent.futures`, behind the taking of a lock and before the statement that
-would give it back. Who waits for that lock then waits for ever. So work that has helpers is not
-done where signals arrive.
+would give it back. Who waits for that lock then waits for ever. So work that has helpers, or that
+must learn how its last step ended, as a commit must, is not done where signals arrive.
+
+Work may do other work apart: whoever gives the first up gives up both.
 """
 
 from __future__ import annotations
 
 import _thread
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 LOOK_S = 0.2
+A = TypeVar("A")
 T = TypeVar("T")
 
 
-def run(work: Callable[[], T], stop: Callable[[], None]) -> T:
-    """What work returns or raises. stop, which may be called from any thread, has it end soon.
+class GivenUp(BaseException):
+    """Ends work that its caller does not wait for any more."""
+
+
+class _Work:
+    """above: which this one is part of. events: what the caller is to call, and None at the end;
+    not an event, since a queue, written in C, is never left half changed."""
+
+    def __init__(self, above: _Work | None) -> None:
+        self.above = above
+        self.events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.stops: list[Callable[[], None]] = []
+        self._is_given_up = False
+
+    @property
+    def is_given_up(self) -> bool:
+        return self._is_given_up or (self.above is not None and self.above.is_given_up)
+
+    def give_up(self) -> None:
+        self._is_given_up = True
+        for stop in list(self.stops):
+            stop()
+
+
+class _Own(threading.local):
+    """work: that this thread does."""
+
+    work: _Work | None = None
+
+
+_own = _Own()
+
+
+def run(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+    """What work returns or raises. stop, which may be called from any thread, has it end soon; and
+    so do `require_wanted` and `stopped_by` within it.
 
     An exception that comes to the waiting caller stops the work, and is raised when it has ended.
     """
     results: list[T] = []
     errors: list[BaseException] = []
-    ended: SimpleQueue[None] = SimpleQueue()  # not an event: written in C, it is never left half changed
+    this = _Work(_own.work)
+    this.stops.append(stop)
     lock = _thread.allocate_lock()
     is_begun = is_given_up = False
 
@@ -35,31 +74,95 @@ def run(work: Callable[[], T], stop: Callable[[], None]) -> T:
             if is_given_up:
                 return
             is_begun = True
+        _own.work = this
         try:
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             errors.append(error)
         finally:
-            ended.put(None)
-            ended.put(None)  # what the caller takes may be lost by an exception
+            this.events.put(None)
+            this.events.put(None)  # what the caller takes may be lost by an exception
 
     try:
         _thread.start_new_thread(body, ())  # `Thread.start` waits for an event
-        _wait(ended)
+        _wait(this)
     except BaseException:
         with lock:
             is_given_up = True
         if is_begun:
-            stop()
-            ended.get()
+            this.give_up()
+            while this.events.get() is not None:
+                pass
         raise
     if errors:
         raise errors[0]
     return results[0]
 
 
-def _wait(ended: SimpleQueue[None]) -> None:
+def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], None]) -> T:
+    """As `run`, of work that tells a listener. It is called by the caller's thread, whose locks it
+    may need; what it raises ends the work, and is raised."""
+
+    def heard() -> T:
+        this = _own.work
+        assert this is not None
+
+        def tell(news: A) -> None:
+            answers: SimpleQueue[None] = SimpleQueue()
+
+            def call() -> None:
+                listener(news)
+                answers.put(None)
+
+            this.events.put(call)
+            while True:
+                with suppress(Empty):
+                    return answers.get(timeout=LOOK_S)
+                require_wanted()
+
+        return work(tell)
+
+    return run(heard)
+
+
+def is_wanted() -> bool:
+    """Whether somebody waits for what this thread does."""
+    return _own.work is None or not _own.work.is_given_up
+
+
+def require_wanted() -> None:
+    """Raises GivenUp where work that is not waited for any more may end."""
+    if not is_wanted():
+        raise GivenUp
+
+
+@contextmanager
+def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
+    """Within work: who gives it up calls `stop`, too, which has the block end soon."""
+    above: list[_Work] = []
+    work = _own.work
+    while work is not None:
+        above.append(work)
+        work = work.above
+    for each in above:
+        each.stops.append(stop)
+    try:
+        if not is_wanted():
+            stop()
+        yield
+    finally:
+        for each in above:
+            each.stops.remove(stop)
+
+
+def _wait(work: _Work) -> None:
     """A signal that arrives just before a thread begins to wait does not wake it."""
     while True:
-        with suppress(Empty):
-            return ended.get(timeout=LOOK_S)
+        try:
+            call = work.events.get(timeout=LOOK_S)
+        except Empty:
+            require_wanted()
+            continue
+        if call is None:
+            return
+        call()

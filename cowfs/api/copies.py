@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cowfs import log, sizes
+from cowfs import apart, log, sizes
 from cowfs.api import folders, kept_work, mount_paths, stores, tree_publishing
 from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.transfer_report import Target
@@ -47,7 +47,7 @@ from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.control.messages import Compared, Comparison
-    from cowfs.session.upload_plan import UploadPlan
+    from cowfs.session.upload_plan import Uploaded, UploadPlan
     from cowfs.session.version_tree import VersionTree
 
 T = TypeVar("T")
@@ -463,14 +463,19 @@ def commit(
         path = required(copy)
         kept_work.require_all(working_copy, target.store.record.store_id)
         spec = tree_publishing.writing(target, replace(options, take_over=False))
-        with errors_of_ours(path, LOST), ExitStack() as stack:
-            reading = copy.begin_reading()
-            tree = stack.enter_context(LocalFiles(os.fsencode(path)))
-            line = stack.enter_context(publishing(spec, access=target.store.access, is_copy=True))
-            plan = _plan(copy, line.publisher.base.version_id, line.owner)
-            done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
-            assert plan.stamps is not None
-            copy.move_base(base.version_id, plan.stamps.seen, reading)
+
+        def published() -> tuple[Uploaded, Base, bool]:
+            with errors_of_ours(path, LOST), ExitStack() as stack:
+                reading = copy.begin_reading()
+                tree = stack.enter_context(LocalFiles(os.fsencode(path)))
+                line = stack.enter_context(publishing(spec, access=target.store.access, is_copy=True))
+                plan = _plan(copy, line.publisher.base.version_id, line.owner)
+                done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
+                assert plan.stamps is not None
+                copy.move_base(base.version_id, plan.stamps.seen, reading)
+            return done, base, is_new
+
+        done, base, is_new = apart.run(published)
     if done.skipped:
         _log.warning(
             "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them (%s%s)",

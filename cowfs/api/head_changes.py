@@ -23,9 +23,10 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs import store as stores_layer
 from cowfs.api import file_access, file_session, kept_work, stores
 from cowfs.api.file_access import SessionAccess
@@ -87,7 +88,7 @@ def publish(
     while True:
         try:
             with file_session.alone(key):  # threads of this process take turns, or each would undo the others' work
-                return _published(store, volume, seen, changes, request)
+                return apart.run(partial(_published, store, volume, seen, changes, request))
         except LeaseHeldError as error:
             if not ends_soon(error, key) or clock.monotonic_s() > end_s:
                 entry = registry.find_by_volume(store.record.store_id.hex(), volume)

@@ -23,6 +23,7 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
+from cowfs import apart
 from cowfs.api import arguments, mount_transfer, names, stores, uploading
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -37,7 +38,7 @@ from cowfs.store.named import place_named, placed
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.open import RepeatingOrigin, is_plain, open_origin
 from cowfs.values import dataclass
-from cowfs.version.commit import ProgressListener
+from cowfs.version.commit import Base, ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.index import Link
@@ -158,17 +159,23 @@ def absorb(
     volume = RWVolume(store, names.checked(name), "existing")
     target = volume.to_upload()
     uploading.require_not_mounted(target, b"")
-    with ExitStack() as stack:
-        linked = stack.enter_context(closing(LinkedBytes(target.store.url, target.store.access)))
-        line = stack.enter_context(uploading.publishing_to(target))
-        before = line.publisher.base
-        if before.version_id is None:
-            raise NotFoundError(f"volume {name!r} has no version yet", hint="Import something first: `cowfs import`.")
-        source = Absorbing(line.publisher, linked, hurry=line.hurry, progress=hears)
-        try:
-            base = line.publisher.publish(source, request, hears or (lambda _: None))
-        except NothingToUpload:
-            base = before
+
+    def published() -> tuple[Base, Base, Absorbing]:
+        with ExitStack() as stack:
+            linked = stack.enter_context(closing(LinkedBytes(target.store.url, target.store.access)))
+            line = stack.enter_context(uploading.publishing_to(target))
+            before = line.publisher.base
+            if before.version_id is None:
+                raise NotFoundError(
+                    f"volume {name!r} has no version yet", hint="Import something first: `cowfs import`."
+                )
+            source = Absorbing(line.publisher, linked, hurry=line.hurry, progress=hears)
+            try:
+                return before, line.publisher.publish(source, request, hears or (lambda _: None)), source
+            except NothingToUpload:
+                return before, before, source
+
+    before, base, source = apart.run(published)
     assert base.version_id is not None
     version = volume._committed(base.head_number, base.version_id, is_new=base.version_id != before.version_id)
     report = TransferReport(source.files, 0, 0, source.bytes, 0, 0, 0, locator=version.locator, is_new=version.is_new)

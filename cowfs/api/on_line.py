@@ -7,9 +7,10 @@ Not for work that lies on this machine: a mount and uncommitted work are refused
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs import store as stores
 from cowfs.api import file_access, kept_work, tree_publishing
 from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, ends_soon
@@ -32,7 +33,7 @@ def on_line(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
     while True:
         target = volume.to_upload()
         try:
-            return _once(target, make)
+            return apart.run(partial(_once, target, make))
         except LeaseHeldError as error:
             key = file_access.key_of(target.store.record.store_id, target.name)
             if not ends_soon(error, key) or clock.monotonic_s() > end_s:

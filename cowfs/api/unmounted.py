@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from cowfs import log
+from cowfs import apart, log
 from cowfs.api import copies, file_access, file_session, stores
+from cowfs.api.file_session import FileSession
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import places, registry
@@ -50,14 +51,18 @@ def commit(
         options=replace(options, take_over=False, resident=False).resolved(),
         working_copy=str(working_copy.path),
     )
-    with file_session.alone(file_access.key_of(store.record.store_id, working_copy.volume)) as held:
+
+    def published(held: FileSession | None, tell: ProgressListener) -> Base:
         if held is not None:  # another object of this process has just opened it
             with held.used() as session:
-                return session.commit(request, progress)
+                return session.commit(request, tell)
         with opened(spec, access=store.access) as session:
-            base = session.commit(request, progress)
+            base = session.commit(request, tell)
         working_copy.delete_if_committed()
-    return base
+        return base
+
+    with file_session.alone(file_access.key_of(store.record.store_id, working_copy.volume)) as held:
+        return apart.run_heard(lambda tell: published(held, tell), progress)
 
 
 def is_commit_due(store: stores.OpenStore, head: Head, request: CommitRequest) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from cowfs import config
+from cowfs import apart, config
 from cowfs import store as stores_layer
 from cowfs.api import (
     arguments,
@@ -217,15 +217,19 @@ def publish(
     volume stands on now, and whether this has made it."""
     from cowfs.session.upload_plan import UploadPlan
 
+    def published() -> tuple[Uploaded, Base, bool]:
+        with errors_of_ours(target.name, NOT_DOWN), publishing_to(target) as line:
+            plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
+            return tree_publishing.publish_tree(line, source.tree, plan, request, progress)
+
     local_paths.read_pipe(source.tree)
-    with errors_of_ours(target.name, NOT_DOWN), publishing_to(target) as line:
-        plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
-        return tree_publishing.publish_tree(line, source.tree, plan, request, progress)
+    return apart.run(published)
 
 
 @contextmanager
 def publishing_to(target: Target) -> Iterator[Line]:
-    """The volume's line for a block. InvalidStateError: there is uncommitted work here."""
+    """The volume's line for a block, apart as `publishing`. InvalidStateError: there is uncommitted
+    work here."""
     from cowfs.session.publishing import publishing
 
     spec = tree_publishing.writing(target)

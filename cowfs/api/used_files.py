@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cowfs import apart
 from cowfs.api import file_access, file_session, stores
 from cowfs.api.file_session import FileSession, SessionEnded
 from cowfs.control import MountOptions
@@ -53,10 +54,8 @@ class UsedFiles:
     def commit(self, request: CommitRequest, progress: ProgressListener) -> tuple[VersionId | None, Base] | None:
         """The version before, and what is published now; None: no session is open."""
         try:
-            if self._held is not None:
-                with self._held.used() as session:
-                    before = session.base.version_id
-                    return before, session.commit(request, progress)
+            if (held := self._held) is not None:
+                return apart.run_heard(lambda tell: _committed(held, request, tell), progress)
         except SessionEnded:
             pass
         return None
@@ -81,3 +80,9 @@ class UsedFiles:
         self._held = None
         held.end(discard=discard)
         return True
+
+
+def _committed(held: FileSession, request: CommitRequest, progress: ProgressListener) -> tuple[VersionId | None, Base]:
+    with held.used() as session:
+        before = session.base.version_id
+        return before, session.commit(request, progress)

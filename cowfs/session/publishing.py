@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from cowfs import apart
 from cowfs.control import SessionSpec
 from cowfs.errors import ConflictError, CorruptError, InvalidStateError
 from cowfs.machine.lock import LockHolder
@@ -64,7 +65,9 @@ class Line:
 
 @contextmanager
 def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = False) -> Iterator[Line]:
-    """For the length of a block, in which lease and pin are renewed. is_copy: what is published is
+    """For the length of a block, in which lease and pin are renewed. In the main thread only apart
+    (`cowfs.apart`): an exception in the middle of the head's put would leave its outcome unknown,
+    and the lease with it. is_copy: what is published is
     the working copy's folder (`machine.copies`), which stands on its base: ConflictError when the
     volume has a newer version."""
     assert spec.working_copy is not None
@@ -123,7 +126,9 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         stack.enter_context(renewed(writer, publisher.acknowledge))
         if (patience := patience_of(store)) is not None:
             patience.limit_s = spec.options.store_timeout_s
-        yield Line(publisher, owners.kept_as((root[3], root[4]), spec.options), patience)
+        line = Line(publisher, owners.kept_as((root[3], root[4]), spec.options), patience)
+        with apart.stopped_by(line.hurry):
+            yield line
         is_done.set()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
+from cowfs import apart
 from cowfs.control import SessionSpec
 from cowfs.errors import (
     InvalidStateError,
@@ -114,7 +115,16 @@ class Session:
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
         """Publishes what was written before the call. A store on the working copy's own disk, which
-        is full, gets room that staging and caches can give up."""
+        is full, gets room that staging and caches can give up. Done apart, it ends soon when it is
+        given up, and by then its outcome is known, unless the store has not told it."""
+        with apart.stopped_by(self.hurry):
+            try:
+                return self._commit(request, progress)
+            finally:
+                if not apart.is_wanted():
+                    self.wait_patiently()
+
+    def _commit(self, request: CommitRequest, progress: ProgressListener) -> Base:
         assert self.writer is not None, "a writable session"
         while True:
             try:

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from cowfs import apart
 from cowfs.errors import SourceChangedError
 from cowfs.session.linked import is_linked
 from cowfs.values import dataclass
@@ -131,6 +132,7 @@ class _StagedFile:
         place = bisect_right(self._offsets, offset) - 1
         done = 0
         while done < len(target):
+            apart.require_wanted()
             extent = self._extents[place]
             first = offset + done - extent.offset
             length = min(extent.length - first, len(target) - done)

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from cowfs import clock, config, log
+from cowfs import apart, clock, config, log
 from cowfs.errors import AccessDeniedError, CowfsError
 
 BRIEF_S = 60.0
@@ -98,8 +98,10 @@ class Patience:
         return clock.monotonic_s() if is_first and self.limit_s > CLOSING_S else began_s
 
     def reaches(self, pause_s: float, since_s: float) -> bool:
-        """Whether a pause that begins now would end within limit_s after since_s."""
-        return clock.monotonic_s() + pause_s <= since_s + self.limit_s
+        """Whether a pause that begins now would end within limit_s after since_s; within CLOSING_S
+        where nobody waits for the work any more."""
+        limit_s = self.limit_s if apart.is_wanted() else min(self.limit_s, CLOSING_S)
+        return clock.monotonic_s() + pause_s <= since_s + limit_s
 
     def wake(self) -> None:
         """What the store was missing is there: who waits tries again now."""

@@ -21,6 +21,10 @@ at that number means that the line is lost.
 After an error of which the outcome is unknown, the same head record is put again before anything
 else happens (`resume`).
 
+In the main thread of a user's process only apart (`cowfs.apart`): an exception that a signal raises
+in the middle of a step would leave the source, and the line, without an outcome. Where a version
+can still be left out it ends with `apart.GivenUp`, and its source is abandoned.
+
 One thread at a time, but for `base`, `acknowledge` and `hold`, which any thread may use at any
 time.
 """
@@ -33,7 +37,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import keys
@@ -307,10 +311,12 @@ class Publisher:
     def rows(self, ino: int, extents: Sequence[E], read: Read[E]) -> list[ExtentRow]:
         """Stores what the file is made of, and gives all its rows, to be drafted. Within `storing`,
         or `Source.draft`."""
+        apart.require_wanted()
         return self.chunks.rows(extents, read, self._earlier(ino))
 
     def put_small(self, files: SmallFiles, rows: FileRows) -> None:
         """As `rows`, of many small files, whose rows are added to `rows`."""
+        apart.require_wanted()
         old = [ino for ino in files.read_inodes() if ino < self._index.next_ino]
         self.chunks.put_small(files, rows, self._index.stored_extents(old) if old else ())
 
@@ -326,6 +332,7 @@ class Publisher:
         """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset,
         length) in order, and holes elsewhere; goes_on: as `cut_file` has it. is_first: of the
         file's parts: what it had before is looked up once."""
+        apart.require_wanted()
         earlier = self._earlier(ino) if is_first else ()
         return self.chunks.file_rows(ranges, read_into, earlier, goes_on=goes_on)
 
@@ -481,6 +488,7 @@ class Publisher:
     def _put_version(self, prepared: _Prepared) -> bool:
         """The head, and that it is meant. False: a collection's fence came first, so that
         everything must be prepared again behind it."""
+        apart.require_wanted()  # the last moment: an intent is followed through
         number = self._base.head_number + 1
         intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.source.layer)
         record = HeadRecord(

@@ -1,0 +1,151 @@
+"""Ctrl-C in a call that publishes a version from this process: whatever it interrupts, the same
+call works at once again, and publishes all."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from cowfs.api import head_changes, on_line
+from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.version.commit import Progress
+from tests.api.conftest import place
+from tests.interrupt import Interrupt
+
+__all__ = ["place"]
+
+pytestmark = pytest.mark.usefixtures("place")
+
+MODULES = (
+    "cowfs.apart",
+    "cowfs.api.used_files",
+    "cowfs.api.unmounted",
+    "cowfs.machine.working_copy",
+    "cowfs.session.acquiring",
+    "cowfs.session.committer",
+    "cowfs.session.frozen_layer",
+    "cowfs.session.publishing",
+    "cowfs.session.session",
+    "cowfs.store.refs",
+    "cowfs.version.known_chunks",
+    "cowfs.version.publish",
+)
+DENSE, SPARSE = 24, 11  # all of so many lines, and one of so many behind them, so that the test is short
+
+Round = tuple[Callable[[], object], Callable[[], bytes]]
+
+
+def used(vol: RWVolume, content: bytes) -> Round:
+    vol.files.write("file", content)
+    return vol.commit, lambda: vol.commit().files.read("file")
+
+
+def kept(vol: RWVolume, content: bytes) -> Round:
+    vol.files.write("file", content)
+    vol.unmount()
+    reopened = Volume.open(vol.name)
+    return reopened.commit, lambda: reopened.commit().files.read("file")
+
+
+def in_transaction(vol: RWVolume, content: bytes) -> Round:
+    vol.unmount()
+
+    def write() -> None:
+        fs = fsspec.filesystem("cowfs", skip_instance_cache=True)
+        with fs.transaction, fs.open(f"cowfs://{vol.name}/file", "wb") as file:
+            file.write(content)
+
+    def again() -> bytes:
+        write()
+        return newest(vol.name).files.read("file")
+
+    return write, again
+
+
+def rolled_back(vol: RWVolume, content: bytes) -> Round:
+    vol.files.write("file", content)
+    to = vol.commit()
+    vol.files.write("file", b"newer than that")
+    vol.finalize()
+
+    def roll_back() -> None:
+        Volume.rollback(vol.name, to)
+
+    def read() -> bytes:
+        roll_back()
+        return newest(vol.name).files.read("file")
+
+    return roll_back, read
+
+
+def uploaded(vol: RWVolume, content: bytes) -> Round:
+    vol.unmount()
+    Path("file").write_bytes(content)
+
+    def upload() -> None:
+        Volume.open(vol.name).files.upload("file", "/")
+
+    def again() -> bytes:
+        upload()
+        return newest(vol.name).files.read("file")
+
+    return upload, again
+
+
+def newest(name: str) -> ROVolume:
+    return Volume.open(name).history(1)[0]
+
+
+@pytest.mark.parametrize("begin", [used, kept, in_transaction, rolled_back, uploaded])
+def test_after_an_interruption_the_next_call_publishes_all(
+    begin: Callable[[RWVolume, bytes], Round], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for module in (head_changes, on_line):
+        monkeypatch.setattr(module, "WAIT_S", 3.0)  # else a lease of its own would be waited for
+    Volume.new("data", strict=True).finalize()
+    number = 1
+    while True:
+        content = b"%d" % number
+        call, again = begin(Volume.open("data"), content)
+        interrupt = Interrupt(number, MODULES)
+        with interrupt:
+            call()
+        assert again() == content, f"interrupted before line {number}"
+        if not interrupt.is_over:
+            break
+        number += 1 if number < DENSE else SPARSE
+    assert number > 10
+
+
+def test_a_listener_is_called_by_who_commits() -> None:
+    vol, found = Volume.new("data"), list[tuple[int, bytes]]()
+    vol.files.write("file", b"content")
+
+    def hear(progress: Progress) -> None:
+        found.append((threading.get_ident(), vol.files.read("file")))
+
+    vol.finalize(progress=hear)
+    assert found
+    assert set(found) == {(threading.get_ident(), b"content")}
+
+
+def test_an_interrupted_commit_ends_soon_and_publishes_nothing() -> None:
+    vol, heard = Volume.new("data"), list[Progress]()
+    for number in range(3000):
+        vol.files.write(f"{number}", b"%d" % number)
+
+    def hear(progress: Progress) -> None:
+        heard.append(progress)
+        _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        vol.commit(progress=hear)
+    assert len(heard) == 1
+    assert vol.history() == []
+    assert vol.commit().files.read("2999") == b"2999"
