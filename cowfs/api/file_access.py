@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import file_session, kept_work, mount_paths, stores
+from cowfs.api import copies, file_session, kept_work, mount_paths, stores
 from cowfs.api.file_session import FileSession, SessionEnded
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import LeaseHeldError
@@ -88,6 +88,7 @@ def _mounted(entry: MountEntry, stack: ExitStack) -> MountedFiles | None:
     from cowfs.session.mounted_files import MountedFiles
 
     if not mount_paths.is_there(entry):
+        copies.is_whole(entry)  # an unmount that was killed ends, and the files are the volume's
         return None
     with ExitStack() as opening:
         try:

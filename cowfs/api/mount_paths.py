@@ -155,7 +155,7 @@ def is_there(entry: MountEntry) -> bool:
     first, and then may need seconds."""
     if entry.is_copy:
         copy = copy_of(entry)
-        return copy.exists and copy.is_there
+        return copy.exists and not copy.is_leaving and copy.is_there
     found = mount_table.mount_at(entry.mount_path)
     return found is not None and found.is_cowfs
 

@@ -20,7 +20,6 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -34,6 +33,11 @@ _AT_FDCWD, _NOREPLACE = -100, 1
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 """None: a C library that does not know it."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_OURS = frozenset({errno.EPERM, errno.EACCES, errno.EROFS, errno.EXDEV})
+"""Of what stays where it is, however often it is tried: another user's directory, an immutable
+file, a snapshot that is read-only."""
+_DEPTH = 64
+"""Of directories that cannot be moved to the top; each is open while what is below is deleted."""
 
 
 def new_name() -> str:
@@ -76,18 +80,32 @@ class OpenDirectory:
         self.clear()
 
 
-def set_aside(root: bytes, name: bytes, opened: OpenDirectory) -> bytes:
-    """Moves everything in the folder into a directory `name` there, which is new."""
+def set_aside(root: bytes, name: bytes, opened: OpenDirectory) -> dict[bytes, OSError]:
+    """Moves everything in the folder into a directory `name` there, which is new. Returns the names
+    of what this user cannot move, and why: that stays in its place, all of it if the directory
+    cannot be made."""
     before = os.lstat(root)
     open_up(root)
     aside = os.path.join(root, name)
-    os.mkdir(aside, 0o700)
+    try:
+        os.mkdir(aside, 0o700)
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
+        return dict.fromkeys(os.listdir(root), error)
     os.chmod(aside, stat.S_IMODE(before.st_mode) | 0o700)  # if it is interrupted, that of the folder again
+    stuck = {}
     for each in os.listdir(root):
-        if each != name:  # whoever looks at the folder afterwards sees what was not moved
+        if each == name:
+            continue
+        try:  # whoever looks at the folder afterwards sees what was not moved
             move(os.path.join(root, each), os.path.join(aside, each), opened)
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
+            stuck[each] = error
     _set_attributes(aside, before)
-    return aside
+    return stuck
 
 
 def bring_back(root: bytes, name: bytes, opened: OpenDirectory, *, sets_attributes: bool) -> list[tuple[bytes, bytes]]:
@@ -141,8 +159,9 @@ def move(path: bytes, to: bytes, opened: OpenDirectory) -> bool:
         open_up(path)
         is_moved = _rename(path, to)
     finally:
-        os.chmod(to if is_moved else path, stat.S_IMODE(mode))
-    opened.clear()
+        with contextlib.suppress(PermissionError):  # another user's, which was not opened either
+            os.chmod(to if is_moved else path, stat.S_IMODE(mode))
+        opened.clear()
     return is_moved
 
 
@@ -173,42 +192,122 @@ def _is_closed(path: bytes, mode: int) -> bool:
     return mode & 0o700 != 0o700 and not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
 
 
-def delete_tree(path: bytes) -> None:
-    """A directory with everything in it, whatever its permissions. However deep, and longer than
-    what the system takes for a path: what lies deeper is moved to the top, and deleted there."""
-    os.chmod(path, 0o700)
-    top = os.open(path, _DIRECTORY)
+class Remains:
+    """What could not be deleted: one path of it, why, and how much there is."""
+
+    def __init__(self) -> None:
+        self.path = b""
+        self.why = ""
+        self.count = 0
+
+    def add(self, path: bytes, error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):  # somebody else has removed it
+            return
+        if not self.count:
+            self.path, self.why = path, error.strerror or str(error)
+        self.count += 1
+
+
+def remove_empty(path: bytes, error: OSError, remains: Remains) -> None:
+    """What could not be moved (error) goes all the same if it is an empty directory, as what a
+    Btrfs snapshot has in the place of a subvolume; there is no harm in that."""
     try:
-        fresh = (b"%s.%d" % (clock.random_bytes(8).hex().encode(), number) for number in count())
-        left: list[bytes] = []
-        _empty(top, top, left, fresh)
-        while left:
-            name = left.pop()
-            fd = os.open(name, _DIRECTORY, dir_fd=top)
-            try:
-                _empty(fd, top, left, fresh)
-            finally:
-                os.close(fd)
-            os.rmdir(name, dir_fd=top)
+        os.rmdir(path)
+    except OSError as found:
+        remains.add(path, found if isinstance(found, FileNotFoundError) else error)
+
+
+def delete_tree(path: bytes, remains: Remains) -> None:
+    """A directory with everything in it, whatever its permissions; what cannot be deleted stays,
+    and the rest goes. However deep, and longer than what the system takes for a path: what lies
+    deeper is moved to the top, and deleted there."""
+    count_before = remains.count
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0o700)
+    try:
+        top = os.open(path, _DIRECTORY)
+    except OSError as error:
+        remains.add(path, error)
+        return
+    try:
+        _Deletion(path, top, remains).delete()
     finally:
         os.close(top)
-    os.rmdir(path)
+    _remove_emptied(path, path, remains, count_before)
 
 
-def _empty(fd: int, top: int, left: list[bytes], fresh: Iterator[bytes]) -> None:
-    """Deletes what is in the directory; its directories go to the top, and their names to
-    `left`."""
-    for text in os.listdir(fd):
-        name = os.fsencode(text)
-        if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-            os.unlink(name, dir_fd=fd)
-            continue
-        os.chmod(name, 0o700, dir_fd=fd)
-        if fd != top:
-            moved = next(fresh)
-            os.rename(name, moved, src_dir_fd=fd, dst_dir_fd=top)
-            name = moved
-        left.append(name)
+class _Deletion:
+    def __init__(self, path: bytes, top: int, remains: Remains) -> None:
+        self._path = path
+        self._top = top
+        self._remains = remains
+        self._waiting: list[bytes] = []
+        """Directories at the top."""
+        self._fresh = (b"%s.%d" % (clock.random_bytes(8).hex().encode(), number) for number in count())
+
+    def delete(self) -> None:
+        self._empty(self._top, self._path, 0)
+        while self._waiting:
+            name = self._waiting.pop()
+            self._delete(name, self._top, os.path.join(self._path, name), 0)
+
+    def _delete(self, name: bytes, above: int, path: bytes, depth: int) -> None:
+        """A directory. path: where it lies, to tell."""
+        count_before = self._remains.count
+        try:
+            fd = os.open(name, _DIRECTORY, dir_fd=above)
+        except OSError as error:
+            self._remains.add(path, error)
+            return
+        try:
+            self._empty(fd, path, depth)
+        finally:
+            os.close(fd)
+        _remove_emptied(name, path, self._remains, count_before, dir_fd=above)
+
+    def _empty(self, fd: int, path: bytes, depth: int) -> None:
+        """Deletes what is in the directory. Its directories go to the top, to wait there; those
+        that cannot be moved are deleted where they are."""
+        try:
+            names = [os.fsencode(text) for text in os.listdir(fd)]
+        except OSError as error:
+            self._remains.add(path, error)
+            return
+        for name in names:
+            at = os.path.join(path, name)
+            try:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=fd)
+                    continue
+            except OSError as error:
+                self._remains.add(at, error)
+                continue
+            with contextlib.suppress(OSError):
+                os.chmod(name, 0o700, dir_fd=fd)
+            if fd == self._top:
+                self._waiting.append(name)
+                continue
+            moved = next(self._fresh)
+            try:
+                os.rename(name, moved, src_dir_fd=fd, dst_dir_fd=self._top)
+            except OSError as error:
+                if depth < _DEPTH:
+                    self._delete(name, fd, at, depth + 1)
+                else:
+                    self._remains.add(at, error)
+            else:
+                self._waiting.append(moved)
+
+
+def _remove_emptied(
+    name: bytes, path: bytes, remains: Remains, count_before: int, *, dir_fd: int | None = None
+) -> None:
+    """A directory, unless something is left in it."""
+    if remains.count == count_before:
+        try:
+            os.rmdir(name, dir_fd=dir_fd)
+        except OSError as error:
+            remains.add(path, error)
 
 
 def _free(path: bytes) -> bytes:

@@ -12,7 +12,7 @@
     stage   filling    the version is being written into a directory of its own in the folder, `aside`
             arriving   it is whole there, and is being moved into the folder
             whole      a user's; if something is aside, it belongs into the folder
-            leaving    everything of it was set aside again, and is being deleted
+            leaving    nothing of value is in it: it was set aside again, and is deleted as far as it can be
 
 Guarantees: nothing in the folder is deleted that is not as its stamp says, unless that is asked
 for, and nothing that came into it while it was filled. What comes or goes is moved by renames, so
@@ -30,7 +30,7 @@ import ctypes
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -244,6 +244,12 @@ class Copy:
         return stamps.has_known(self.stamps_path, os.fsencode(record.mount_path))
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether nothing of value is in the folder any more: an unmount deletes it, or was killed
+        doing so."""
+        return self.record.stage == "leaving"
+
+    @property
     def is_gone(self) -> bool:
         """Whether the folder was whole and is not there any more: deleted or moved, or its disk is
         not attached. What it has is not known then."""
@@ -280,8 +286,8 @@ class Copy:
         if not self.exists:
             return False
         record = self.record
-        if record.stage == "leaving":
-            self._delete()
+        if self.is_leaving:
+            self._delete("All that it had was committed, or was to be dropped")
             return False
         if self.is_there:
             self._opened.close_again()
@@ -294,40 +300,50 @@ class Copy:
         return True
 
     def remove_unchanged(self, version: VersionId | None) -> bool:
-        """Deletes folder and record if everything is as in the version, and nobody uses it. False:
-        all stays."""
+        """Deletes folder and record if everything is as in the version, and nobody uses it; what
+        cannot be deleted stays, and that is told. False: all stays."""
         if self.is_used() or self.differs(version):
             return False
         root = os.fsencode(self.record.mount_path)
         known = stamps.load(self.stamps_path, version) or {}
+        away = _aside(self.record)
         try:
             mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
-            away = _set_aside(self.record, self._opened)
+            stuck = aside.set_aside(root, os.path.basename(away), self._opened)
         except (ConflictError, OSError) as error:
             _bring_back(self.record, self._opened)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
         is_same = _moved(away)
-        changed = stamps.first_difference(away, known, is_same=is_same)
+        known_in_place = {path: each for path, each in known.items() if path.partition(b"/")[0] in stuck}
+        known_away = {path: each for path, each in known.items() if path not in known_in_place}
+
+        def changed(*, reads: bool = True) -> bool:
+            differing = stamps.first_difference(away, known_away, is_same=is_same, reads=reads)
+            if differing is None:  # what is stuck was not moved: it has its stamps still
+                differing = stamps.first_difference(root, known_in_place, names=stuck, reads=reads)
+            return differing is not None
+
+        is_changed = changed()
         # Whoever has come to use it since the first look writes to what would be deleted; who has
         # been there and gone has changed a time.
-        if (used := open_writers.first_written(away)) is not None:
+        if (used := open_writers.first_written(root if stuck else away)) is not None:
             _log.warning(
                 "the copy %s stays: somebody has %r open for writing, perhaps another user or in a container",
                 self.record.mount_path,
                 os.fsdecode(used),
             )
         is_free = used is None and not self.is_used()
-        if changed is None and is_free:
-            changed = stamps.first_difference(away, known, is_same=is_same, reads=False)
-        if not is_free or changed is not None or os.listdir(root) != [os.path.basename(away)]:
+        if not is_changed and is_free:
+            is_changed = changed(reads=False)
+        if not is_free or is_changed or {*os.listdir(root)} - {os.path.basename(away)} != {*stuck}:
             _bring_back(self.record, self._opened)
             return False
-        self._delete()
+        self._delete("All that it had is in the version that it stood on", stuck)
         return True
 
     def remove(self) -> None:
-        """Deletes folder and record, whatever is in the folder; one that is not there is left
+        """Deletes folder and record, whatever is in the folder, but for what cannot be deleted; one that is not there is left
         alone, and so is, and that is told, one that may be another one. ConflictError: another file
         system is mounted in it, whose files are not the copy's to delete."""
         mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
@@ -339,28 +355,38 @@ class Copy:
             )
             self.forget()
             return
+        stuck = {}
         if self.record.stage in ("arriving", "whole") and self.is_there:
             _bring_back(self.record, self._opened)
-            _set_aside(self.record, self._opened)
-        self._delete()
+            away = _aside(self.record)
+            stuck = aside.set_aside(os.path.dirname(away), os.path.basename(away), self._opened)
+        self._delete("Its work was to be dropped", stuck)
 
     def remove_filling(self) -> None:
         """After a version was not written whole: what there is of it goes."""
         if self.exists and self.record.stage == "filling":
-            self._delete()
+            self._delete("It was not whole yet")
 
-    def _delete(self) -> None:
+    def _delete(self, fate: str, stuck: Mapping[bytes, OSError] | None = None) -> None:
+        """fate: what has become of the content. stuck: names in the folder that could not be set
+        aside, and why. What cannot be deleted stays in the folder, which is the user's then: nothing
+        of value is in it, so nobody has to wait until it can be."""
         record = self.record
         if record.stage != "filling":
             self._store(replace(record, stage="leaving"))
         if self.is_there:
             mount_table.require_nothing_inside(os.path.realpath(record.mount_path))
             root = os.fsencode(record.mount_path)
+            remains = aside.Remains()
             for name in _asides(record):
-                aside.delete_tree(os.path.join(root, name))
+                aside.delete_tree(os.path.join(root, name), remains)
+            for name, error in (stuck or {}).items():
+                aside.remove_empty(os.path.join(root, name), error, remains)
             if record.is_made:
                 with contextlib.suppress(OSError):  # somebody has put something there
                     os.rmdir(root)
+            if remains.count:
+                _tell_remains(record, remains, fate)
         self.forget()
 
     def forget(self) -> None:
@@ -452,11 +478,6 @@ def _asides(record: CopyRecord) -> list[bytes]:
     return aside.those_in(os.fsencode(record.mount_path), os.fsencode(record.aside))
 
 
-def _set_aside(record: CopyRecord, opened: aside.OpenDirectory) -> bytes:
-    path = _aside(record)
-    return aside.set_aside(os.fsencode(record.mount_path), os.path.basename(path), opened)
-
-
 def _bring_back(record: CopyRecord, opened: aside.OpenDirectory) -> None:
     root = os.fsencode(record.mount_path)
     for name in _asides(record):
@@ -469,10 +490,25 @@ def _bring_back(record: CopyRecord, opened: aside.OpenDirectory) -> None:
             )
 
 
+def _tell_remains(record: CopyRecord, remains: aside.Remains, fate: str) -> None:
+    others = f" and {remains.count - 1} more" if remains.count > 1 else ""
+    _log.warning(
+        "%s%s of the copy of %s could not be removed (%s). %s; nobody needs what is left. Remove it by hand, as root, say: "
+        "%s is no copy any more",
+        os.fsdecode(remains.path),
+        others,
+        record.volume,
+        remains.why,
+        fate,
+        record.mount_path,
+    )
+
+
 def _moved(directory: bytes) -> Callable[[bytes, FileStamp, FileStamp], bool]:
-    """Tells whether what was moved into the directory is as before: moving changes a file's ctime,
-    under all its names."""
-    moved = {os.lstat(os.path.join(directory, name)).st_ino for name in os.listdir(directory)}
+    """Tells whether what was moved into the directory, if that could be made, is as before: moving
+    changes a file's ctime, under all its names."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    moved = {os.lstat(os.path.join(directory, name)).st_ino for name in names}
     return lambda path, now, known: (b"/" not in path or now.ino in moved) and now[:4] == known[:4]
 
 

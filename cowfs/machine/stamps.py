@@ -23,7 +23,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,17 +120,19 @@ def next_data(fd: int, offset: int, size: int) -> tuple[int, int]:
         return offset, size  # a file system that knows no holes
 
 
-def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+def walk(root: bytes, names: Collection[bytes] | None = None) -> Iterator[tuple[bytes, os.stat_result]]:
     """Everything below the directory but special files, with paths relative to it; what vanishes
-    meanwhile is left out."""
+    meanwhile is left out. names: of what is looked at in the directory itself; None: all."""
     waiting = [b""]
     while waiting:
         above = waiting.pop()
         try:
-            names = sorted(os.listdir(os.path.join(root, above)))
+            found_names = sorted(os.listdir(os.path.join(root, above)))
         except FileNotFoundError:
             continue
-        for name in names:
+        for name in found_names:
+            if not above and names is not None and name not in names:
+                continue
             path = os.path.join(above, name)
             try:
                 found = os.lstat(os.path.join(root, path))
@@ -147,14 +149,16 @@ def first_difference(
     root: bytes,
     stamps: Stamps,
     *,
+    names: Collection[bytes] | None = None,
     is_same: Callable[[bytes, FileStamp, FileStamp], bool] | None = None,
     reads: bool = True,
 ) -> bytes | None:
     """A path that is not as its stamp says, is missing, or has none; None: there is no such path.
+    names: as for `walk`; the stamps are of these only.
     is_same: compares (path, found, stamp) but for the content; equality by default. reads: also
     what of their content only a digest tells."""
     seen = 0
-    for path, found in walk(root):
+    for path, found in walk(root, names):
         known = stamps.get(path)
         if known is None:
             return path

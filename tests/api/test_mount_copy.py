@@ -804,6 +804,72 @@ def test_what_is_mounted_inside_is_not_deleted(volume: RWVolume, place: Path, by
     assert not (Path.home() / "cowfs" / "data").exists()
 
 
+@contextmanager
+def immutable(path: Path) -> Iterator[None]:
+    """Not even root changes or removes it meanwhile."""
+    if subprocess.run(["chattr", "+i", path], check=False, capture_output=True).returncode:
+        pytest.skip("no immutable files here")
+    try:
+        yield
+    finally:  # wherever an unmount has moved it
+        subprocess.run(["chattr", "-R", "-f", "-i", Path.home()], check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files immutable")
+@pytest.mark.parametrize("where", ["kept", "dir/kept"])
+@pytest.mark.parametrize("by", ["unmount", "discard", "killed"])
+def test_what_cannot_be_removed_is_told_of_and_locks_nothing(
+    volume: RWVolume, place: Path, where: str, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = volume.path
+    (path / where).write_text("kept")
+    with immutable(path / where):
+        if by != "discard":
+            volume.commit("with it")
+        if by == "killed":
+            kill_at("aside.delete_tree", 1, UNMOUNT)
+            with pytest.raises(ConflictError, match="is not empty"):
+                Volume.open("data").mount(path, mode="copy")
+        else:
+            (volume.unmount if by == "unmount" else volume.discard)()
+        left = [each for each in path.rglob("*") if not each.is_dir()]
+        assert [each.read_text() for each in left] == ["kept"]
+        assert by == "killed" or registry.list_mounts() == []
+        is_told = by != "killed" or where != "kept"  # what was not set aside is nobody's any more
+        assert caplog.text.count(f"{left[0]} of the copy of data could not be removed") == is_told
+        with pytest.raises(ConflictError, match="is not empty"):
+            Volume.open("data").mount(path, mode="copy")
+        again = Volume.open("data")
+        again.files.write("beside", b"it")
+        again.commit()
+        root = again.mount(place / "elsewhere", mode="copy")
+        wanted = ["beside", "dir/large", "file", *([where] if by != "discard" else [])]
+        assert sorted(str(each.relative_to(root)) for each in root.rglob("*") if each.is_file()) == sorted(wanted)
+        again.unmount(force=True)
+        assert left[0].read_text() == "kept"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files immutable")
+def test_what_cannot_be_moved_and_has_work_stays_with_the_copy(volume: RWVolume) -> None:
+    path = volume.path
+    (path / "kept").write_text("later")
+    with immutable(path / "kept"):
+        volume.unmount()
+    assert sorted(os.listdir(path)) == ["dir", "file", "kept"]
+    again = Volume.open("data")
+    assert (again.mount(mode="copy") / "kept").read_text() == "later"
+    assert again.commit().files.read("kept") == b"later"
+
+
+def test_files_do_not_go_into_a_folder_that_is_leaving(volume: RWVolume) -> None:
+    path = volume.path
+    kill_at("aside.delete_tree", 1, UNMOUNT)
+    again = Volume.open("data")
+    again.files.write("beside", b"it")
+    assert not path.exists()
+    assert again.commit().files.read("beside") == b"it"
+
+
 def test_a_directory_that_is_called_like_cowfs_own_stays_where_it_is(volume: RWVolume, place: Path) -> None:
     path = volume.path / ".cowfs-aside-0123456789abcdef"
     path.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -40,7 +41,8 @@ def bring_back(folder: Path) -> list[tuple[bytes, bytes]]:
 
 def test_everything_comes_back(folder: Path) -> None:
     before = os.lstat(folder)
-    away = Path(os.fsdecode(aside.set_aside(os.fsencode(folder), NAME, opened_in(folder))))
+    assert aside.set_aside(os.fsencode(folder), NAME, opened_in(folder)) == {}
+    away = folder / os.fsdecode(NAME)
     assert sorted(os.listdir(away)) == ["dir", "file"]
     assert bring_back(folder) == []
     assert sorted(os.listdir(folder)) == ["dir", "file"]
@@ -191,5 +193,56 @@ def test_a_tree_goes_however_deep_and_whatever_its_modes(tmp_path: Path) -> None
         os.close(fd)
         fd = inner
     os.close(fd)
-    aside.delete_tree(os.fsencode(top))
+    aside.delete_tree(os.fsencode(top), remains := aside.Remains())
+    assert remains.count == 0
     assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_deleted_stays_and_the_rest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that cannot be moved, as a snapshot on Btrfs, is emptied where it is."""
+    top = tmp_path / "tree"
+    for name in ("a/empty", "a/snapshot/b", "a/kept/deep"):
+        (top / name).mkdir(parents=True)
+    for name in ("file", "a/file", "a/snapshot/b/file", "a/kept/deep/kept", "a/kept/file"):
+        (top / name).write_text(name)
+    rename, unlink = os.rename, os.unlink
+
+    def renamed(name: bytes, *arguments: Any, **named: Any) -> None:
+        if name in (b"empty", b"snapshot", b"kept"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename(name, *arguments, **named)
+
+    def unlinked(name: bytes, **named: Any) -> None:
+        if name == b"kept":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        unlink(name, **named)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "unlink", unlinked)
+    aside.delete_tree(os.fsencode(top), remains := aside.Remains())
+    monkeypatch.undo()
+    left = [path for path in tmp_path.rglob("*") if not path.is_dir()]
+    assert [path.read_text() for path in left] == ["a/kept/deep/kept"]
+    assert (remains.count, Path(os.fsdecode(remains.path))) == (1, left[0])
+    assert "not permitted" in remains.why
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="has files of another user")
+def test_what_is_another_users_stays_where_it_is() -> None:
+    with TemporaryDirectory() as directory:
+        folder = Path(directory) / "folder"
+        for name in ("theirs", "mine"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "file").write_text(name)
+        for path in (Path(directory), folder, folder / "mine", folder / "mine" / "file"):
+            os.chown(path, 65534, 65534)
+        (folder / "theirs").chmod(0o555)
+
+        def set_aside() -> None:
+            stuck = aside.set_aside(os.fsencode(folder), NAME, opened_in(folder))
+            assert {name: error.errno for name, error in stuck.items()} == {b"theirs": errno.EACCES}
+
+        as_user(65534, set_aside)
+        assert sorted(os.listdir(folder)) == [os.fsdecode(NAME), "theirs"]
+        assert os.listdir(folder / os.fsdecode(NAME)) == ["mine"]
+        assert not (folder.parent / "opened").exists()
