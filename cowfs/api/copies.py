@@ -176,7 +176,8 @@ def mount_volume(
             copy = Copy(working_copy.path)
             _tell(why)
             found = opened.tree, opened.base.version_id
-            _fill(copy, path, *found, store, target.name, spec.options, progress, is_read_only=False)
+            with replacing_gone(working_copy):
+                _fill(copy, path, *found, store, target.name, spec.options, progress, is_read_only=False)
         return _registered(copy, store, target.name, working_copy=working_copy.path)
 
 
@@ -198,11 +199,21 @@ def _gone(copy: Copy) -> str:
     )
 
 
-def _forget_gone(copy: Copy, working_copy: WorkingCopy) -> None:
-    """Before the volume is mounted anew."""
-    _log.warning("%s. The mount begins with what was committed. %s `cowfs upload` publishes it", _gone(copy), LOST)
-    copy.forget()
-    _unregister(working_copy)
+@contextmanager
+def replacing_gone(working_copy: WorkingCopy) -> Iterator[None]:
+    """Around what mounts the volume anew: a copy whose folder is gone is forgotten once it is
+    mounted, and not if that fails. The folder may come back."""
+    copy = working_copy.copy
+    if copy is None or not copy.is_gone:
+        yield
+        return
+    gone = _gone(copy)
+    entries = _entries(working_copy)
+    with copy.given_up():
+        yield
+    _log.warning("%s. The mount begins with what was committed. %s `cowfs upload` publishes it", gone, LOST)
+    for entry in entries:
+        registry.unregister(entry)
 
 
 def tidied(working_copy: WorkingCopy) -> bool:
@@ -219,9 +230,6 @@ def tidied(working_copy: WorkingCopy) -> bool:
 def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
     """Whether a copy has work of the volume that is about to be mounted. InvalidStateError: it has,
     and a mount by FUSE is asked for, which would not show it. A folder that is gone has none."""
-    with _turn(working_copy.path):
-        if (copy := working_copy.copy) is not None and copy.is_gone:
-            _forget_gone(copy, working_copy)
     if not tidied(working_copy):
         return False
     if options.mode == "fuse":
@@ -241,14 +249,18 @@ def _removed(copy: Copy, working_copy: WorkingCopy) -> bool:
 
 
 def _unregister(working_copy: WorkingCopy) -> None:
-    for entry in registry.list_mounts():
-        if entry.is_copy and entry.working_copy == str(working_copy.path):
-            registry.unregister(entry)
+    for entry in _entries(working_copy):
+        registry.unregister(entry)
+
+
+def _entries(working_copy: WorkingCopy) -> list[MountEntry]:
+    return [entry for entry in registry.list_mounts() if entry.is_copy and entry.working_copy == str(working_copy.path)]
 
 
 def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None) -> Copy | None:
     """The copy that has the volume's work, to go on with at its path. One without work, elsewhere,
-    or half made, goes. InvalidStateError: it has work, and another path is asked for."""
+    or half made, goes; one whose folder is gone is left to `replacing_gone`. InvalidStateError: it
+    has work, and another path is asked for."""
     copy = working_copy.copy
     if copy is None or not copy.settle():
         return None
@@ -260,7 +272,6 @@ def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None)
             copy.remove_filling()
         return None
     if not copy.is_there:
-        _forget_gone(copy, working_copy)
         return None
     if given is None or mount_paths.checked(given) == record.mount_path:
         return copy

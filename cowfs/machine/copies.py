@@ -30,7 +30,7 @@ import ctypes
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -397,6 +397,20 @@ class Copy:
         self.record_path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a working copy's has more in it
             self._directory.rmdir()
+
+    @contextlib.contextmanager
+    def given_up(self) -> Iterator[None]:
+        """Forgotten for the length of a block that takes its place, and for good if that succeeds;
+        else what was known of it is known again."""
+        paths = self.stamps_path, self._made_path, self.record_path  # the record last: with it, there is a copy
+        known = {path: path.read_bytes() for path in paths if config.is_there(path)}
+        self.forget()
+        try:
+            yield
+        except BaseException:
+            for path, content in known.items():
+                states.replace_durably(path, content)
+            raise
 
     @property
     def _root_made(self) -> str | None:

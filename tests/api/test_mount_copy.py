@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import cowfs
 from cowfs import clock
-from cowfs.api import copies, overview, targets
+from cowfs.api import copies, launch, overview, targets
 from cowfs.api.doctor import machine as machine_checks
 from cowfs.blocking import MountSummary, RWVolume, Volume, WorkingCopySummary
 from cowfs.errors import (
@@ -37,6 +37,7 @@ from cowfs.errors import (
     InvalidStateError,
     LeaseHeldError,
     NeedsFuseError,
+    UnavailableError,
 )
 from cowfs.machine import births, open_writers, registry, stamps
 from cowfs.session import copy_filling, local_files
@@ -1140,6 +1141,38 @@ def nothing_tells(patch: pytest.MonkeyPatch, what: str) -> None:
         patch.setattr(births, "_handle", lambda path: "")
     if what == "other handles":
         patch.setattr(births, "_handle", lambda path: f"handle 129 {clock.random_bytes(8).hex()}")
+
+
+@pytest.mark.parametrize("mode", ["copy", "fuse"])
+@pytest.mark.parametrize("by", ["path", "failure"])
+def test_a_mount_that_fails_forgets_no_folder_that_may_come_back(
+    volume: RWVolume, mode: Any, by: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = volume.path
+    (path / "file").write_text("work")
+    path.rename(away := path.with_name("away"))
+    if by == "path":
+        path.mkdir()
+        (path / "another's").write_text("precious")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise UnavailableError("the store does not answer", hint="Try again.")
+
+    with monkeypatch.context() as patch:
+        if by == "failure":
+            patch.setattr(copy_filling, "fill", fails)
+            patch.setattr(launch, "start", fails)
+        with pytest.raises(UnavailableError if by == "failure" else ConflictError):
+            Volume.open("data").mount(path, mode=mode)
+    assert "begins with what was committed" not in caplog.text
+    if by == "path":
+        (path / "another's").unlink()
+        path.rmdir()
+    assert not path.exists()
+    away.rename(path)
+    again = Volume.open("data")
+    assert (again.mount(path, mode="copy") / "file").read_text() == "work"
+    assert again.commit().files.read("file") == b"work"
 
 
 @pytest.mark.parametrize("names", [(), ("mine",)])
