@@ -223,7 +223,7 @@ def tidied(working_copy: WorkingCopy) -> bool:
     if copy is None:
         return False
     with _turn(working_copy.path):
-        is_whole = copy.settle() and copy.record.stage == "whole" and copy.is_there
+        is_whole = _settled(copy, working_copy) and copy.record.stage == "whole" and copy.is_there
         return is_whole and not _removed(copy, working_copy)
 
 
@@ -237,6 +237,14 @@ def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
 
         require_no_copy(working_copy)
     return True
+
+
+def _settled(copy: Copy, working_copy: WorkingCopy) -> bool:
+    """As `Copy.settle`; what is no copy any more is mounted no more, either."""
+    if copy.settle():
+        return True
+    _unregister(working_copy)
+    return False
 
 
 def _removed(copy: Copy, working_copy: WorkingCopy) -> bool:
@@ -262,7 +270,7 @@ def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None)
     or half made, goes; one whose folder is gone is left to `replacing_gone`. InvalidStateError: it
     has work, and another path is asked for."""
     copy = working_copy.copy
-    if copy is None or not copy.settle():
+    if copy is None or not _settled(copy, working_copy):
         return None
     record = copy.record
     if record.stage == "filling":
