@@ -17,6 +17,7 @@ import struct
 
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
+_AT_HANDLE_FID = 0x200
 _STATX_INO, _STATX_BTIME = 0x100, 0x800
 _STATX_BYTES = 256
 _BIRTH = struct.Struct("=qI")
@@ -53,12 +54,22 @@ def is_birth(made: str) -> bool:
     return made.startswith(_BORN)
 
 
+def identity(path: bytes) -> str:
+    """What names the file there whatever its inode number, of which an overlay may give another one
+    to a directory each time it is looked up; "": nothing (before Linux 6.6)."""
+    return _handle_by(path, _AT_HANDLE_FID)
+
+
 def _handle(path: bytes) -> str:
+    return _handle_by(path, 0)
+
+
+def _handle_by(path: bytes, flags: int) -> str:
     """Of the file or link there; "": the file system, or the system, gives none."""
     found = ctypes.create_string_buffer(_HANDLE.size + _HANDLE_BYTES)
     _HANDLE.pack_into(found, 0, _HANDLE_BYTES, 0)
     mount = ctypes.c_int()
-    if _name_to_handle_at is None or _name_to_handle_at(_AT_FDCWD, path, found, ctypes.byref(mount), 0):
+    if _name_to_handle_at is None or _name_to_handle_at(_AT_FDCWD, path, found, ctypes.byref(mount), flags):
         return ""
     length, kind = _HANDLE.unpack_from(found)
     return f"handle {kind} {found.raw[_HANDLE.size : _HANDLE.size + length].hex()}"

@@ -6,7 +6,8 @@
     copy.json        {"format": 2, "mount_path", "root_ino", "root_device", "is_made", "aside", "stage", "store_url",
                       "store_id", "volume", "version" | null, "read_only", "process"}
     copy.stamps      what each file looked like when it was the version's (stamps.py)
-    copy.made        {"aside", "root_made"}: tells the folder from a later one with its inode number (births.made)
+    copy.made        {"aside", "root_made", "root_identity"}: tells the folder from a later one with its inode number
+                     (births.made), and names it when it has got another number (births.identity)
     copy.opened      a directory whose mode is another one while it is moved (aside.py)
 
     stage   filling    the version is being written into a directory of its own in the folder, `aside`
@@ -211,19 +212,30 @@ class Copy:
     def is_there(self) -> bool:
         """Whether the folder at the path is the one that was filled. Where the file system does not
         keep when it was made, its inode and device, or a file that it had, speak for it: another
-        folder may have got the number."""
+        folder may have got the number. An overlay may give the folder itself another number, and
+        folders that were made within one tick have one birth: then its identity, or something of
+        the copy that is in it, has to tell."""
         record = self.record
         try:
             found = os.lstat(record.mount_path)
         except OSError:
             return False
-        if not stat.S_ISDIR(found.st_mode) or found.st_ino != record.root_ino:
+        if not stat.S_ISDIR(found.st_mode):
             return False
+        is_number = found.st_ino == record.root_ino
         made = births.made(os.fsencode(record.mount_path), found.st_ino)
         if births.is_birth(made) and births.is_birth(before := self._root_made or ""):
-            return made == before
+            return made == before and (is_number or (found.st_dev == record.root_device and self._is_named))
+        if not is_number:
+            return False
         # File systems number their roots alike, and devices anew when they are mounted again.
         return found.st_dev == record.root_device or self._has_its_own() is not False
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether the folder is the copy's, whatever its number."""
+        identity = births.identity(os.fsencode(self.record.mount_path))
+        return (identity != "" and identity == self._learnt("root_identity")) or self._has_its_own() is True
 
     @property
     def _may_be_another(self) -> bool:
@@ -231,7 +243,8 @@ class Copy:
         made tells that it is the copy."""
         record = self.record
         root = os.fsencode(record.mount_path)
-        made, is_same_device = births.made(root, record.root_ino), os.lstat(root).st_dev == record.root_device
+        found = os.lstat(root)
+        made, is_same_device = births.made(root, found.st_ino), found.st_dev == record.root_device
         is_told = made == self._root_made and (births.is_birth(made) or (made != "" and is_same_device))
         return not is_told and not self._has_its_own() and bool(os.listdir(root))
 
@@ -343,9 +356,10 @@ class Copy:
         return True
 
     def remove(self) -> None:
-        """Deletes folder and record, whatever is in the folder, but for what cannot be deleted; one that is not there is left
-        alone, and so is, and that is told, one that may be another one. ConflictError: another file
-        system is mounted in it, whose files are not the copy's to delete."""
+        """Deletes folder and record, whatever is in the folder, but for what cannot be deleted; one
+        that is not there is left alone, and so is, and that is told, one that may be another one.
+        ConflictError: another file system is mounted in it, whose files are not the copy's to
+        delete."""
         mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
         if self.record.stage in ("arriving", "whole") and self.is_there and self._may_be_another:
             _log.warning(
@@ -369,8 +383,8 @@ class Copy:
 
     def _delete(self, fate: str, stuck: Mapping[bytes, OSError] | None = None) -> None:
         """fate: what has become of the content. stuck: names in the folder that could not be set
-        aside, and why. What cannot be deleted stays in the folder, which is the user's then: nothing
-        of value is in it, so nobody has to wait until it can be."""
+        aside, and why. What cannot be deleted stays in the folder, which is the user's then:
+        nothing of value is in it, so nobody has to wait until it can be."""
         record = self.record
         if record.stage != "filling":
             self._store(replace(record, stage="leaving"))
@@ -414,21 +428,25 @@ class Copy:
 
     @property
     def _root_made(self) -> str | None:
-        """What `births.made` said of the folder; None: nobody has asked. Beside the record, which
-        an older cowfs reads, too: it may have made another copy since."""
+        """What `births.made` said of the folder; None: nobody has asked."""
+        return self._learnt("root_made")
+
+    def _learnt(self, what: str) -> str | None:
+        """Of the folder. Beside the record, which an older cowfs reads, too: it may have made
+        another copy since."""
         try:
             found = json.loads(self._made_path.read_bytes())
-            return str(found["root_made"]) if found["aside"] == self.record.aside else None
+            return str(found[what]) if found["aside"] == self.record.aside else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def _learn_when_made(self) -> None:
         record = self.record
         if record.aside:  # nothing else tells what was learnt of one copy from that of the next
-            made = births.made(os.fsencode(record.mount_path), record.root_ino)
-            states.replace_durably(
-                self._made_path, json.dumps({"aside": record.aside, "root_made": made}).encode() + b"\n"
-            )
+            root = os.fsencode(record.mount_path)
+            made, identity = births.made(root, record.root_ino), births.identity(root)
+            learnt = {"aside": record.aside, "root_made": made, "root_identity": identity}
+            states.replace_durably(self._made_path, json.dumps(learnt).encode() + b"\n")
 
     def _store(self, record: CopyRecord) -> None:
         states.replace_durably(self.record_path, record.to_json())

@@ -1204,6 +1204,64 @@ def test_a_folder_that_was_made_anew_is_not_the_copy(
     assert Volume.version("data") == version
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts an overlay")
+@pytest.mark.parametrize("tells", ["identity", "file"])
+def test_a_folder_that_has_got_another_number_is_the_copy(
+    place: Path, in_memory: Path, tells: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an overlay of two file systems gives its directories. Not one that was made within the
+    same tick of the clock."""
+    if tells == "file":
+        monkeypatch.setattr(births, "identity", lambda path: "")
+    for name in ("upper", "work", "merged"):
+        (place / name).mkdir()
+    for name in ("one", "two"):
+        (in_memory / name).mkdir()
+    layers = f"lowerdir={in_memory},upperdir={place / 'upper'},workdir={place / 'work'},xino=off"
+    mounting = ["mount", "-t", "overlay", "overlay", "-o", layers, str(place / "merged")]
+    if subprocess.run(mounting, check=False, capture_output=True).returncode:
+        pytest.skip("no overlay here")
+    try:
+        path = place / "merged" / "data"
+        volume: RWVolume = Volume.new("data")
+        volume.mount(path, mode="copy")
+        if tells == "file":
+            (path / "file").write_text("one")
+            volume.commit("first")
+        elif not births.identity(os.fsencode(path)):
+            pytest.skip("a kernel whose overlays name no directories")
+        before = path.stat().st_ino
+        (path / "file").write_text("work")
+        subprocess.run(["umount", place / "merged"], check=True)
+        subprocess.run(mounting, check=True)
+        for each in (place / "merged").iterdir():
+            if each != path:
+                os.listdir(each)
+        assert path.stat().st_ino != before, "else this tests nothing"
+        assert volume.commit().files.read("file") == b"work"
+        born_ns = made_ns()
+        monkeypatch.setattr(births, "birth_ns", lambda path, ino: born_ns)
+        path.rename(away := path.with_name("away"))
+        path.mkdir()
+        (path / "mine").write_text("precious")
+        with pytest.raises(InvalidStateError):
+            volume.commit()
+        shutil.rmtree(path)
+        away.rename(path)
+        volume.unmount()
+        assert not path.exists()
+    finally:
+        subprocess.run(["umount", "-l", place / "merged"], check=True)
+
+
+def made_ns() -> int:
+    """When the folder of the only copy was made."""
+    [entry] = registry.list_mounts()
+    assert entry.working_copy is not None
+    made: str = json.loads((Path(entry.working_copy) / "copy.made").read_bytes())["root_made"]
+    return int(made.removeprefix("birth "))
+
+
 @pytest.mark.parametrize("has_stamps", [True, False])
 @pytest.mark.parametrize("tells", ["other handles", "nothing"])
 def test_what_may_be_another_folder_is_not_deleted(
