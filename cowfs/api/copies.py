@@ -37,7 +37,7 @@ from cowfs.errors import (
     NeedsFuseError,
 )
 from cowfs.ids import StoreId, VersionId
-from cowfs.machine import copies, mounting, registry, reservation, sharing, stamps
+from cowfs.machine import copies, mounting, processes, registry, reservation, sharing, stamps
 from cowfs.machine.copies import Copy
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
@@ -209,7 +209,12 @@ def replacing_gone(working_copy: WorkingCopy) -> Iterator[None]:
         return
     gone = _gone(copy)
     entries = _entries(working_copy)
-    with copy.given_up():
+
+    def is_served() -> bool:
+        holder = working_copy.holder()
+        return holder is not None and holder.process != processes.this_process()
+
+    with copy.given_up(is_served):
         yield
     _log.warning("%s. The mount begins with what was committed. %s `cowfs upload` publishes it", gone, LOST)
     for entry in entries:
@@ -483,7 +488,7 @@ def commit(
         kept_work.require_all(working_copy, target.store.record.store_id)
         spec = tree_publishing.writing(target, replace(options, take_over=False))
 
-        def published() -> tuple[Uploaded, Base, bool]:
+        def published(progress: ProgressListener | None) -> tuple[Uploaded, Base, bool]:
             with errors_of_ours(path, LOST), ExitStack() as stack:
                 reading = copy.begin_reading()
                 tree = stack.enter_context(LocalFiles(os.fsencode(path)))
@@ -494,7 +499,10 @@ def commit(
                 copy.move_base(base.version_id, plan.stamps.seen, reading)
             return done, base, is_new
 
-        done, base, is_new = apart.run(published)
+        if progress is None:
+            done, base, is_new = apart.run(partial(published, None))
+        else:
+            done, base, is_new = apart.run_heard(published, progress)
     if done.skipped:
         _log.warning(
             "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them (%s%s)",
@@ -541,11 +549,12 @@ def _plan(copy: Copy, base: VersionId | None, owner: tuple[int, int]) -> UploadP
 
 def required(copy: Copy) -> str:
     """Its path. InvalidStateError: the folder is not there, and nobody knows what was in it."""
-    path = copy.record.mount_path
+    record = copy.record
+    path = record.mount_path
     if not copy.settle() or copy.record.stage != "whole" or not copy.is_there:
         raise InvalidStateError(
             f"the copy at {path} is not there any more, or is another directory; nothing was published",
-            hint=f"{LOST} Move it back; or mount the volume again (`cowfs mount {shlex.quote(copy.record.volume)} PATH`, mount()), "
+            hint=f"{LOST} Move it back; or mount the volume again (`cowfs mount {shlex.quote(record.volume)} PATH`, mount()), "
             "which begins with what was committed, and upload the folder to that.",
         )
     return path

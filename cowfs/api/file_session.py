@@ -107,15 +107,16 @@ class _Opened:
     def end(self, *, discard: bool = False) -> bool:
         """Returns when it has ended; whether this call did it. Errors are raised to the first
         caller."""
-        return apart.run(partial(self.end_here, discard=discard), self.session.hurry)
+        return apart.run(partial(self.end_here, threading.get_ident(), discard=discard), self.session.hurry)
 
-    def end_here(self, *, discard: bool = False) -> bool:
-        """As `end`, in this thread."""
+    def end_here(self, of_thread: int | None = None, *, discard: bool = False) -> bool:
+        """As `end`, in this thread. of_thread: whose calls are not waited for, since it waits here:
+        the handler of a signal has come between."""
         with self._ending:
             if self._is_over:
                 return False
             self.is_ended = True
-            while any(call.is_under_way for call in list(self._calls)):
+            while self._has_calls(of_thread) or self._has_calls(of_thread):  # what moves is seen the second time
                 clock.sleep_s(LOOK_S)
             if discard:
                 self._discard.set()
@@ -131,33 +132,42 @@ class _Opened:
                     _forget(self)
             return True
 
+    def _has_calls(self, but_of: int | None) -> bool:
+        return any(call.thread != but_of and call.is_under_way for call in list(self._calls))
+
+    def forget_interrupted(self) -> None:
+        """Calls that Ctrl-C has ended, and whatever their frames hold."""
+        for call in list(self._calls):
+            if not call.is_under_way:
+                self._calls.discard(call)
+
 
 class _Call:
     """A call under way, made for a function that is on the stack of this thread."""
 
     def __init__(self) -> None:
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._frame = _caller()
 
     @property
     def is_under_way(self) -> bool:
-        frame = sys._current_frames().get(self._thread)
+        frame = sys._current_frames().get(self.thread)
         while frame is not None and frame is not self._frame:
             frame = frame.f_back
         return frame is not None
 
 
 def _caller() -> FrameType:
-    """Generators and what else makes up a context manager are not on the stack while its block
+    """Generators, and what else enters the session for a block, are not on the stack while it
     runs."""
     frame = sys._getframe(1)
-    while frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_filename in _PASSED:
+    while frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_globals.get("__name__") in _PASSED:
         assert frame.f_back is not None
         frame = frame.f_back
     return frame
 
 
-_PASSED = (__file__, contextlib.__file__)
+_PASSED = (__name__, contextlib.__name__, "cowfs.api.file_access")
 
 
 class FileSession:
@@ -191,6 +201,7 @@ class FileSession:
 
     def require_unused(self) -> None:
         """ConflictError while files are open."""
+        self._opened.forget_interrupted()
         names = sorted(str(getattr(each, "name", each)) for each in list(self._opened.files) if not _is_closed(each))
         if names:
             raise ConflictError(

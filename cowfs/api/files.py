@@ -348,20 +348,19 @@ class RWFiles(ROFiles):
     def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
         given = _given(path)
-        with self._tree(given) as tree:
-            try:
+        try:
+            with self._tree(given) as tree:
                 if given == b"/":
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
                 tree.mkdir(_place(tree, given))
-            except FileExistsError:
-                if not exist_ok or self.stat(path).type != "directory":
-                    raise
-                return
-            except FileNotFoundError:
-                if not parents:
-                    raise
-            else:
-                return
+            return
+        except FileExistsError:
+            if not exist_ok or self.stat(path).type != "directory":
+                raise
+            return
+        except FileNotFoundError:
+            if not parents:
+                raise
         self.mkdir(_above(given), parents=True, exist_ok=True)
         self.mkdir(path, exist_ok=exist_ok)
 

@@ -120,6 +120,7 @@ def _published(
             _require_apart(store, volume, seen, session.files, changes)
         files = RWFiles(_Within(session), named._committed_version, named)
         for change in changes:
+            apart.require_wanted()
             change.apply(files)
         try:
             assert session.scratch is not None

@@ -413,17 +413,19 @@ class Copy:
             self._directory.rmdir()
 
     @contextlib.contextmanager
-    def given_up(self) -> Iterator[None]:
+    def given_up(self, has_successor: Callable[[], bool]) -> Iterator[None]:
         """Forgotten for the length of a block that takes its place, and for good if that succeeds;
-        else what was known of it is known again."""
+        else what was known of it is known again. has_successor: whether something else than a copy
+        has taken its place."""
         paths = self.stamps_path, self._made_path, self.record_path  # the record last: with it, there is a copy
         known = {path: path.read_bytes() for path in paths if config.is_there(path)}
         self.forget()
         try:
             yield
         except BaseException:
-            for path, content in known.items():
-                states.replace_durably(path, content)
+            if not self.exists and not has_successor():  # an interruption may come when it stands already
+                for path, content in known.items():
+                    states.replace_durably(path, content)
             raise
 
     @property
@@ -463,7 +465,7 @@ def sweep(live: set[str]) -> None:
     user's."""
     for directory in config.listed(_root()):
         copy = Copy(directory)
-        with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, OSError):
+        with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, ConflictError, OSError):
             record = copy.record
             if directory.name in live or record.process.is_alive or copy.is_used():  # or it is just being made
                 continue

@@ -32,6 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
+from cowfs import apart
 from cowfs.index import ExtentRow, Index, InodeRow
 from cowfs.values import dataclass
 from cowfs.version.conflicts import SETTLED_BY, Conflict, ConflictKind, How, Resolve
@@ -93,6 +94,7 @@ class Merger:
         left = (theirs.keys() | work.disputed.keys()) - work.done
         named = {path for path in left & theirs.keys() if self._is_named_anew(path, work)}
         for path in sorted(left - named):
+            apart.require_wanted()
             theirs_there = _state(side, at(self._branch.index, path))
             before = self._now_at(path)
             self._settle(path, theirs_there, work)

@@ -31,6 +31,7 @@ __all__ = ["place"]
 pytestmark = pytest.mark.usefixtures("place")
 
 LARGE = os.urandom(3_000_000)
+WAIT_S = 60
 
 
 @pytest.fixture
@@ -479,6 +480,54 @@ def test_an_interrupted_write_leaves_the_old_content_or_the_new(vol: RWVolume, n
         vol.files.write("file", old)
     assert number > 20
     assert found == {old, new}
+    vol.finalize()
+
+
+@pytest.mark.parametrize("call", ["write", "read", "ls", "mkdir", "open"])
+def test_a_session_ends_after_the_calls_under_way(vol: RWVolume, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they are made of: it is the caller's frame that tells."""
+    files = vol.files
+    files.write("file", b"kept")
+    inside, go_on = threading.Event(), threading.Event()
+    asked = Files.ask
+
+    def slow(self: Files, *arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is worker:
+            inside.set()
+            assert go_on.wait(WAIT_S)
+        return asked(self, *arguments, **named)
+
+    calls: dict[str, Callable[[], object]] = {
+        "write": lambda: files.write("file", b"written"),
+        "read": lambda: files.read("file"),
+        "ls": lambda: list(files.ls(recursive=True)),
+        "mkdir": lambda: files.mkdir("d", exist_ok=True),
+        "open": lambda: files.open("file").close(),
+    }
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            calls[call]()
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    worker = threading.Thread(target=body)
+    monkeypatch.setattr(Files, "ask", slow)
+    worker.start()
+    assert inside.wait(WAIT_S)
+    ender = threading.Thread(target=lambda: vol.unmount(force=True))
+    ender.start()
+    ender.join(0.3)
+    assert ender.is_alive(), "it waits"
+    go_on.set()
+    worker.join(WAIT_S)
+    ender.join(WAIT_S)
+    assert not worker.is_alive()
+    assert not ender.is_alive()
+    assert errors == []
+    assert vol.files.read("file") == (b"written" if call == "write" else b"kept")
     vol.finalize()
 
 

@@ -149,3 +149,24 @@ def test_an_interrupted_commit_ends_soon_and_publishes_nothing() -> None:
     assert len(heard) == 1
     assert vol.history() == []
     assert vol.commit().files.read("2999") == b"2999"
+
+
+@pytest.mark.parametrize("end", ["commit", "finalize"])
+def test_a_listener_of_a_copy_may_ask_the_volume(tmp_path: Path, end: str) -> None:
+    """While the volume waits for the commit, in the thread that has its lock."""
+    vol, found = Volume.new("copied"), list[int]()
+    path = vol.mount(tmp_path / "copy", mode="copy")
+    (path / "file").write_text("content")
+    vol.commit("one")
+    (path / "file").write_text("changed")
+    vol.unmount()
+
+    def hear(_: Progress) -> None:
+        found.append(len(vol.history()))
+
+    done = threading.Thread(target=lambda: getattr(vol, end)("two", progress=hear), daemon=True)
+    done.start()
+    done.join(60)
+    assert not done.is_alive()
+    assert found
+    assert Volume.version("copied").files.read("file") == b"changed"
