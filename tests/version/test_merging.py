@@ -378,7 +378,11 @@ def _require_together(base: Tree, sides: list[Tree]) -> tuple[dict[bytes, Any], 
         changed_by = [each for each in led if each.get(path) != before.get(path)]
         numbers = {each[path].number for each in changed_by if path in each} or {before[path].number}
         is_led_elsewhere = any(path not in each or each[path].number not in numbers for each in changed_by)
-        if state[0] != "directory" and len(numbers) == 1 and not is_led_elsewhere:
+        # A file that looks as the one before counts as that one.
+        is_the_same = any(
+            path in each and each[path].state == before[path].state for each in changed_by if path in before
+        )
+        if state[0] != "directory" and len(numbers) == 1 and not is_led_elsewhere and not is_the_same:
             known[path] = numbers.pop()
     found = {frozenset(names & known.keys()) for names in files} - {frozenset()}
     assert found == names_together(known.items())
