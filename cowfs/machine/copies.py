@@ -225,7 +225,7 @@ class Copy:
         is_number = found.st_ino == record.root_ino
         made = births.made(os.fsencode(record.mount_path), found.st_ino)
         if births.is_birth(made) and births.is_birth(before := self._root_made or ""):
-            return made == before and (is_number or (found.st_dev == record.root_device and self._is_named))
+            return made == before and (is_number or self._is_named)
         if not is_number:
             return False
         # File systems number their roots alike, and devices anew when they are mounted again.
