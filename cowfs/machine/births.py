@@ -57,14 +57,10 @@ def is_birth(made: str) -> bool:
 def identity(path: bytes) -> str:
     """What names the file there whatever its inode number, of which an overlay may give another one
     to a directory each time it is looked up; "": nothing (before Linux 6.6)."""
-    return _handle_by(path, _AT_HANDLE_FID)
+    return _handle(path, _AT_HANDLE_FID)
 
 
-def _handle(path: bytes) -> str:
-    return _handle_by(path, 0)
-
-
-def _handle_by(path: bytes, flags: int) -> str:
+def _handle(path: bytes, flags: int = 0) -> str:
     """Of the file or link there; "": the file system, or the system, gives none."""
     found = ctypes.create_string_buffer(_HANDLE.size + _HANDLE_BYTES)
     _HANDLE.pack_into(found, 0, _HANDLE_BYTES, 0)

@@ -67,9 +67,9 @@ class Line:
 def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = False) -> Iterator[Line]:
     """For the length of a block, in which lease and pin are renewed. In the main thread only apart
     (`cowfs.apart`): an exception in the middle of the head's put would leave its outcome unknown,
-    and the lease with it. is_copy: what is published is
-    the working copy's folder (`machine.copies`), which stands on its base: ConflictError when the
-    volume has a newer version."""
+    and the lease with it. is_copy: what is published is the working copy's folder
+    (`machine.copies`), which stands on its base: ConflictError when the volume has a newer
+    version."""
     assert spec.working_copy is not None
     check_cache_dir(spec.options.cache_path)
     working_copy = WorkingCopy(Path(spec.working_copy))
