@@ -1138,9 +1138,9 @@ def nothing_tells(patch: pytest.MonkeyPatch, what: str) -> None:
     if what != "birth":
         patch.setattr(births, "birth_ns", lambda path, ino: None)
     if what == "nothing":
-        patch.setattr(births, "_handle", lambda path: "")
+        patch.setattr(births, "_handle", lambda path, flags=0: "")
     if what == "other handles":
-        patch.setattr(births, "_handle", lambda path: f"handle 129 {clock.random_bytes(8).hex()}")
+        patch.setattr(births, "_handle", lambda path, flags=0: f"handle 129 {clock.random_bytes(8).hex()}")
 
 
 @pytest.mark.parametrize("mode", ["copy", "fuse"])
