@@ -21,7 +21,7 @@ from cowfs import store as stores_layer
 from cowfs.api import copies, file_session, kept_work, mount_paths, stores
 from cowfs.api.file_session import FileSession, SessionEnded
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import LeaseHeldError
+from cowfs.errors import InvalidStateError, LeaseHeldError
 from cowfs.ids import StoreId
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -79,7 +79,13 @@ class VolumeAccess(SessionAccess):
             entry = self._live()
             if entry is not None and (files := _mounted(entry, stack)) is not None:
                 return files, None
-        return super()._entered(stack)
+        try:
+            return super()._entered(stack)
+        except (LeaseHeldError, InvalidStateError):
+            entry = self._live()
+            if entry is None or (files := _mounted(entry, stack)) is None:
+                raise
+            return files, None  # somebody has mounted it since
 
 
 def _mounted(entry: MountEntry, stack: ExitStack) -> MountedFiles | None:

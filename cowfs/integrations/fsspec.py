@@ -22,6 +22,7 @@ uses it has them.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -30,6 +31,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import quote, unquote
 
@@ -243,8 +246,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _make_directory(self, path: str, *, parents: bool, exist_ok: bool) -> None:
         volume, inner = self._writable(path)
-        if self.exists(volume if not inner else path):
-            if not exist_ok:
+        if self.exists(at := path if inner else volume):
+            if not exist_ok or not self.isdir(at):
                 raise FileExistsError(path)
             return
         if not inner:
@@ -255,24 +258,27 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             batch.make(volume, inner)
 
     def rmdir(self, path: str) -> None:
+        """An empty directory, and nothing else."""
         volume, inner = self._writable(path)
-        self._change(volume, lambda files: files.remove(inner), inner)
+        self._change(volume, partial(_remove, inner, is_directory=True), inner)
 
     def rm_file(self, path: str) -> None:
+        """A file or a link."""
         volume, inner = self._writable(path)
-        self._change(volume, lambda files: files.remove(inner), inner)
+        self._change(volume, partial(_remove, inner, is_directory=False), inner)
 
     def _rm(self, path: str) -> None:
         self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         with self._one_version():
-            if not recursive or maxdepth is not None:
-                super().rm(path, recursive=recursive, maxdepth=maxdepth)
+            if not recursive:
+                super().rm(path)
                 return
-            for each in self.expand_path(path):
+            is_whole = maxdepth is None
+            for each in reversed(self.expand_path(path, recursive=not is_whole, maxdepth=maxdepth)):
                 volume, inner = self._writable(each)
-                self._change(volume, lambda files, at=inner: files.remove(at, recursive=True), inner)  # type: ignore[misc]
+                self._change(volume, methodcaller("remove", inner, recursive=is_whole), inner)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         """Within a volume chunks are shared."""
@@ -485,6 +491,13 @@ def _written(inner: str, mode: str, content: BinaryIO) -> Change:
             shutil.copyfileobj(content, target, PIECE_BYTES)
 
     return Change([_bytes(inner)], write)
+
+
+def _remove(inner: str, files: RWFiles, *, is_directory: bool) -> None:
+    if (files.stat(inner, follow=False).type == "directory") != is_directory:
+        number = errno.ENOTDIR if is_directory else errno.EISDIR
+        raise OSError(number, os.strerror(number), inner)
+    files.remove(inner)
 
 
 def _make_parents(files: RWFiles, inner: str) -> None:

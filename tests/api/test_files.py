@@ -21,6 +21,7 @@ import cowfs
 from cowfs.api import file_session
 from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
+from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import list_working_copies
 from cowfs.session.files import Files
 from tests.api.conftest import place
@@ -763,6 +764,28 @@ def test_a_session_and_a_mount_hand_the_work_to_each_other(vol: RWVolume) -> Non
     with vol:
         assert (vol / "file").read_text() == "mount, session"
     assert Volume.version("data").files.read("file") == b"mount, session"
+
+
+@pytest.mark.parametrize("mode", [pytest.param("fuse", marks=pytest.mark.mount), "copy"])
+def test_a_call_that_a_mount_comes_before_goes_through_it(
+    vol: RWVolume, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vol.files.write("file", b"content")
+    vol.commit()
+    vol.unmount()
+    other, look = Volume.open("data"), RWVolume._live_to_use
+
+    def looked_before(volume: RWVolume) -> MountEntry | None:
+        found = look(volume)
+        if volume is other and not vol.is_mounted:
+            vol.mount(mode=mode)
+        return found
+
+    monkeypatch.setattr(RWVolume, "_live_to_use", looked_before)
+    other.files.append("file", b", more")
+    assert vol.is_mounted
+    assert (vol / "file").read_bytes() == b"content, more" == other.files.read("file")
+    vol.finalize()
 
 
 def test_the_async_twin_does_likewise() -> None:

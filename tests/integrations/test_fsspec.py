@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -208,6 +209,44 @@ def test_a_transaction_sees_the_directories_that_it_makes(fs: CowfsFileSystem) -
         fs.mkdir("data/c")
         raise KeyError
     assert not fs.exists("data/c")
+
+
+def test_what_removes_a_kind_of_thing_removes_no_other(fs: CowfsFileSystem) -> None:
+    """As local file systems: programs try one, and go on when it fails."""
+    volume = Volume.open("data")
+    volume.files.mkdir("empty")
+    volume.files.mkdir("full")
+    volume.files.write("full/file", b"0")
+    volume.files.write("file", b"0")
+    volume.files.symlink("link", "empty")
+    volume.finalize()
+    before = sorted(fs.find("data", withdirs=True))
+    wrong: list[tuple[type[OSError], Callable[[], object]]] = [
+        (NotADirectoryError, lambda: fs.rmdir("data/file")),
+        (NotADirectoryError, lambda: fs.rmdir("data/link")),
+        (OSError, lambda: fs.rmdir("data/full")),
+        (FileNotFoundError, lambda: fs.rmdir("data/none")),
+        (IsADirectoryError, lambda: fs.rm_file("data/empty")),
+        (IsADirectoryError, lambda: fs.rm("data/empty")),
+        (IsADirectoryError, lambda: fs.rm("data/full")),
+        (FileNotFoundError, lambda: fs.rm_file("data/none")),
+        (FileExistsError, lambda: fs.makedirs("data/file", exist_ok=True)),
+    ]
+    for error, call in wrong:
+        with pytest.raises(error):
+            call()
+    transaction = fs.transaction
+    transaction.start()
+    fs.pipe("data/other", b"1")
+    fs.rmdir("data/file")
+    with pytest.raises(NotADirectoryError):
+        transaction.complete()
+    assert sorted(fs.find("data", withdirs=True)) == before
+    fs.rmdir("data/empty")
+    fs.rm_file("data/link")
+    fs.rm("data/full", recursive=True, maxdepth=2)
+    fs.rm("data/file")
+    assert fs.ls("data") == []
 
 
 def test_who_comes_second_keeps_what_lies_apart_and_is_told_of_the_rest(fs: CowfsFileSystem) -> None:
