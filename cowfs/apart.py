@@ -2,8 +2,9 @@
 
 Python raises what a signal's handler raises (Ctrl-C) anywhere in the main thread: also inside of
 `threading` and `concurrent.futures`, behind the taking of a lock and before the statement that
-would give it back. Who waits for that lock then waits for ever. So work that has helpers, or that
-must learn how its last step ended, as a commit must, is not done where signals arrive.
+would give it back. Who waits for that lock then waits for ever. So work that has helpers, that
+takes turns with other processes, or that must learn how its last step ended, as a commit must, is
+not done where signals arrive. It has its caller's context variables.
 
 Work may do other work apart: whoever gives the first up gives up both.
 """
@@ -14,6 +15,7 @@ import _thread
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -27,11 +29,13 @@ class GivenUp(BaseException):
 
 
 class _Work:
-    """above: which this one is part of. events: what the caller is to call, and None at the end;
-    not an event, since a queue, written in C, is never left half changed."""
+    """above: which this one is part of. caller: the thread that waits for it. events: what the
+    caller is to call, and None at the end; not an event, since a queue, written in C, is never left
+    half changed."""
 
     def __init__(self, above: _Work | None) -> None:
         self.above = above
+        self.caller = threading.get_ident()
         self.events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.stops: list[Callable[[], None]] = []
         self._is_given_up = False
@@ -65,6 +69,7 @@ def run(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
     errors: list[BaseException] = []
     this = _Work(_own.work)
     this.stops.append(stop)
+    context = copy_context()
     lock = _thread.allocate_lock()
     is_begun = is_given_up = False
 
@@ -76,7 +81,7 @@ def run(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
             is_begun = True
         _own.work = this
         try:
-            results.append(work())
+            results.append(context.run(work))
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             errors.append(error)
         finally:
@@ -118,11 +123,21 @@ def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], 
             while True:
                 with suppress(Empty):
                     return answers.get(timeout=LOOK_S)
-                require_wanted()
+                if this.is_given_up:  # also where a helper of the work tells
+                    raise GivenUp
 
         return work(tell)
 
     return run(heard)
+
+
+def waiting_threads() -> set[int]:
+    """This one, and those that wait for what it does."""
+    found, work = {threading.get_ident()}, _own.work
+    while work is not None:
+        found.add(work.caller)
+        work = work.above
+    return found
 
 
 def is_wanted() -> bool:

@@ -482,13 +482,13 @@ def commit(
     from cowfs.session.publishing import publishing
 
     working_copy = target.working_copy
-    with _turn(working_copy.path):
-        copy = Copy(working_copy.path)
-        path = required(copy)
-        kept_work.require_all(working_copy, target.store.record.store_id)
-        spec = tree_publishing.writing(target, replace(options, take_over=False))
 
-        def published(progress: ProgressListener | None) -> tuple[Uploaded, Base, bool]:
+    def published(progress: ProgressListener | None) -> tuple[str, Uploaded, Base, bool]:
+        with _turn(working_copy.path):
+            copy = Copy(working_copy.path)
+            path = required(copy)
+            kept_work.require_all(working_copy, target.store.record.store_id)
+            spec = tree_publishing.writing(target, replace(options, take_over=False))
             with errors_of_ours(path, LOST), ExitStack() as stack:
                 reading = copy.begin_reading()
                 tree = stack.enter_context(LocalFiles(os.fsencode(path)))
@@ -497,12 +497,12 @@ def commit(
                 done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
                 assert plan.stamps is not None
                 copy.move_base(base.version_id, plan.stamps.seen, reading)
-            return done, base, is_new
+            return path, done, base, is_new
 
-        if progress is None:
-            done, base, is_new = apart.run(partial(published, None))
-        else:
-            done, base, is_new = apart.run_heard(published, progress)
+    if progress is None:
+        path, done, base, is_new = apart.run(partial(published, None))
+    else:
+        path, done, base, is_new = apart.run_heard(published, progress)
     if done.skipped:
         _log.warning(
             "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them (%s%s)",

@@ -107,16 +107,17 @@ class _Opened:
     def end(self, *, discard: bool = False) -> bool:
         """Returns when it has ended; whether this call did it. Errors are raised to the first
         caller."""
-        return apart.run(partial(self.end_here, threading.get_ident(), discard=discard), self.session.hurry)
+        return apart.run(partial(self.end_here, discard=discard), self.session.hurry)
 
-    def end_here(self, of_thread: int | None = None, *, discard: bool = False) -> bool:
-        """As `end`, in this thread. of_thread: whose calls are not waited for, since it waits here:
-        the handler of a signal has come between."""
+    def end_here(self, *, discard: bool = False) -> bool:
+        """As `end`, in this thread. Calls of who waits for it are not waited for: the handler of a
+        signal has come between."""
         with self._ending:
             if self._is_over:
                 return False
             self.is_ended = True
-            while self._has_calls(of_thread) or self._has_calls(of_thread):  # what moves is seen the second time
+            waiting = apart.waiting_threads()
+            while self._has_calls(waiting) or self._has_calls(waiting):  # what moves is seen the second time
                 clock.sleep_s(LOOK_S)
             if discard:
                 self._discard.set()
@@ -132,8 +133,8 @@ class _Opened:
                     _forget(self)
             return True
 
-    def _has_calls(self, but_of: int | None) -> bool:
-        return any(call.thread != but_of and call.is_under_way for call in list(self._calls))
+    def _has_calls(self, but_of: set[int]) -> bool:
+        return any(call.thread not in but_of and call.is_under_way for call in list(self._calls))
 
     def forget_interrupted(self) -> None:
         """Calls that Ctrl-C has ended, and whatever their frames hold."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.api import feeding, prepared
 from cowfs.api.prepared import Prepared
 from cowfs.control import MountSpec
@@ -136,10 +136,13 @@ def _exchange(
                 progress(from_json(Progress, event))
                 continue
             left_s = deadline_s - clock.monotonic_s()
-            if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+            if left_s <= 0:
                 raise MountFailedError(
                     f"the mount daemon of {spec.volume!r} is not ready in time", hint=f"Its log: {spec.log}"
                 )
+            if not select.select([pipe], [], [], min(left_s, apart.LOOK_S))[0]:
+                apart.require_wanted()
+                continue
             data = os.read(pipe.fileno(), 65536)
             if not data:
                 return _parse(received)

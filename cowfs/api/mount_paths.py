@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.control import live_mount
 from cowfs.errors import (
     AccessDeniedError,
@@ -105,6 +105,7 @@ def shared(find: Find, join: Callable[[MountEntry], bool]) -> MountEntry | None:
             continue
         if join(entry):
             return entry
+        apart.require_wanted()
         clock.sleep_s(PAUSE_S)
     return None
 

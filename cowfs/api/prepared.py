@@ -5,7 +5,7 @@
                            what nobody took is killed: it was told nothing, so there is nothing to undo
 
 Imports nothing but what starts a process, so that it comes before all other imports of a command.
-Threads: each has its own.
+Threads: each has its own, and gives it to what it does apart (`cowfs.apart`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import cowfs
@@ -47,35 +47,37 @@ class Prepared:
 
 
 WORDS_BYTES = 1 << 16
-_own = threading.local()
+_own: ContextVar[list[Prepared] | None] = ContextVar("prepared", default=None)  # one, until it is taken
 
 
 @contextmanager
 def prepare(*, is_wanted: bool = True) -> Iterator[None]:
-    if not is_wanted or getattr(_own, "waiting", None) is not None:
+    if not is_wanted or _own.get():
         yield
         return
     environ, words = environment(), os.memfd_create("cowfs-daemon")
     try:
-        _own.waiting = Prepared(spawn(environ, words), environ, words)
+        waiting = [Prepared(spawn(environ, words), environ, words)]
     except BaseException:
         os.close(words)
         raise
+    before = _own.set(waiting)
     try:
         yield
     finally:
-        left, _own.waiting = _own.waiting, None
-        if left is not None:
-            left.end()
+        _own.reset(before)
+        if waiting:
+            waiting.pop().end()
 
 
 def take() -> Prepared | None:
     """None: there is none, or the environment has changed since."""
-    waiting: Prepared | None = getattr(_own, "waiting", None)
-    _own.waiting = None
-    if waiting is None or waiting.environ == environment():
-        return waiting
-    waiting.end()
+    if not (waiting := _own.get()):
+        return None
+    taken = waiting.pop()
+    if taken.environ == environment():
+        return taken
+    taken.end()
     return None
 
 

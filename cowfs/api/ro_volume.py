@@ -21,6 +21,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from cowfs import apart
 from cowfs.api import (
     arguments,
     copies,
@@ -275,16 +276,19 @@ class ROVolume:
                     )
                 copies.require_mode(entry, chosen)
                 path = mount_paths.same(entry, mount_path)
-                if self._mount_used.join(entry):
+                if apart.run(partial(self._mount_used.join, entry)):
                     return path
-            if key := "" if scratch else chosen.resolved().sharing_key:
-                return self._share_or_mount(mount_path, chosen, key)
-            while (made := self._mount(mount_path, chosen, scratch)) is None:
-                pass
-            return made
+            self._fetched()
+            return apart.run(partial(self._mounted, mount_path, chosen, scratch))
+
+    def _mounted(self, given: new_mounts.Given, options: MountOptions, is_scratch: bool) -> Path:
+        if key := "" if is_scratch else options.resolved().sharing_key:
+            return self._share_or_mount(given, options, key)
+        while (made := self._mount(given, options, is_scratch)) is None:
+            pass
+        return made
 
     def _share_or_mount(self, given: new_mounts.Given, options: MountOptions, key: str) -> Path:
-        self._fetched()
         store, folder = self._store(), os.fsdecode(self._folder)
         wanted = (store.record.store_id.hex(), self.name, self.id, folder, key)
 
@@ -322,14 +326,17 @@ class ROVolume:
 
     def _unmount(self, end: Callable[..., object], *, force: bool = False) -> None:
         with self._mutex:
-            entry = self._live()
-            if not force:
-                self._mount_used.leave_lost(f"{self.name}@{self.id[:12]}", entry)
-            is_shared = entry is not None and self._mount_used.is_shared(entry)
-            if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
-                self._mount_used.leave_to_others(f"{self.name}@{self.id[:12]}")
-            else:
-                self._mount_used.end(entry, end, force=force)
+            apart.run(partial(self._unmounted, end, force=force))
+
+    def _unmounted(self, end: Callable[..., object], *, force: bool) -> None:
+        entry = self._live()
+        if not force:
+            self._mount_used.leave_lost(f"{self.name}@{self.id[:12]}", entry)
+        is_shared = entry is not None and self._mount_used.is_shared(entry)
+        if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
+            self._mount_used.leave_to_others(f"{self.name}@{self.id[:12]}")
+        else:
+            self._mount_used.end(entry, end, force=force)
 
     @names_locator
     def commit_scratch(
@@ -459,6 +466,8 @@ class ROVolume:
     def _fetched(self) -> Manifest:
         """The manifest, fetched once. NotFoundError when the version is pruned or deleted, or is
         none of this volume's."""
+        if self._manifest is not None:  # who works for a caller that has the lock does not take it
+            return self._manifest
         with self._mutex:
             if self._manifest is None:
                 ask = partial(history.read_ahead, version=self._named.version)
@@ -498,7 +507,7 @@ class ROVolume:
     def __enter__(self) -> Self:
         self._pid = os.getpid()
         entry = self._mount_used.at_its_path()
-        if entry is None or not self._mount_used.join(entry):
+        if entry is None or not apart.run(partial(self._mount_used.join, entry)):
             self.mount()
         return self
 

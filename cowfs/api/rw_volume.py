@@ -28,7 +28,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs import log
+from cowfs import apart, log
 from cowfs import store as stores_layer
 from cowfs.api import (
     abandoned,
@@ -63,6 +63,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.api.used_files import UsedFiles
 from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions
+from cowfs.control.messages import Left
 from cowfs.control.options import CACHE_DEFAULTS, WriteOptions
 from cowfs.errors import (
     ConflictError,
@@ -317,16 +318,19 @@ class RWVolume:
             self._require_not_ended()
             if (entry := self._mount_used.at_its_path()) is not None:
                 path = mount_paths.same(entry, mount_path)
-                if self._mount_used.join(entry):
+                if apart.run(partial(self._mount_used.join, entry)):
                     return path
             mount_paths.check(mount_path)
             if self._store is None:
                 self._resolve(chosen.accept_unsafe_store, to_write=True)
             self._end_files(force=False)
-            while (made := self._share_or_mount(mount_path, chosen, hears)) is None:
-                pass
-            self._options = chosen
-            return made
+            return apart.run_heard(partial(self._mounted, mount_path, chosen), hears)
+
+    def _mounted(self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener) -> Path:
+        while (path := self._share_or_mount(given, options, progress)) is None:
+            pass
+        self._options = options
+        return path
 
     def _share_or_mount(
         self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener
@@ -395,22 +399,25 @@ class RWVolume:
         with self._mutex:
             self._require_not_ended()
             self._end_files(force=force)
-            entry = self.live()
-            if not force:
-                self._mount_used.leave_lost(f"volume {self.name!r}", entry)
-            is_shared = entry is not None and self._mount_used.is_shared(entry)
-            if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
-                self._mount_used.leave_to_others(f"volume {self.name}")
-                return
-            if entry is not None and entry.is_scratch and not force and mounts.has_uncommitted(entry):
-                raise InvalidStateError(
-                    f"volume {self.name!r} is written to by the scratch at {entry.mount_path}, which would drop what is not "
-                    "committed",
-                    hint="Commit it first (`cowfs commit`, commit()), or drop it: discard(), force=True.",
-                )
-            self._mount_used.end(entry, mounts.unmount, force=force)
-            if self._store is not None:
-                self._working_copy().delete_if_committed()
+            apart.run(partial(self._unmount, force=force))
+
+    def _unmount(self, *, force: bool) -> None:
+        entry = self.live()
+        if not force:
+            self._mount_used.leave_lost(f"volume {self.name!r}", entry)
+        is_shared = entry is not None and self._mount_used.is_shared(entry)
+        if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
+            self._mount_used.leave_to_others(f"volume {self.name}")
+            return
+        if entry is not None and entry.is_scratch and not force and mounts.has_uncommitted(entry):
+            raise InvalidStateError(
+                f"volume {self.name!r} is written to by the scratch at {entry.mount_path}, which would drop what is not "
+                "committed",
+                hint="Commit it first (`cowfs commit`, commit()), or drop it: discard(), force=True.",
+            )
+        self._mount_used.end(entry, mounts.unmount, force=force)
+        if self._store is not None:
+            self._working_copy().delete_if_committed()
 
     @names_locator
     def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
@@ -431,7 +438,7 @@ class RWVolume:
                     self._end_files(force=force, discard=True)
                     return
                 if entry is None or entry.working_copy != str(named.path):
-                    unmounted.discard(self._opened(), named)
+                    apart.run(partial(unmounted.discard, self._opened(), named))
                     return
             elif self._end_files(force=force, discard=True):
                 pass
@@ -441,10 +448,10 @@ class RWVolume:
                     used, store = self._working_copy(), self._opened()
                     if self._options.meta_path is None:
                         used = kept_work.to_discard(used, store.record.store_id)
-                    unmounted.discard(store, used)
+                    apart.run(partial(unmounted.discard, store, used))
             if entry is not None and not force:
                 self._mount_used.require_no_sharer(entry)
-            self._mount_used.end(entry, partial(mounts.discard, store=self._store), force=force)
+            apart.run(partial(self._mount_used.end, entry, partial(mounts.discard, store=self._store), force=force))
             self._is_discarded = True
 
     # -- committing
@@ -493,7 +500,7 @@ class RWVolume:
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:
             version = self._commit(request, progress)
-            self._release(force)
+            apart.run(partial(self._release, force))
             self._ended = "finalized"
             return version
 
@@ -609,7 +616,7 @@ class RWVolume:
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
         self._end_files(force=True)
-        self._mount_used.end(self.live(), mounts.unmount, force=False)
+        apart.run(partial(self._mount_used.end, self.live(), mounts.unmount, force=False))
         return self._rescued(*rescue.fork(store, working_copy, name, strict=strict), options)
 
     def _rescued_before(self, name: str | None) -> RWVolume | None:
@@ -691,21 +698,27 @@ class RWVolume:
             if self._mount_used.is_lost(entry):
                 self._mount_used.forget()
                 return self.has_changes()
-            if entry is not None and not self._mount_used.is_last(entry):
-                self._mount_used.forget()
-                return mounts.has_uncommitted(entry)
-            try:
-                left = mounts.unmount(entry) if entry is not None else None
-            except BaseException:
-                if entry is not None:
-                    sharing.forget(entry)
-                raise
-            self._mount_used.leave(entry)
+            left = apart.run(partial(self._left, entry)) if entry is not None else None
+            if entry is None:
+                self._mount_used.leave(None)
             if left is None:
                 return self.has_changes()
             if left.version is not None:
                 self._committed(left.head_number, left.version, is_new=False)
             return left.is_dirty
+
+    def _left(self, entry: MountEntry) -> Left | None:
+        """How the mount was left; None: to others."""
+        if not self._mount_used.is_last(entry):
+            self._mount_used.forget()
+            return None
+        try:
+            left = mounts.unmount(entry)
+        except BaseException:
+            sharing.forget(entry)
+            raise
+        self._mount_used.leave(entry)
+        return left
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)

@@ -11,10 +11,12 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock, log
+from cowfs import apart, clock, log
 from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import from_json, to_json
@@ -56,21 +58,24 @@ class Client:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
             try:
-                self._connect(connection)
-                lines = LineSocket(connection)
-                lines.send({**arguments, "op": op})
-                while (reply := self._next(lines)) is not None:
-                    if "progress" in reply:
-                        if on_progress is not None:
-                            on_progress(from_json(Progress, reply["progress"]))
-                    elif "waiting" in reply:
-                        _log.warning("%s", reply["waiting"] or "the store answers again")
-                    elif "error" in reply:
-                        raise from_record(reply["error"])
-                    else:
-                        return reply.get("result")
+                with apart.stopped_by(partial(_hang_up, connection)):
+                    self._connect(connection)
+                    lines = LineSocket(connection)
+                    lines.send({**arguments, "op": op})
+                    while (reply := self._next(lines)) is not None:
+                        if "progress" in reply:
+                            if on_progress is not None:
+                                on_progress(from_json(Progress, reply["progress"]))
+                        elif "waiting" in reply:
+                            _log.warning("%s", reply["waiting"] or "the store answers again")
+                        elif "error" in reply:
+                            raise from_record(reply["error"])
+                        else:
+                            return reply.get("result")
             except OSError as error:
+                apart.require_wanted()
                 raise self._gone(f"does not answer: {error.strerror or error}") from error
+        apart.require_wanted()
         raise self._gone("ended before it answered")
 
     def _connect(self, connection: socket.socket) -> None:
@@ -84,6 +89,7 @@ class Client:
             except BlockingIOError as error:
                 if clock.monotonic_s() >= end_s:
                     raise TimeoutError(os.strerror(errno.ETIMEDOUT)) from error
+            apart.require_wanted()
             clock.sleep_s(RETRY_S)
 
     def _next(self, lines: LineSocket) -> dict[str, Any] | None:
@@ -96,3 +102,8 @@ class Client:
             f"the mount daemon at {self._path} {what}",
             hint="`cowfs status` shows what is mounted; mounting the volume again resumes its work.",
         )
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):  # it is not connected yet
+        connection.shutdown(socket.SHUT_RDWR)

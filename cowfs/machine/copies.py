@@ -31,7 +31,7 @@ import ctypes
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -327,6 +327,21 @@ class Copy:
             _bring_back(self.record, self._opened)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
+        try:
+            is_unchanged = self._is_unchanged_aside(away, known, stuck)
+        except BaseException:
+            _bring_back(self.record, self._opened)
+            raise
+        if not is_unchanged:
+            _bring_back(self.record, self._opened)
+            return False
+        self._delete("All that it had is in the version that it stood on", stuck)
+        return True
+
+    def _is_unchanged_aside(self, away: bytes, known: stamps.Stamps, stuck: Collection[bytes]) -> bool:
+        """Of what was set aside, but for the names that are stuck in the folder; nobody uses it,
+        and nothing else is in the folder."""
+        root = os.path.dirname(away)
         is_same = _moved(away)
         known_in_place = {path: each for path, each in known.items() if path.partition(b"/")[0] in stuck}
         known_away = {path: each for path, each in known.items() if path not in known_in_place}
@@ -349,11 +364,7 @@ class Copy:
         is_free = used is None and not self.is_used()
         if not is_changed and is_free:
             is_changed = changed(reads=False)
-        if not is_free or is_changed or {*os.listdir(root)} - {os.path.basename(away)} != {*stuck}:
-            _bring_back(self.record, self._opened)
-            return False
-        self._delete("All that it had is in the version that it stood on", stuck)
-        return True
+        return is_free and not is_changed and {*os.listdir(root)} - {os.path.basename(away)} == {*stuck}
 
     def remove(self) -> None:
         """Deletes folder and record, whatever is in the folder, but for what cannot be deleted; one

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock, config
+from cowfs import apart, clock, config
 from cowfs.errors import AccessDeniedError, LeaseHeldError
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
@@ -119,6 +119,7 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
             patience_s = NAMELESS_S if found is None else ENDING_S if is_going else 0.0
             if clock.monotonic_s() >= since_s + patience_s:
                 raise _held(volume, found) from None
+            apart.require_wanted()
             clock.sleep_s(PAUSE_S)
             continue
         except BaseException:

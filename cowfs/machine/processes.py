@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cowfs import clock, log
+from cowfs import apart, clock, log
 from cowfs.values import dataclass
 
 CAP_SYS_ADMIN = 21  # linux/capability.h
@@ -101,12 +101,18 @@ def wait_gone(pid: int, timeout_s: float) -> bool:
         while not _is_gone(pid):
             if clock.monotonic_s() >= ends_s:
                 return False
+            apart.require_wanted()
             clock.sleep_s(LOOK_S)
         return True
     try:
         waiter = select.poll()
         waiter.register(descriptor, select.POLLIN)
-        return bool(waiter.poll(timeout_s * 1000))
+        ends_s = clock.monotonic_s() + timeout_s
+        while not waiter.poll(1000 * min(apart.LOOK_S, max(ends_s - clock.monotonic_s(), 0))):
+            if clock.monotonic_s() >= ends_s:
+                return False
+            apart.require_wanted()
+        return True
     finally:
         os.close(descriptor)
 

@@ -15,9 +15,10 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
-from cowfs import clock, config, log
+from cowfs import apart, clock, config, log
 from cowfs.errors import from_local_disk
 from cowfs.fork_locks import ForkLock
 from cowfs.machine import dead_mounts, mount_table
@@ -81,6 +82,7 @@ def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[
             break
         if waited_s > PATIENCE_S:
             _tell(file, holder, doing)
+        apart.require_wanted()
         clock.sleep_s(PAUSE_S)
     try:
         if lock is not None:
@@ -91,10 +93,10 @@ def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[
             _unlock(lock)
 
 
-def _sign(lock: int, file: Path) -> None:
+def _sign(lock: FileIO, file: Path) -> None:
     """Writes this block's name: of the same length always."""
     try:
-        os.pwrite(lock, b"%010d %s" % (os.getpid(), clock.random_bytes(8).hex().encode()), 0)
+        os.pwrite(lock.fileno(), b"%010d %s" % (os.getpid(), clock.random_bytes(8).hex().encode()), 0)
     except OSError as error:
         raise from_local_disk(error, f"{file} cannot be written") from error
 
@@ -114,21 +116,26 @@ def _file(what: str, kind: str = "path") -> Path:
     return config.runtime_dir() / f"{kind}-{hashlib.sha256(os.fsencode(what)).hexdigest()[:16]}.lock"
 
 
-def _unlock(lock: int) -> None:
+def _unlock(lock: FileIO) -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor
-    os.close(lock)
+    lock.close()
 
 
-def _try_lock(file: Path) -> int | None:
-    """A descriptor that holds the lock; None when another process has it. The file stays: there is
+def _try_lock(file: Path) -> FileIO | None:
+    """An open file that holds the lock, and gives it back when nobody has it any more: Ctrl-C may
+    come before any statement. None when another process has the lock. The file stays: there is
     one a path or a volume, and it is empty, or says whose turn it was last."""
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = FileIO(file, "r+", opener=_made)
     except OSError as error:
         raise from_local_disk(error, f"{file} cannot be opened") from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(fd)
+        lock.close()
         return None
-    return fd
+    return lock
+
+
+def _made(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o600)

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
+from cowfs import apart
 from cowfs.ids import VersionId
 from cowfs.machine import state as states
 
@@ -125,6 +126,7 @@ def walk(root: bytes, names: Collection[bytes] | None = None) -> Iterator[tuple[
     meanwhile is left out. names: of what is looked at in the directory itself; None: all."""
     waiting = [b""]
     while waiting:
+        apart.require_wanted()
         above = waiting.pop()
         try:
             found_names = sorted(os.listdir(os.path.join(root, above)))
