@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cowfs.api import copies, mounts, scratch, stores
-from cowfs.api.mount_paths import is_there
+from cowfs.api.mount_paths import copy_of
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import MountStatus, WriterStatus
@@ -28,6 +28,7 @@ from cowfs.errors import (
     UnsupportedFormatError,
 )
 from cowfs.machine import dead_mounts, registry, working_copy
+from cowfs.machine.copies import Copy
 from cowfs.machine.mount_table import MountInfo
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -297,7 +298,7 @@ def mount_summary(entry: MountEntry) -> MountSummary:
     said: MountStatus | None = None
     error, is_dirty = None, None
     try:
-        if entry.is_copy and not is_there(entry):
+        if entry.is_copy and _is_gone(copy_of(entry)):
             error = GONE
         elif entry.is_copy:
             is_dirty = mounts.has_uncommitted(entry)
@@ -322,6 +323,11 @@ def mount_summary(entry: MountEntry) -> MountSummary:
         error=error,
         details=said,
     )
+
+
+def _is_gone(copy: Copy) -> bool:
+    """Not one that an unmount removes, or was killed removing: nothing of value is in it."""
+    return not copy.exists or copy.is_gone
 
 
 def _version(entry: MountEntry, said: MountStatus | None) -> str | None:

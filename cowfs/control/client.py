@@ -54,7 +54,8 @@ class Client:
 
     def call(self, op: str, /, *, on_progress: ProgressListener | None = None, **arguments: Any) -> Any:
         """As `ask`, in JSON values; progress lines go to on_progress as they arrive, and what the
-        daemon waits for to the log, as if the store was asked from here."""
+        daemon waits for to the log, as if the store was asked from here. What else a newer daemon
+        says before its answer is not heard."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
             try:
@@ -70,8 +71,8 @@ class Client:
                             _log.warning("%s", reply["waiting"] or "the store answers again")
                         elif "error" in reply:
                             raise from_record(reply["error"])
-                        else:
-                            return reply.get("result")
+                        elif "result" in reply:
+                            return reply["result"]
             except OSError as error:
                 apart.require_wanted()
                 raise self._gone(f"does not answer: {error.strerror or error}") from error

@@ -759,6 +759,9 @@ def test_killed_on_the_way_in_or_out(
         volume.unmount()
     untold = "births.made = lambda path, ino: ''; " if tells == "nothing" else ""
     kill_at(point, call, untold + program)
+    if point == "aside.delete_tree":
+        [shown] = overview.status().mounts
+        assert (shown.is_gone, shown.uncommitted, shown.error) == (False, False, None)
     again = Volume.open("data")
     again.mount(mode="copy")
     assert sorted(os.listdir(path)) == ["dir", "file"]

@@ -126,6 +126,13 @@ def test_progress_comes_in_order_before_the_result(server: Server, path: Path) -
     assert seen == [Progress("steps", step, 100) for step in range(100)]
 
 
+def test_what_a_newer_daemon_says_before_its_answer_is_no_answer(
+    server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cowfs.control.server._line", lambda event: {"of a newer cowfs": 1})
+    assert Client(path).call("steps", count=2) == 2
+
+
 def test_what_the_daemon_waits_for_is_logged(server: Server, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
     assert Client(path).call("wait", on_progress=seen.append) == "done"
