@@ -15,10 +15,11 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from cowfs import failpoints
+from cowfs import apart, failpoints
 from cowfs.api import hints, stores
 from cowfs.api import targets as live_targets
 from cowfs.api.declared import host_paths, plan, targets
@@ -153,7 +154,8 @@ def _mount_any(
         recorded = _cleared(target, recorded)  # not before what takes its place has been looked at
         try:
             with hints.of_store(each.store_url or None):
-                recorded = _entered(declared, each, recorded, progress)
+                entered = partial(_entered, declared, each, recorded)
+                recorded = apart.run_heard(entered, progress or (lambda _: None))
         except (LeaseHeldError, NotFoundError, UnavailableError) as error:
             failures.append(error)
             continue
@@ -191,8 +193,9 @@ def _in_the_way(entry: MountEntry, target: Target) -> str:
     return f"{entry.volume} is mounted at {target.path} otherwise than it is declared there"
 
 
-def _entered(declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None) -> Applied:
-    """Mounts it. It is in the record before and after, as the last one."""
+def _entered(declared: Declared, target: Target, recorded: Applied, progress: ProgressListener) -> Applied:
+    """Mounts it. It is in the record before and after, as the last one: apart from the main thread,
+    so that nothing comes between mount and record."""
     mount = AppliedMount(target.path, "", target.store_url, target.volume, target.source)
     applied.store(recorded.with_mount(mount))
     try:
@@ -206,7 +209,7 @@ def _entered(declared: Declared, target: Target, recorded: Applied, progress: Pr
     return recorded
 
 
-def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> str:
+def _mount(declared: Declared, target: Target, progress: ProgressListener) -> str:
     """The id of its mount."""
     if target.is_host_path:
         host_paths.link(target.source, target.path)
