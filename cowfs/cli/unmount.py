@@ -143,7 +143,8 @@ def _unmounted(volume: RWVolume, *, is_discard: bool, has_store: bool) -> dict[s
     from cowfs.api.overview import WorkingCopySummary
 
     if not is_discard:
-        raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
+        work = f" `cowfs commit {volume.name}` publishes what is uncommitted." if volume.has_changes() else ""
+        raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint=f"`cowfs status` lists mounts.{work}")
     if not has_store:
         targets.require_one_store(volume)
     kept = volume.status()

@@ -112,8 +112,8 @@ def require_no_copy(working_copy: WorkingCopy) -> None:
         raise InvalidStateError(
             f"volume {working_copy.volume!r} is mounted as a copy at {path}, or has uncommitted work there",
             hint=f"Go on with the copy (`cowfs mount {working_copy.volume} {shlex.quote(path)}`, mount()). For a mount of the other "
-            f"kind commit it and unmount it first (`cowfs unmount {working_copy.volume} --commit`, finalize()), or drop it "
-            f"(`cowfs unmount {working_copy.volume} --discard`, discard()).",
+            f"kind commit it first (`cowfs commit {working_copy.volume}`, commit()), and unmount it if it is mounted (`cowfs unmount "
+            f"{working_copy.volume}`, unmount()); or drop it (`cowfs unmount {working_copy.volume} --discard`, discard()).",
             details={"mount_path": path},
         )
 

@@ -174,6 +174,7 @@ def test_unmount_keeps_commits_or_discards(run: Command, place: Path, mounted: P
     kept = run("status", "--json").json["working_copies"]
     assert [(each["volume"], each["uncommitted"]) for each in kept] == [("data", True)]
     assert run("unmount", mounted).code == 3
+    assert "`cowfs commit data` publishes what is uncommitted" in run("unmount", "data", "--commit").err
 
     run("mount", "data", mounted)
     assert (mounted / "file").read_text() == "one"
