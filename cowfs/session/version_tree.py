@@ -63,7 +63,6 @@ class _Batch:
         self.files: dict[bytes, int] = {}  # path → inode
         self.size_bytes = 0
         self.fetched: Future[dict[int, Pieces]] | None = None  # None: not asked for yet
-        self.left = 0
 
 
 class VersionTree:
@@ -135,7 +134,6 @@ class VersionTree:
         with self._lock:
             self._batches[path] = self._batch
             self._batch.files[path] = attr.ino
-            self._batch.left += 1
             self._batch.size_bytes += attr.size
             if len(self._batch.files) >= BATCH_FILES or self._batch.size_bytes >= BATCH_BYTES:
                 self._send(self._batch)
@@ -145,7 +143,7 @@ class VersionTree:
         row = self._row(path)
         if (batch := self._taken(path)) is not None:
             assert batch.fetched is not None
-            yield from batch.fetched.result().pop(row[0], [])
+            yield from batch.fetched.result()[row[0]]  # which stays: another name of the file may want it, too
         else:
             extents = self._extents(row[0])
             if row[6] <= SMALL_BYTES:

@@ -79,6 +79,23 @@ def test_files_become_objects_once(server: ObjectServer, version: ROVolume) -> N
     assert server.asked("PUT") == []
 
 
+def test_each_name_of_a_file_becomes_an_object_with_its_bytes(server: ObjectServer, place: Path) -> None:
+    tree, files = place / "names", dict[str, bytes]()
+    tree.mkdir()
+    for number in range(100):
+        content = b"%d" % number * (1 + number % 7)
+        (tree / f"{number}").write_bytes(content)
+        os.link(tree / f"{number}", tree / f"{number} hard")
+        os.link(tree / f"{number}", tree / f"hard {number}")
+        (tree / f"{number} soft").symlink_to(f"{number}")
+        (tree / f"soft {number}").symlink_to(f"hard {number}")
+        files |= dict.fromkeys(
+            (f"{number}", f"{number} hard", f"hard {number}", f"{number} soft", f"soft {number}"), content
+        )
+    done = Volume.import_(tree, "names").files.export(server.url("out"))
+    assert (done.files, stored(server)) == (len(files), files)
+
+
 def test_what_somebody_replaced_is_put_again_and_what_changed_is(server: ObjectServer, version: ROVolume) -> None:
     version.files.export(server.url("out"))
     server.put("out/dir/.hidden ä", b"other")
