@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cowfs import clock, config
+from cowfs import clock, config, log
 from cowfs import store as stores_layer
 from cowfs.api import hints, kept_work, names, sources, stores
 from cowfs.api.parts import Workers
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from cowfs.format.key_slots import Secret
     from cowfs.maintain.push_report import PushReport
     from cowfs.store import ObjectStore
+
+_log = log.get("volume")
 
 
 def push(
@@ -82,6 +84,14 @@ def push(
             progress=progress or (lambda _: None),
             in_parts=partial(Workers(executor).copy, found.store, target) if executor is not None else None,
         ).run(with_tags=all_versions)
+    last = volumes.read_head(target.objects, wanted).version
+    if last is not None and last != version:
+        _log.warning(
+            "volume %s of %s has a later version, %s, which stays its last one: what was copied is in its history",
+            wanted,
+            target.url,
+            last.hex()[:12],
+        )
     return PushReport(
         locator=str(volumes.locator(target.objects, wanted, version)),
         is_new=bool(done.heads),

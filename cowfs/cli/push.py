@@ -32,10 +32,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Copy the version that SOURCE means (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) to another
-    STORE, which is made if there is none, and make it the last one of the volume there; prints its
-    locator. Version ids stay the same. Only what STORE has not travels, so a push that was
-    interrupted is repeated, and a mirror is kept by repeating it. What was put is read back; the
-    record of a version that is damaged there is put again.
+    STORE, which is made if there is none, and make it the last one of the volume there, unless that
+    has a later one; prints its locator. Version ids stay the same. Only what STORE has not travels,
+    so a push that was interrupted is repeated, and a mirror is kept by repeating it. What was put
+    is read back; the record of a version that is damaged there is put again.
     Uncommitted work stays here, and that is said."""
     from cowfs.blocking import Volume
 

@@ -81,7 +81,7 @@ def link_problem(link: Any) -> str | None:
         return "a link has values of the wrong type"
     if not link.url or len(link.key) > KEY_BYTES or b"\0" in link.key or len(link.tag.encode()) > TAG_BYTES:
         return "a link has an impossible URL, key or tag"
-    if link.size < 1 or link.mtime_ns < 0:
+    if link.size < 1 or not -(1 << 63) <= link.mtime_ns < 1 << 63:
         return "a link has an impossible size or time"
     return None
 

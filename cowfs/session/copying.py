@@ -200,9 +200,7 @@ class _Copy:
                 if len(self._skipped) < NAMED_SKIPPED:
                     self._skipped.append(os.fsdecode(path))
             elif attr.nlink > 1 and attr.ino in self._named:
-                self._keeps(path, there, attr)  # it may refuse
-                self._links.append((self._named[attr.ino], there))
-                self._count(**({"symlinks": 1} if stat.S_ISLNK(attr.mode) else {"files": 1, "bytes": attr.size}))
+                self._name(path, there, attr)
             else:
                 if attr.nlink > 1:
                     self._named[attr.ino] = there
@@ -216,6 +214,15 @@ class _Copy:
                 else:
                     self._expect(path, attr)
                     submit(path, there, attr)
+
+    def _name(self, path: bytes, there: bytes, attr: Attributes) -> None:
+        """Of what has another one in the target by now."""
+        is_kept = self._keeps(path, there, attr)  # it may refuse
+        self._links.append((self._named[attr.ino], there))
+        if stat.S_ISLNK(attr.mode):
+            self._count(symlinks=1)
+        else:
+            self._count(files=1, bytes=attr.size, unchanged=int(is_kept))
 
     def _submit(self, helpers: ThreadPoolExecutor, *file: Any) -> None:
         self._room.acquire()

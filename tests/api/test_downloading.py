@@ -70,10 +70,19 @@ def test_what_is_there_is_not_fetched(
         return really_read(self, *of)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PackReader, "read_each", counted)
-    assert (volume.files.download("/", out).unchanged, fetched) == (5, [])
+    assert (volume.files.download("/", out).unchanged, fetched) == (6, [])
     (out / "sub" / "small").unlink()
-    assert (volume.files.download("/", out).unchanged, fetched) == (4, [1])
+    assert (volume.files.download("/", out).unchanged, fetched) == (5, [1])
     assert in_source(out) == expected(tree)
+
+
+def test_other_names_of_a_file_that_is_there_are_there(place: Path, tree: Path) -> None:
+    os.link(tree / "sub" / "small", tree / "hard")
+    volume = Volume.new("data")
+    upload(volume, tree)
+    for unchanged in (0, 7, 7):
+        done = volume.files.download("/", place / "out")
+        assert (done.files, done.unchanged) == (7, unchanged)
 
 
 def test_what_differs_is_replaced_as_told(place: Path, tree: Path, volume: RWVolume) -> None:

@@ -302,7 +302,9 @@ def test_a_local_directory(place: Path) -> None:
     (tree / "dir" / "a").chmod(0o700)
     (tree / "b").write_bytes(BIG)
     (tree / "link").symlink_to("b")
+    os.utime(tree / "b", ns=(-5, -5))  # before 1970
     version = Volume.import_(tree, "linked", link=True)
+    assert version.files.stat("/b").mtime_ns == -5
     assert version.stats.linked_bytes == len(BIG) + 1000
     assert version.files.read("/link") == BIG
     assert version.files.stat("/dir/a").mode & 0o777 == 0o700

@@ -137,7 +137,9 @@ def test_a_target_that_repacked_twice_gets_what_it_lacks_once(place: Path, run: 
     assert contents(Volume.version("data", store=at(place))) == {"a": files["a"], "again": files["b"], "more": b"few"}
 
 
-def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolume, run: Run) -> None:
+def test_a_version_has_the_same_id_in_another_store(
+    place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     done = run("push", "data", at(place), "--json")
     assert done.code == 0
     check("push", done.json)
@@ -163,7 +165,10 @@ def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolum
     check("pull", back.json)
     assert back.json["put_packs"] == 2
     assert Volume.version("data").files.read("more") == b"of the mirror"
+    assert "has a later version" not in caplog.text
     assert run("push", "data@" + second.id, at(place), "--json").json["is_new"] is False, "it is behind"
+    assert "volume data" in caplog.text
+    assert "has a later version" in caplog.text
 
 
 def test_a_store_that_is_made_is_told_of(

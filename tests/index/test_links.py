@@ -118,7 +118,6 @@ def test_links_that_make_no_sense_are_refused(bench: Bench, change: dict[str, An
         "UPDATE links SET size = 0",
         "UPDATE links SET tag = x'ff'",
         "UPDATE links SET key = x'00'",
-        "UPDATE links SET mtime_ns = -1",
     ],
 )
 def test_damaged_links_are_found(bench: Bench, damage: str) -> None:
