@@ -144,12 +144,18 @@ def _frozen(found: Any) -> Credentials:
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """What a credential_process does wrong comes through botocore as it is."""
-    from botocore.exceptions import BotoCoreError
+    """What a credential_process does wrong comes through botocore as it is: its words, which may be
+    none, or what is wrong with its JSON."""
+    from botocore.exceptions import BotoCoreError, CredentialRetrievalError
 
     try:
         yield
-    except (BotoCoreError, OSError, ValueError, RuntimeError) as error:
+    except CredentialRetrievalError as error:
+        said = str(error).rstrip()
+        raise CredentialsFailed(said + " it failed, and said nothing" if said.endswith(":") else said) from None
+    except ValueError as error:
+        raise CredentialsFailed(f"credentials cannot be read, from the credential_process, say: {error}") from None
+    except (BotoCoreError, OSError, RuntimeError) as error:
         raise CredentialsFailed(str(error)) from None
 
 

@@ -59,6 +59,21 @@ def url(expired: set[str]) -> Iterator[str]:
         yield f"s3://bucket;endpoint={quote(server.endpoint, safe='')};region=x/p"
 
 
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("print('no JSON')", "from the credential_process, say: Expecting value"),
+        ("raise SystemExit(3)", "said nothing"),
+    ],
+)
+def test_a_program_that_gives_no_credentials_is_told_of(
+    asked: Path, url: str, does: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "credentials.py").write_text(does)
+    with pytest.raises(AccessDeniedError, match=told):
+        open_store(url).put("key", b"value")
+
+
 @pytest.mark.parametrize("backend", ["obstore", "s3fs"])
 def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
     asked: Path, url: str, expired: set[str], backend: str, monkeypatch: pytest.MonkeyPatch
