@@ -6,18 +6,23 @@ would give it back. Who waits for that lock then waits for ever. So work that ha
 takes turns with other processes, or that must learn how its last step ended, as a commit must, is
 not done where signals arrive. It has its caller's context variables.
 
-Work may do other work apart: whoever gives the first up gives up both.
+Work may do other work apart: whoever gives the first up gives up both. What it logs is logged by
+the caller, who may be the handler of a signal that came while `logging` held a lock. Where no
+thread can be had, as at the interpreter's end, work is done by its caller.
 """
 
 from __future__ import annotations
 
 import _thread
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 LOOK_S = 0.2
 A = TypeVar("A")
@@ -28,6 +33,13 @@ class GivenUp(BaseException):
     """Ends work that its caller does not wait for any more."""
 
 
+class _Event(NamedTuple):
+    """is_news: for a listener, who hears nothing any more once he has given the work up."""
+
+    call: Callable[[], object]
+    is_news: bool
+
+
 class _Work:
     """above: which this one is part of. caller: the thread that waits for it. events: what the
     caller is to call, and None at the end; not an event, since a queue, written in C, is never left
@@ -36,7 +48,7 @@ class _Work:
     def __init__(self, above: _Work | None) -> None:
         self.above = above
         self.caller = threading.get_ident()
-        self.events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.events: SimpleQueue[_Event | None] = SimpleQueue()
         self.stops: list[Callable[[], None]] = []
         self._is_given_up = False
 
@@ -72,6 +84,8 @@ def run(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
     context = copy_context()
     lock = _thread.allocate_lock()
     is_begun = is_given_up = False
+    if sys.is_finalizing():  # a new thread would never run
+        return work()
 
     def body() -> None:
         nonlocal is_begun
@@ -89,28 +103,33 @@ def run(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
             this.events.put(None)  # what the caller takes may be lost by an exception
 
     try:
-        _thread.start_new_thread(body, ())  # `Thread.start` waits for an event
+        try:
+            _thread.start_new_thread(body, ())  # `Thread.start` waits for an event
+        except RuntimeError:
+            return work()
         _wait(this)
     except BaseException:
         with lock:
             is_given_up = True
         if is_begun:
             this.give_up()
-            while this.events.get() is not None:
-                pass
+            while (event := this.events.get()) is not None:
+                if not event.is_news:
+                    event.call()
         raise
     if errors:
-        raise errors[0]
-    return results[0]
+        raise errors.pop()  # which is not to hold itself, by its frames
+    return results.pop()
 
 
-def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], None]) -> T:
+def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], None] | None) -> T:
     """As `run`, of work that tells a listener. It is called by the caller's thread, whose locks it
-    may need; what it raises ends the work, and is raised."""
+    may need; what it raises ends the work, and is raised. None: nobody listens."""
 
     def heard() -> T:
         this = _own.work
-        assert this is not None
+        if this is None or listener is None:
+            return work(listener or (lambda _: None))
 
         def tell(news: A) -> None:
             answers: SimpleQueue[None] = SimpleQueue()
@@ -119,7 +138,7 @@ def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], 
                 listener(news)
                 answers.put(None)
 
-            this.events.put(call)
+            this.events.put(_Event(call, is_news=True))
             while True:
                 with suppress(Empty):
                     return answers.get(timeout=LOOK_S)
@@ -131,6 +150,15 @@ def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], 
     return run(heard)
 
 
+def is_logged_here(record: logging.LogRecord) -> bool:
+    """A filter of loggers: False for a record of work, which its caller is given."""
+    work = _own.work
+    if work is None:
+        return True
+    work.events.put(_Event(partial(logging.getLogger(record.name).handle, record), is_news=False))
+    return False
+
+
 def waiting_threads() -> set[int]:
     """This one, and those that wait for what it does."""
     found, work = {threading.get_ident()}, _own.work
@@ -138,6 +166,11 @@ def waiting_threads() -> set[int]:
         found.add(work.caller)
         work = work.above
     return found
+
+
+def is_work() -> bool:
+    """Whether this thread works for one that waits, or has waited, for it."""
+    return _own.work is not None
 
 
 def is_wanted() -> bool:
@@ -174,10 +207,10 @@ def _wait(work: _Work) -> None:
     """A signal that arrives just before a thread begins to wait does not wake it."""
     while True:
         try:
-            call = work.events.get(timeout=LOOK_S)
+            event = work.events.get(timeout=LOOK_S)
         except Empty:
             require_wanted()
             continue
-        if call is None:
+        if event is None:
             return
-        call()
+        event.call()

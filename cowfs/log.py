@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from cowfs import apart
 from cowfs.redaction import redacted
 
 LEVELS = {
@@ -35,7 +36,9 @@ class _Redacting(logging.Formatter):
 
 def get(name: str) -> logging.Logger:
     """The logger of one part, for example `log.get("store")`."""
-    return logging.getLogger(f"cowfs.{name}")
+    logger = logging.getLogger(f"cowfs.{name}")
+    logger.addFilter(apart.is_logged_here)
+    return logger
 
 
 def configure(*, is_command: bool = False, amended: Callable[[str], str] = str) -> None:

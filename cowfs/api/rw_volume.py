@@ -324,7 +324,7 @@ class RWVolume:
             if self._store is None:
                 self._resolve(chosen.accept_unsafe_store, to_write=True)
             self._end_files(force=False)
-            return apart.run_heard(partial(self._mounted, mount_path, chosen), hears)
+            return apart.run_heard(partial(self._mounted, mount_path, chosen), hears if progress is not None else None)
 
     def _mounted(self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener) -> Path:
         while (path := self._share_or_mount(given, options, progress)) is None:
@@ -511,7 +511,7 @@ class RWVolume:
         if entry is not None and not force and not self._mount_used.is_last(entry):
             self._mount_used.leave_to_others(f"volume {self.name}")
             return
-        trouble = mounts.release(entry, force=force).trouble if entry is not None else ""
+        trouble = self._mount_used.release(entry, force=force) if entry is not None else ""
         try:
             self._end_files(force=True)
             self._mount_used.leave(entry)

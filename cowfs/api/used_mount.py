@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cowfs import log
-from cowfs.api import copies, feeding, mount_paths, new_mounts
+from cowfs.api import copies, feeding, mount_paths, mounts, new_mounts
 from cowfs.control import MountOptions
 from cowfs.errors import ConflictError, InvalidStateError
 from cowfs.machine import dead_mounts, registry, sharing
@@ -108,6 +108,14 @@ class UsedMount:
                     sharing.forget(live)
                 raise
         self.leave(live)
+
+    def release(self, live: MountEntry, *, force: bool) -> str:
+        """As `mounts.release`, after `is_last`; the trouble."""
+        try:
+            return mounts.release(live, force=force).trouble
+        except BaseException:
+            sharing.keep(live, self)
+            raise
 
     def leave(self, ended: MountEntry | None) -> None:
         """After the mount has ended: nothing of it stays."""

@@ -61,6 +61,7 @@ class Client:
             try:
                 with apart.stopped_by(partial(_hang_up, connection)):
                     self._connect(connection)
+                    apart.require_wanted()  # who gave it up before could hang up nothing
                     lines = LineSocket(connection)
                     lines.send({**arguments, "op": op})
                     while (reply := self._next(lines)) is not None:

@@ -57,6 +57,7 @@ PIECE_BYTES = 1 << 20
 VERSIONS_KEPT = 8
 """With their sessions, which have threads; others are opened anew. Open files keep theirs."""
 _LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
+_MAGIC = re.compile(r"[*?\[]")
 _PINNED = re.compile(r"@([0-9a-f]{8,64})$")
 
 _log = log.get("fsspec")
@@ -271,14 +272,51 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """As of local files, what links lead to stays, but where the path itself names it."""
+        is_whole = recursive and maxdepth is None
         with self._one_version():
-            if not recursive:
-                super().rm(path)
-                return
-            is_whole = maxdepth is None
-            for each in reversed(self.expand_path(path, recursive=not is_whole, maxdepth=maxdepth)):
+            for each in reversed(self._to_remove(path, maxdepth if recursive else None)):
                 volume, inner = self._writable(each)
-                self._change(volume, methodcaller("remove", inner, recursive=is_whole), inner)
+                if recursive:
+                    self._change(volume, methodcaller("remove", inner, recursive=is_whole), inner)
+                else:
+                    self.rm_file(each)
+
+    def _to_remove(self, path: Any, depth: int | None) -> list[str]:
+        """What is named or matches, and what lies so many levels below. FileNotFoundError: nothing
+        matches."""
+        if depth is not None and depth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        found = set[str]()
+        for each in [path] if isinstance(path, str | os.PathLike) else path:
+            named = self._strip_protocol(each)
+            if not _MAGIC.search(named):
+                found |= {named, *self._below(named, depth)}
+                continue
+            matching = [at for at in self.glob(named, maxdepth=depth) if not self._is_beyond_link(at, named)]
+            found.update(matching)
+            for at in matching:
+                found.update(self._below(at, depth and depth - 1))
+        if not found:
+            raise FileNotFoundError(path)
+        return sorted(found)
+
+    def _below(self, path: str, depth: int | None) -> Iterator[str]:
+        here = self.info(path) if depth else {}
+        if depth and here["type"] == "directory" and not here.get("islink"):
+            for name in self.ls(path, detail=False):
+                yield name
+                yield from self._below(name, depth - 1)
+
+    def _is_beyond_link(self, path: str, pattern: str) -> bool:
+        """Whether a link leads there that the pattern does not name."""
+        above = path.rpartition("/")[0]
+        named = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0]
+        while len(above) > len(named):
+            if self.info(above).get("islink"):
+                return True
+            above = above.rpartition("/")[0]
+        return False
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         """Within a volume chunks are shared."""

@@ -12,10 +12,11 @@ A lease is for people: it says who writes and keeps a second writer from startin
 lose. It protects nothing by itself (a paused holder wakes up and goes on); safety is in the
 create-only head, and in the fence head that a take-over appends.
 
-A holder is known to be gone when its process would be seen here and is not, or when the caller
-proves it by its working copy: that is locked as long as a writer lives, so whoever has the lock
-now and finds the epoch of the lease in it is the successor of a dead process. Processes of another
-container can be judged in this way only.
+A holder is known to be gone when its process would be seen here and is not, when it was this
+process, which could not give the lease back, or when the caller proves it by its working copy: that
+is locked as long as a writer lives, so whoever has the lock now and finds the epoch of the lease in
+it is the successor of a dead process. Processes of another container can be judged in this way
+only.
 
 Ages are measured by the store's clock alone: the last heartbeat's mtime against the mtime of a
 scratch object written just now. Clocks of machines may differ by hours. Where a store gives no
@@ -53,6 +54,9 @@ from cowfs.values import dataclass
 
 EXPIRY_S = 120.0
 HEARTBEAT_S = 20.0
+
+_given_back: set[WriteId] = set()
+"""By this process, and the store has not heard of it."""
 
 LeaseState = Literal["held", "released", "expired", "dead"]
 
@@ -116,10 +120,12 @@ class Lease:
         One that needed a fence and was not settled is left to expire: the next writer must fence
         off the predecessor.
         """
+        _given_back.add(self._record.write_id)
         with self._lock:
             if not self._ended:
                 if self._is_settled:
                     self._write_heartbeat(released=True)
+                    _given_back.discard(self._record.write_id)
                 self._ended = True
 
     def _write_heartbeat(self, *, released: bool) -> None:
@@ -328,7 +334,7 @@ def _judge(
     said_ns = max(heartbeat.at_ns if heartbeat else 0, record.since_ns if record else 0)
     heard_ns = seen_ns or said_ns or now_ns  # nothing at all is known of a damaged one where there are no times
     age_s = (now_ns - heard_ns) / 1e9
-    if record is not None and is_dead(record.holder):
+    if record is not None and (record.write_id in _given_back or is_dead(record.holder)):
         return info("dead", age_s, heard_ns)
     return info("expired" if age_s > EXPIRY_S else "held", age_s, heard_ns)
 

@@ -94,8 +94,10 @@ class Patience:
     def counted_from(self, began_s: float, *, is_first: bool) -> float:
         """From when patience counts after a failure, of a call that began at began_s. A call is
         repeated once however long its first attempt took, which may have waited for one silent
-        connection: from now, then. Not by who is about to end."""
-        return clock.monotonic_s() if is_first and self.limit_s > CLOSING_S else began_s
+        connection: from now, then. Not by who is about to end, nor for
+        nobody."""
+        may_last = self.limit_s > CLOSING_S and apart.is_wanted()
+        return clock.monotonic_s() if is_first and may_last else began_s
 
     def reaches(self, pause_s: float, since_s: float) -> bool:
         """Whether a pause that begins now would end within limit_s after since_s; within CLOSING_S

@@ -45,11 +45,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.errors import CowfsError
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.identity import Credentials
-from cowfs.store.patience import silence_s
+from cowfs.store.patience import CLOSING_S, silence_s
 from cowfs.store.retry_after import retry_after_s
 from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected, Unproven
 from cowfs.store.s3_place import S3Place
@@ -369,7 +369,9 @@ def _attempt(request: Callable[[], T]) -> T:
 
 
 def _off_the_main_thread(request: Callable[[], T]) -> T:
-    if threading.current_thread() is not threading.main_thread():
+    """Nor in the thread that works for it: a request that nobody waits for any more has CLOSING_S.
+    Silent: it was not answered by then."""
+    if threading.current_thread() is not threading.main_thread() and not apart.is_work():
         return request()
     results: list[T] = []
     problems: list[BaseException] = []
@@ -382,10 +384,14 @@ def _off_the_main_thread(request: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="cowfs-s3", daemon=True)
     thread.start()
-    thread.join()
+    while apart.is_wanted() and thread.is_alive():
+        thread.join(apart.LOOK_S)
+    thread.join(None if apart.is_wanted() else CLOSING_S)
+    if thread.is_alive():
+        raise Silent("it was not answered soon, and nobody waits for it any more")
     if problems:
-        raise problems[0]
-    return results[0]
+        raise problems.pop()
+    return results.pop()
 
 
 def _certificates() -> ClientConfig:

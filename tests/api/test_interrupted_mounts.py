@@ -5,8 +5,12 @@ interactive Python keeps it."""
 from __future__ import annotations
 
 import _thread
+import gc
+import os
+import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -16,11 +20,14 @@ from typing import Any, Literal
 
 import pytest
 
-from cowfs import apart
+from cowfs import apart, clock
 from cowfs.api import prepared
+from cowfs.api.targets import Mounted
 from cowfs.blocking import ROVolume, RWVolume, Volume
-from cowfs.errors import CowfsError
+from cowfs.control import live_mount
+from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import registry, reservation, sharing
+from cowfs.store import s3_obstore
 from tests.api.conftest import place
 from tests.interrupt import Interrupt
 
@@ -138,6 +145,116 @@ def test_a_listener_of_a_mount_may_ask_the_volume(tmp_path: Path) -> None:
     again.mount(mode="copy", progress=lambda _: heard.append(again.is_mounted))
     again.unmount()
     assert heard
+
+
+@pytest.mark.parametrize("end", ["finalize", "discard", "unmount"])
+def test_who_is_interrupted_before_the_daemon_is_asked_has_the_mount_as_before(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vol = Volume.new("data", strict=True)
+    path = vol.mount()
+    (path / "file").write_text("content")
+    ask, asked = live_mount._ask, list[str]()
+
+    def interrupted(entry: Any, operation: Any, *arguments: Any, **named: Any) -> Any:
+        if operation.name in ("unmount", "discard") and not asked:
+            asked.append(operation.name)
+            _thread.interrupt_main()
+            while apart.is_wanted():
+                clock.sleep_s(0.01)
+            apart.require_wanted()
+        return ask(entry, operation, *arguments, **named)
+
+    monkeypatch.setattr(live_mount, "_ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(vol, end)()
+    assert len(asked) == 1
+    assert not sharing._ending
+    other = Volume.open("data")
+    assert other.mount() == path
+    assert (path / "file").read_text() == "content"
+    other.unmount()
+    vol.unmount()
+    assert not registry.list_mounts()
+
+
+def test_a_refused_unmount_keeps_its_volume_no_longer_than_its_error() -> None:
+    vol = Volume.new("data", strict=True)
+    path = vol.mount()
+    with (path / "file").open("w"), pytest.raises(ConflictError):
+        vol.unmount()
+    is_gone = weakref.ref(vol)
+    gc.disable()
+    try:
+        del vol
+        assert is_gone() is None
+    finally:
+        gc.enable()
+    other = Volume.open("data")
+    other.mount()
+    other.unmount()
+    assert not registry.list_mounts()
+
+
+LOGS = """
+import logging, os, signal, sys
+from cowfs.blocking import Volume
+class Stream:
+    def write(self, text):  # while logging holds the handler's lock
+        if "mine" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+        sys.stdout.write(text)
+    def flush(self):
+        pass
+logging.basicConfig(level=logging.INFO, stream=Stream())
+first, second = Volume.new("data", strict=True), Volume.open("data")
+first.mount()
+second.mount()
+signal.signal(signal.SIGTERM, lambda *_: first.unmount())
+logging.getLogger("mine").info("mine")
+second.unmount()
+"""
+
+ENDS = """
+from cowfs.blocking import Volume
+class Data:
+    def __init__(self):
+        self.vol = Volume.new("data", strict=True)
+        self.vol.mount()
+    def __del__(self):
+        self.vol.unmount()
+data = Data()
+"""
+
+
+@pytest.mark.parametrize(("program", "said"), [(LOGS, "stays mounted: others share it"), (ENDS, "")])
+def test_what_works_apart_needs_nothing_that_its_caller_may_hold(program: str, said: str) -> None:
+    """A lock of `logging`, or the interpreter, which is about to end."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=environment, check=True
+    )
+    assert said in done.stdout
+    for entry in registry.list_mounts():  # the interpreter may have been too far
+        Mounted(entry).unmount()
+
+
+def test_a_request_that_nobody_waits_for_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_obstore, "CLOSING_S", 0.1)
+    is_asked, is_over = threading.Event(), threading.Event()
+
+    def request() -> None:
+        is_asked.set()
+        is_over.wait()
+
+    def interrupt() -> None:
+        is_asked.wait()
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        apart.run(partial(s3_obstore._off_the_main_thread, request))
+    is_over.set()
 
 
 @pytest.mark.parametrize("end", ["unmount", "mount", "discard", "finalize"])

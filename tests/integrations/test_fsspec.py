@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -247,6 +248,44 @@ def test_what_removes_a_kind_of_thing_removes_no_other(fs: CowfsFileSystem) -> N
     fs.rm("data/full", recursive=True, maxdepth=2)
     fs.rm("data/file")
     assert fs.ls("data") == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "left"),
+    [
+        ("d/**", {"recursive": True}, []),
+        ("d/*", {"recursive": True, "maxdepth": 3}, ["d"]),
+        ("**/keep", {}, ["d", "d/a", "d/deep", "d/deep/b", "d/link"]),
+        ("d/link/*", {}, ["d", "d/a", "d/deep", "d/deep/b", "d/link"]),
+        ("d", {"recursive": True, "maxdepth": 5}, []),
+        (["d", "d/a"], {"recursive": True, "maxdepth": 3}, []),
+        ("d/link", {"recursive": True, "maxdepth": 5}, ["d", "d/a", "d/deep", "d/deep/b"]),
+        ("d/link", {"recursive": True}, ["d", "d/a", "d/deep", "d/deep/b"]),
+        ("d", {"recursive": True}, []),
+    ],
+)
+def test_what_links_lead_to_is_removed_only_by_its_own_name(
+    fs: CowfsFileSystem, paths: str | list[str], options: dict[str, Any], left: list[str]
+) -> None:
+    volume = Volume.open("data")
+    volume.files.mkdir("d/deep", parents=True)
+    volume.files.mkdir("other")
+    for path in ("d/a", "d/deep/b", "other/keep", "other/more"):
+        volume.files.write(path, b"0")
+    volume.files.symlink("d/link", "../other")
+    volume.finalize()
+    given = [f"data/{path}" for path in paths] if isinstance(paths, list) else f"data/{paths}"
+    is_named = paths in ("**/keep", "d/link/*")
+    fs.rm(given, **options)
+    found = [each.path[1:] for each in Volume.version("data").files.ls(recursive=True)]
+    kept = (
+        ["other", "other/more"]
+        if paths == "**/keep"
+        else ["other"]
+        if is_named
+        else ["other", "other/keep", "other/more"]
+    )
+    assert found == [*left, *kept]
 
 
 def test_who_comes_second_keeps_what_lies_apart_and_is_told_of_the_rest(fs: CowfsFileSystem) -> None:

@@ -330,6 +330,20 @@ def test_a_failed_heartbeat_can_be_tried_again(directory: ObjectStore, holder: H
 
 
 @pytest.mark.quick
+def test_a_process_whose_lease_could_not_be_given_back_does_not_wait_for_itself(
+    directory: ObjectStore, holder: Holder
+) -> None:
+    store = FaultyStore(directory)
+    first = leases.acquire(store, "data", holder)
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder)
+    store.inject(Fault.FAIL, "put")
+    with pytest.raises(UnavailableError):
+        first.release()
+    second = leases.acquire(directory, "data", holder)
+    assert (second.epoch, second.needs_fence) == (2, True), "its last put may be on its way"
+
+
 def test_scratch_objects_are_deleted(directory: ObjectStore, holder: Holder) -> None:
     leases.acquire(directory, "data", ELSEWHERE)
     leases.read(directory, "data")

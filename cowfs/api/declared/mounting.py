@@ -155,7 +155,7 @@ def _mount_any(
         try:
             with hints.of_store(each.store_url or None):
                 entered = partial(_entered, declared, each, recorded)
-                recorded = apart.run_heard(entered, progress or (lambda _: None))
+                recorded = apart.run_heard(entered, progress)
         except (LeaseHeldError, NotFoundError, UnavailableError) as error:
             failures.append(error)
             continue
