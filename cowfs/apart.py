@@ -71,21 +71,23 @@ class _Own(threading.local):
 _own = _Own()
 
 
-def run(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+def run(work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     """What work returns or raises. stop, which may be called from any thread, has it end soon; and
     so do `require_wanted` and `stopped_by` within it.
 
     An exception that comes to the waiting caller stops the work, and is raised when it has ended.
+    Within other work it is done there, unless it has a stop of its own.
     """
+    if sys.is_finalizing() or (_own.work is not None and stop is None):  # a new thread of an ending one never runs
+        return work()
     results: list[T] = []
     errors: list[BaseException] = []
     this = _Work(_own.work)
-    this.stops.append(stop)
+    if stop is not None:
+        this.stops.append(stop)
     context = copy_context()
     lock = _thread.allocate_lock()
     is_begun = is_given_up = False
-    if sys.is_finalizing():  # a new thread would never run
-        return work()
 
     def body() -> None:
         nonlocal is_begun
@@ -126,10 +128,14 @@ def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], 
     """As `run`, of work that tells a listener. It is called by the caller's thread, whose locks it
     may need; what it raises ends the work, and is raised. None: nobody listens."""
 
+    if listener is None:
+        return run(partial(work, lambda _: None))
+    is_within = _own.work is not None
+
     def heard() -> T:
         this = _own.work
-        if this is None or listener is None:
-            return work(listener or (lambda _: None))
+        if this is None or is_within:
+            return work(listener)
 
         def tell(news: A) -> None:
             answers: SimpleQueue[None] = SimpleQueue()

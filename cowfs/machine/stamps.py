@@ -126,7 +126,6 @@ def walk(root: bytes, names: Collection[bytes] | None = None) -> Iterator[tuple[
     meanwhile is left out. names: of what is looked at in the directory itself; None: all."""
     waiting = [b""]
     while waiting:
-        apart.require_wanted()
         above = waiting.pop()
         try:
             found_names = sorted(os.listdir(os.path.join(root, above)))
@@ -161,6 +160,7 @@ def first_difference(
     what of their content only a digest tells."""
     seen = 0
     for path, found in walk(root, names):
+        apart.require_wanted()
         known = stamps.get(path)
         if known is None:
             return path
