@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import Any
 
@@ -16,6 +16,7 @@ class Interrupt:
     def __init__(
         self, number: int, modules: Collection[str], keep: Callable[[BaseException], object] = lambda _: None
     ) -> None:
+        self.number = number
         self.is_over = False
         self._left = number
         self._modules = modules
@@ -40,3 +41,21 @@ class Interrupt:
                 self.is_over = True
                 raise KeyboardInterrupt
         return self._line
+
+
+def interrupts(
+    modules: Collection[str],
+    keep: Callable[[BaseException], object] = lambda _: None,
+    *,
+    dense: int = 0,
+    sparse: int,
+) -> Iterator[Interrupt]:
+    """For a call that is made again and again, until it comes to its end: before each of its first
+    `dense` lines, and before one of `sparse` behind them, so that the test is short."""
+    number = 1
+    while True:
+        interrupt = Interrupt(number, modules, keep)
+        yield interrupt
+        if not interrupt.is_over:
+            return
+        number += 1 if number < dense else sparse

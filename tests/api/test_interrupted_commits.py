@@ -15,7 +15,7 @@ from cowfs.api import head_changes, on_line
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.version.commit import Progress
 from tests.api.conftest import place
-from tests.interrupt import Interrupt
+from tests.interrupt import interrupts
 
 __all__ = ["place"]
 
@@ -35,7 +35,6 @@ MODULES = (
     "cowfs.version.known_chunks",
     "cowfs.version.publish",
 )
-DENSE, SPARSE = 24, 11  # all of so many lines, and one of so many behind them, so that the test is short
 
 Round = tuple[Callable[[], object], Callable[[], bytes]]
 
@@ -109,18 +108,13 @@ def test_after_an_interruption_the_next_call_publishes_all(
     for module in (head_changes, on_line):
         monkeypatch.setattr(module, "WAIT_S", 3.0)  # else a lease of its own would be waited for
     Volume.new("data", strict=True).finalize()
-    number = 1
-    while True:
-        content = b"%d" % number
+    for interrupt in interrupts(MODULES, dense=24, sparse=11):
+        content = b"%d" % interrupt.number
         call, again = begin(Volume.open("data"), content)
-        interrupt = Interrupt(number, MODULES)
         with interrupt:
             call()
-        assert again() == content, f"interrupted before line {number}"
-        if not interrupt.is_over:
-            break
-        number += 1 if number < DENSE else SPARSE
-    assert number > 10
+        assert again() == content, f"interrupted before line {interrupt.number}"
+    assert interrupt.number > 10
 
 
 def test_a_listener_is_called_by_who_commits() -> None:

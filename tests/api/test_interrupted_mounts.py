@@ -29,7 +29,7 @@ from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import registry, reservation, sharing
 from cowfs.store import s3_obstore
 from tests.api.conftest import place
-from tests.interrupt import Interrupt
+from tests.interrupt import interrupts
 
 __all__ = ["place"]
 
@@ -51,7 +51,6 @@ MODULES = (
     "cowfs.machine.reservation",
     "cowfs.machine.sharing",
 )
-DENSE, SPARSE = 10, 7  # all of so many lines, and one of so many behind them, so that the test is short
 Mode = Literal["fuse", "copy"]
 
 
@@ -70,25 +69,20 @@ def test_after_an_interruption_nothing_has_to_be_waited_for(
     version = made.finalize()
     kept = list[BaseException]()
     held_before = {*sharing._held}
-    number = 1
-    while True:
+    for interrupt in interrupts(MODULES, kept.append, dense=10, sparse=7):
         vol: RWVolume | ROVolume = Volume.open("data") if kind == "volume" else Volume.version(version.locator)
         if what == "unmount":
             vol.mount(mode=mode)
         call: Callable[[], object] = partial(vol.mount, mode=mode) if what == "mount" else vol.unmount
-        interrupt = Interrupt(number, MODULES, kept.append)
         with interrupt:
             call()
         path = vol.mount(mode=mode)
-        assert (path / "file").read_bytes() == b"content", f"interrupted before line {number}"
+        assert (path / "file").read_bytes() == b"content", f"interrupted before line {interrupt.number}"
         vol.unmount()
-        assert not waits, f"interrupted before line {number}"
-        assert {*sharing._held} <= held_before, f"interrupted before line {number}"
-        assert not registry.list_mounts(), f"interrupted before line {number}"
-        if not interrupt.is_over:
-            break
-        number += 1 if number < DENSE else SPARSE
-    assert number > DENSE
+        assert not waits, f"interrupted before line {interrupt.number}"
+        assert {*sharing._held} <= held_before, f"interrupted before line {interrupt.number}"
+        assert not registry.list_mounts(), f"interrupted before line {interrupt.number}"
+    assert interrupt.number > 10
 
 
 def test_an_interrupted_mount_ends_its_daemon(monkeypatch: pytest.MonkeyPatch) -> None:

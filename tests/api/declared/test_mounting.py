@@ -16,7 +16,7 @@ from cowfs.blocking import Declared, ROVolume, Volume
 from cowfs.errors import ConflictError, InvalidStateError, NeedsFuseError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.processes import wait_gone
-from tests.interrupt import Interrupt
+from tests.interrupt import interrupts
 from tests.seaweedfs import SeaweedFS
 
 pytestmark = pytest.mark.mount
@@ -75,15 +75,12 @@ def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, 
 def test_down_unmounts_what_an_interrupted_up_has_mounted(place: Path, data: ROVolume) -> None:
     modules = ("cowfs.apart", "cowfs.api.declared.mounting", "cowfs.api.ro_volume", "cowfs.machine.applied")
     declared = declare(place, DATA.replace("}", ', mode = "copy"}'))
-    number, is_over = 1, True
-    while is_over:
-        interrupt = Interrupt(number, modules)
+    for interrupt in interrupts(modules, sparse=5):
         with interrupt:
             declared.up()
         declared.down()
-        assert paths() == set(), f"interrupted before line {number}"
-        number, is_over = number + 5, interrupt.is_over
-    assert number > 50
+        assert paths() == set(), f"interrupted before line {interrupt.number}"
+    assert interrupt.number > 50
 
 
 def test_a_mount_stays_until_what_takes_its_place_is_there(place: Path, data: ROVolume) -> None:
