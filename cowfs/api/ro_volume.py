@@ -330,12 +330,7 @@ class ROVolume:
 
     def _unmounted(self, end: Callable[..., object], *, force: bool) -> None:
         entry = self._live()
-        if not force:
-            self._mount_used.leave_lost(f"{self.name}@{self.id[:12]}", entry)
-        is_shared = entry is not None and self._mount_used.is_shared(entry)
-        if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
-            self._mount_used.leave_to_others(f"{self.name}@{self.id[:12]}")
-        else:
+        if force or not self._mount_used.is_left(f"{self.name}@{self.id[:12]}", entry):
             self._mount_used.end(entry, end, force=force)
 
     @names_locator

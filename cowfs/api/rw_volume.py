@@ -403,11 +403,7 @@ class RWVolume:
 
     def _unmount(self, *, force: bool) -> None:
         entry = self.live()
-        if not force:
-            self._mount_used.leave_lost(f"volume {self.name!r}", entry)
-        is_shared = entry is not None and self._mount_used.is_shared(entry)
-        if entry is not None and is_shared and not force and not self._mount_used.is_last(entry):
-            self._mount_used.leave_to_others(f"volume {self.name}")
+        if not force and self._mount_used.is_left(f"volume {self.name!r}", entry):
             return
         if entry is not None and entry.is_scratch and not force and mounts.has_uncommitted(entry):
             raise InvalidStateError(
@@ -698,17 +694,18 @@ class RWVolume:
             if self._mount_used.is_lost(entry):
                 self._mount_used.forget()
                 return self.has_changes()
-            left = apart.run(partial(self._left, entry)) if entry is not None else None
-            if entry is None:
-                self._mount_used.leave(None)
+            left = apart.run(partial(self._left, entry))
             if left is None:
                 return self.has_changes()
             if left.version is not None:
                 self._committed(left.head_number, left.version, is_new=False)
             return left.is_dirty
 
-    def _left(self, entry: MountEntry) -> Left | None:
-        """How the mount was left; None: to others."""
+    def _left(self, entry: MountEntry | None) -> Left | None:
+        """How the mount was left; None: to others, or there is none."""
+        if entry is None:
+            self._mount_used.leave(None)
+            return None
         if not self._mount_used.is_last(entry):
             self._mount_used.forget()
             return None

@@ -65,10 +65,15 @@ class UsedMount:
         self.use(entry.id, entry.mount_path, is_handed_in=options.fuse_fd is not None)
         return entry
 
-    def is_shared(self, live: MountEntry) -> bool:
-        """Whether this object, when it is done, leaves the mount to others, if there are any: it
-        uses it, too, or `cowfs mount` was asked for it. Else it ends the mount for all."""
-        return self in sharing.users(live) or registry.is_lasting(live)
+    def is_left(self, source: str, live: MountEntry | None) -> bool:
+        """Before the mount is ended: whether others have it, too, or `cowfs mount` was asked for
+        it; it is left to them then. One that this object does not use is ended for all.
+        InvalidStateError: as of `leave_lost`."""
+        self.leave_lost(source, live)
+        if live is None or not (self in sharing.users(live) or registry.is_lasting(live)) or self.is_last(live):
+            return False
+        self.leave_to_others(source)
+        return True
 
     def require_no_sharer(self, live: MountEntry) -> None:
         """ConflictError: this object uses the mount, and others of this process do, too."""
