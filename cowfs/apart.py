@@ -78,7 +78,7 @@ def run(work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     An exception that comes to the waiting caller stops the work, and is raised when it has ended.
     Within other work it is done there, unless it has a stop of its own.
     """
-    if sys.is_finalizing() or (_own.work is not None and stop is None):  # a new thread of an ending one never runs
+    if (_own.work is not None and stop is None) or sys.is_finalizing():  # then a new thread would never run
         return work()
     results: list[T] = []
     errors: list[BaseException] = []
@@ -127,14 +127,13 @@ def run(work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
 def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], None] | None) -> T:
     """As `run`, of work that tells a listener. It is called by the caller's thread, whose locks it
     may need; what it raises ends the work, and is raised. None: nobody listens."""
-
     if listener is None:
         return run(partial(work, lambda _: None))
-    is_within = _own.work is not None
+    if _own.work is not None:
+        return work(listener)
 
     def heard() -> T:
-        this = _own.work
-        if this is None or is_within:
+        if (this := _own.work) is None:  # there was no thread for it
             return work(listener)
 
         def tell(news: A) -> None:

@@ -327,16 +327,15 @@ class Copy:
             _bring_back(self.record, self._opened)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
+        is_unchanged = False
         try:
             is_unchanged = self._is_unchanged_aside(away, known, stuck)
-        except BaseException:
-            _bring_back(self.record, self._opened)
-            raise
-        if not is_unchanged:
-            _bring_back(self.record, self._opened)
-            return False
-        self._delete("All that it had is in the version that it stood on", stuck)
-        return True
+        finally:
+            if not is_unchanged:
+                _bring_back(self.record, self._opened)
+        if is_unchanged:
+            self._delete("All that it had is in the version that it stood on", stuck)
+        return is_unchanged
 
     def _is_unchanged_aside(self, away: bytes, known: stamps.Stamps, stuck: Collection[bytes]) -> bool:
         """Of what was set aside, but for the names that are stuck in the folder; nobody uses it,

@@ -120,7 +120,8 @@ class Lease:
         One that needed a fence and was not settled is left to expire: the next writer must fence
         off the predecessor.
         """
-        _given_back.add(self._record.write_id)
+        if not self._ended:
+            _given_back.add(self._record.write_id)  # at once: a heartbeat may be under way for long
         with self._lock:
             if not self._ended:
                 if self._is_settled:

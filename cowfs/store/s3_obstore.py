@@ -384,9 +384,9 @@ def _off_the_main_thread(request: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="cowfs-s3", daemon=True)
     thread.start()
-    while apart.is_wanted() and thread.is_alive():
+    while thread.is_alive() and apart.is_wanted():
         thread.join(apart.LOOK_S)
-    thread.join(None if apart.is_wanted() else CLOSING_S)
+    thread.join(CLOSING_S)
     if thread.is_alive():
         raise Silent("it was not answered soon, and nobody waits for it any more")
     if problems:
