@@ -106,12 +106,11 @@ class _Opened:
 
     def end(self, *, discard: bool = False) -> bool:
         """Returns when it has ended; whether this call did it. Errors are raised to the first
-        caller."""
-        return apart.run(partial(self.end_here, discard=discard), self.session.hurry)
+        caller. Calls of who waits for it are not waited for: the handler of a signal has come
+        between."""
+        return apart.run(partial(self._end, discard), self.session.hurry)
 
-    def end_here(self, *, discard: bool = False) -> bool:
-        """As `end`, in this thread. Calls of who waits for it are not waited for: the handler of a
-        signal has come between."""
+    def _end(self, discard: bool) -> bool:
         with self._ending:
             if self._is_over:
                 return False
@@ -312,11 +311,14 @@ def _close_dropped(dropped: SimpleQueue[_Opened]) -> None:
 def _end_all() -> None:
     """The interpreter ends. What is open still is ended as by unmount(), and a program that did not
     come to its commit is told where its work is."""
-    with _lock:
-        still_open = list(_sessions.values())
-    for opened in still_open:
-        _flush(opened)
-        _end_quietly(opened)
+    while True:
+        with _lock:
+            still_open = list(_sessions.values())
+        if not still_open:
+            break
+        for opened in still_open:  # the handler of a signal may open another one
+            _flush(opened)
+            _end_quietly(opened)
     for working_copy, store_url in _left.values():
         if working_copy.is_kept and working_copy.holder() is None:
             _log.warning("%s", abandoned.resume_hint(working_copy.volume, store_url))
@@ -336,7 +338,7 @@ def _flush(opened: _Opened) -> None:
 
 def _end_quietly(opened: _Opened) -> None:
     try:
-        is_mine = opened.end_here()  # else the user has said so, by unmount or the like
+        is_mine = opened.end()  # else the user has said so, by unmount or the like
         if is_mine and opened.leaves_work and (path := opened.session.spec.working_copy) is not None:
             _left[opened.key] = WorkingCopy(Path(path)), opened.session.spec.store_url
     except (CowfsError, OSError) as error:

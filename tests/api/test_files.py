@@ -809,3 +809,37 @@ def test_the_async_twin_does_likewise() -> None:
         assert (await version.files.stat("a/b/file")).size == 6
 
     anyio.run(body)
+
+
+COMMITS_WHEN_TOLD = """
+import os, signal
+from cowfs.api import file_session
+from cowfs.blocking import Volume
+from cowfs.session.session import Session
+
+vol = Volume.new("told")
+vol.files.write("first", b"1")
+told = []
+
+def end(number, frame):
+    if not told:
+        told.append(number)
+        vol.files.write("second", b"2")
+        print(vol.commit("told to end").files.read("second"), flush=True)
+
+signal.signal(signal.SIGTERM, end)
+ends = Session.mark_ending
+
+def is_told(session):
+    os.kill(os.getpid(), signal.SIGTERM)
+    ends(session)
+
+Session.mark_ending = is_told
+"""
+
+
+def test_the_handler_of_a_signal_commits_while_the_interpreter_ends() -> None:
+    result = run(COMMITS_WHEN_TOLD)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "b'2'\n", "")
+    version = Volume.open("told").resolve()
+    assert [version.files.read(name) for name in ("first", "second")] == [b"1", b"2"]

@@ -6,6 +6,7 @@ failure, not a wait.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -56,9 +57,10 @@ def url(server: ScriptedServer) -> str:
 
 
 def in_child(work: Callable[[], object], *, ends: Callable[[int], object] = os._exit) -> None:
-    """Forks; fails unless the child's work ends well, and in time."""
+    """Forks; fails unless the child's work ends well, and in time. One that hangs shows where."""
     child = os.fork()
     if child == 0:
+        faulthandler.register(signal.SIGALRM, chain=True)
         signal.alarm(WATCHDOG_S)
         try:
             work()
