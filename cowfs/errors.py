@@ -159,6 +159,10 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
             hint="Nothing is lost. Remove files, or free space where working copies and caches lie (`cowfs status` shows "
             "the place) and in XDG_RUNTIME_DIR, and try again.",
         )
+    if error.errno == _errno.EFBIG:
+        return NoSpaceError(text, hint="Nothing is lost. Raise the limit of file sizes (ulimit -f) and try again.")
+    if error.errno == _errno.ENOMEM:
+        return UnavailableError(text, hint="Nothing is lost. Raise the limit of memory (ulimit -v) and try again.")
     if error.errno == _errno.ENOTCONN and error.filename:
         return InvalidStateError(
             f"{os.fsdecode(error.filename)} lies in a mount whose daemon has died",

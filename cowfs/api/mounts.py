@@ -125,7 +125,9 @@ def leave(entry: MountEntry, *, force: bool = False) -> None:
     except ConflictError as error:
         if entry.is_scratch:
             raise
-        if entry.is_copy or error.details.get("pids") != [os.getpid()]:
+        if registry.find_by_id(entry.id) is None:  # it is off its path, and serves whoever has it open
+            _log.warning("%s. %s", error.message, error.hint)
+        elif entry.is_copy or error.details.get("pids") != [os.getpid()]:
             path = shlex.quote(entry.mount_path)
             _log.warning("%s. It stays mounted: `cowfs unmount %s` unmounts it", error.message, path)
         elif trouble := live_mount.release(entry).trouble:

@@ -27,7 +27,10 @@ from cowfs.cli import output
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
-OF_THIS_MACHINE = (errno.ENOTCONN, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
+OF_THIS_MACHINE = (
+    *(errno.ENOTCONN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
 COMMANDS = {
     "create": "Make a volume.",
     "mount": "Mount a volume to write, or a version to read.",

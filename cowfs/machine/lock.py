@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cowfs import apart, clock, config
-from cowfs.errors import AccessDeniedError, LeaseHeldError
+from cowfs.errors import AccessDeniedError, CowfsError, LeaseHeldError, from_local_disk
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.values import dataclass
@@ -157,8 +157,8 @@ def _write_text(fd: int, text: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """The directory of a working copy, for its owner alone; AccessDeniedError where it cannot be
-    made."""
+    """The directory of a working copy, for its owner alone; AccessDeniedError or NoSpaceError where
+    it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -258,7 +258,9 @@ def _is_same_file(fd: int, path: Path) -> bool:
         return False
 
 
-def _unusable(path: Path, error: OSError) -> AccessDeniedError:
+def _unusable(path: Path, error: OSError) -> CowfsError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return from_local_disk(error, f"{path} cannot be used for a working copy")
     is_usual = path.is_relative_to(config.state_dir())
     return AccessDeniedError(
         f"{path} cannot be used for a working copy: {error.strerror}",

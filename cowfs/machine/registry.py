@@ -23,6 +23,7 @@ detaching mounts whose daemon died (the next mount does), asking daemons anythin
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -382,11 +383,18 @@ def _lasting_file(entry: MountEntry) -> Path:
 
 
 def _place(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+    """Whole or not at all; but into the file itself where the disk has no room for another one."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f"{path.name}.new")
-    beside.write_bytes(data)
-    beside.replace(path)
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not path.exists():
+            raise
+        beside.unlink(missing_ok=True)
+        with path.open("r+b", buffering=0) as file:
+            file.write(data.ljust(path.stat().st_size))  # in one step: what is damaged is swept
 
 
 def _read(path: Path) -> bytes | None:

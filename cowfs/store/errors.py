@@ -1,7 +1,7 @@
 """Errors of any backend as errors of our tree. S3's own codes: `s3_errors`.
 
     ENOENT, ENOTDIR, EISDIR   NotFoundError      EACCES, EPERM        AccessDeniedError    EROFS            ReadOnlyError
-    ENOSPC, EDQUOT            NoSpaceError       ENAMETOOLONG, ELOOP  InvalidInputError    everything else  UnavailableError
+    ENOSPC, EDQUOT, EFBIG     NoSpaceError       ENAMETOOLONG, ELOOP  InvalidInputError    everything else  UnavailableError
 
 Everything else (EIO, ESTALE, timeouts) says nothing about the object: trying again is right, and
 loses nothing.
@@ -55,6 +55,7 @@ _BY_ERRNO: dict[int, tuple[type[CowfsError], str]] = {
     errno.EROFS: (ReadOnlyError, f"It is on a file system that is mounted read-only. To write, {CHOOSE_ANOTHER}"),
     errno.ENOSPC: (NoSpaceError, "Free space where the store lies; nothing acknowledged is lost."),
     errno.EDQUOT: (NoSpaceError, "The quota is used up; nothing acknowledged is lost."),
+    errno.EFBIG: (NoSpaceError, "Raise the limit of file sizes (ulimit -f); nothing acknowledged is lost."),
     errno.ENAMETOOLONG: (InvalidInputError, "Use a shorter name or path."),
     errno.ELOOP: (InvalidInputError, "A symbolic link points to itself."),
 }

@@ -224,6 +224,23 @@ def test_a_version_whose_files_are_open_still_leaves_its_path() -> None:
     assert not version.is_mounted
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a mount namespace")
+def test_a_version_that_another_namespace_has_goes_off_its_path(caplog: pytest.LogCaptureFixture) -> None:
+    with Volume.new("data") as vol:
+        (vol / "file").write_text("1")
+    with Volume.version("data") as version:
+        path = version.path
+        holds = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"cd {path}; echo held; read gone"]
+        holder = subprocess.Popen(holds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+    assert not path.exists()
+    assert "it is off its path" in caplog.text
+    assert "It ends when the last of them is gone" in caplog.text
+    assert "stays mounted" not in caplog.text
+    holder.communicate("\n", timeout=WATCHDOG_S)
+
+
 def test_a_version_that_another_process_reads_stays(caplog: pytest.LogCaptureFixture) -> None:
     with Volume.new("data") as vol:
         (vol / "one").write_text("1")

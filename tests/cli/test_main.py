@@ -232,7 +232,7 @@ def test_an_interrupted_unmount_says_that_the_mount_goes_on(
     assert "goes on" not in run("unmount", "data", *flags).err  # it is this process that does it
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENOMEM])
 def test_what_the_machine_refuses_is_no_fault_of_cowfs(run: Run, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refused(*_: object, **__: object) -> NoReturn:
         raise OSError(number, os.strerror(number), "/place")

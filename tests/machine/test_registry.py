@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -67,6 +68,24 @@ def test_mounts_are_found_whatever_the_state_directory_is(tmp_path: Path, monkey
     registry.unregister(entry)
     assert registry.list_mounts() == []
     assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk that has few files")
+def test_an_entry_is_entered_anew_where_no_more_files_can_be_made(place: Path) -> None:
+    directory = place / "state"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=16", "none", directory], check=True)
+    try:
+        entry = entered(place / "m")
+        with contextlib.suppress(OSError):
+            for number in range(16):
+                (directory / str(number)).touch()
+        assert os.statvfs(directory).f_ffree == 0
+        registry.enter(replace(entry, is_detached=True))
+        assert [each.is_detached for each in registry.list_mounts()] == [True]
+        assert [path.name for path in registry._directory().iterdir()] == [f"{entry.id}.json"]
+    finally:
+        subprocess.run(["umount", directory], check=True)
 
 
 def test_what_is_gone_of_an_entry_is_restored(place: Path) -> None:

@@ -380,6 +380,15 @@ def test_a_full_disk_under_the_state_is_no_space(tmp_path: Path, monkeypatch: py
         states.store(tmp_path / "state.json", a_state())
 
 
+def test_a_disk_without_room_for_a_working_copy_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: object, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(NoSpaceError, match="the local disk is full"):
+        made()
+
+
 def test_a_lock_is_let_go_when_the_directory_cannot_be_used() -> None:
     working_copy = made()
     working_copy.journal_dir.write_text("in the way")

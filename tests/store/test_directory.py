@@ -261,6 +261,7 @@ def test_a_directory_removed_behind_our_back_comes_back(store: DirectoryStore, r
     [
         (errno.ENOSPC, NoSpaceError),
         (errno.EDQUOT, NoSpaceError),
+        (errno.EFBIG, NoSpaceError),
         (errno.EACCES, AccessDeniedError),
         (errno.EROFS, ReadOnlyError),
         (errno.EIO, UnavailableError),
