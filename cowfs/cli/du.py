@@ -25,7 +25,9 @@ SHOWN_ID = 12
 @output.common_options
 def command(place: str | None, summarize: bool, stored: bool, by: str | None, store: str | None, as_json: bool) -> None:
     """Show size and number of the files below each directory of PATH in SOURCE (NAME, NAME@TAG,
-    NAME@VERSION or a LOCATOR). Sizes are those that programs read; the store has less.
+    NAME@VERSION or a LOCATOR). Sizes are those that programs read; the store has less. A file with
+    two names counts twice here, and once in the sums of `cowfs ls` and `cowfs log`, where links
+    count as well.
 
     With --stored show instead how many bytes of the store each version of SOURCE, or each volume of
     the store, needs, and how many of these nothing else does: the room that it takes alone. Deleted
