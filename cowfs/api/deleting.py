@@ -34,9 +34,9 @@ def delete(name: str, store: stores.Named, *, force: bool) -> None:
         copy.delete_if_committed()
 
 
-def undelete(name: str, store: stores.Named) -> None:
-    """See `Volume.undelete`."""
-    deletion.undelete_volume(stores.open_store(store).objects, name)
+def undelete(name: str, store: stores.Named) -> bool:
+    """See `Volume.undelete`. Whether it was deleted."""
+    return deletion.undelete_volume(stores.open_store(store).objects, name)
 
 
 def _require_unused(name: str, opened: stores.OpenStore, known: list[WorkingCopy]) -> None:

@@ -12,9 +12,10 @@ from cowfs.cli import output
 @output.common_options
 def command(name: str, store: str | None, as_json: bool) -> None:
     """Bring volume NAME back, with all its versions. `cowfs ls --deleted` lists what was deleted.
-    Prints the name."""
-    from cowfs.blocking import Volume
+    One that is not deleted stays as it is. Prints the name."""
+    from cowfs.api import deleting, names, stores
 
-    volume = Volume.undelete(name, store=store)
-    output.say(as_json, f"Volume {name} is there again")
-    output.emit(as_json, {"name": volume.name}, volume.name)
+    name = names.checked(name)
+    was_deleted = deleting.undelete(name, stores.name(store))
+    output.say(as_json, f"Volume {name} is {'there again' if was_deleted else 'not deleted: there is nothing to do'}")
+    output.emit(as_json, {"name": name}, name)

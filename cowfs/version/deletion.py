@@ -22,7 +22,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
 from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, leases, refs
-from cowfs.version.volumes import Head, find_head, read_head
+from cowfs.version.volumes import Head, find_head, read_head, require_usable
 
 
 def delete_volume(store: ObjectStore, name: str, holder: Holder, *, take_over: bool = False) -> None:
@@ -44,13 +44,15 @@ def delete_volume(store: ObjectStore, name: str, holder: Holder, *, take_over: b
             lease.release()
 
 
-def undelete_volume(store: ObjectStore, name: str) -> Head:
-    """The volume's head now. A volume that was not deleted stays as it is."""
-    while True:
-        head = find_head(store, name)
-        if head is None or not head.is_deleted:
-            return read_head(store, name)  # NotFoundError
+def undelete_volume(store: ObjectStore, name: str) -> bool:
+    """Whether the volume was deleted; one that was not stays as it is. NotFoundError: there never
+    was one, or it is gone for good."""
+    was_deleted = False
+    while (head := find_head(store, name)) is not None and head.is_deleted:
+        was_deleted = True
         _append(store, head, "undelete", head.epoch)
+    require_usable(store, name, head)
+    return was_deleted
 
 
 def _append(store: ObjectStore, head: Head, kind: HeadKind, epoch: int) -> bool:

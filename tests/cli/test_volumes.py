@@ -568,7 +568,11 @@ def test_a_deleted_volume_is_listed_apart_and_brought_back(run: Run) -> None:
         assert (said.code, "undelete" in said.err) == (3, True), arguments
     said = run("create", "a")
     assert (said.code, "undelete" in said.err) == (4, True)
-    assert run("undelete", "a").out == "a\n"
+    said = run("undelete", "a")
+    assert (said.code, said.out, said.err) == (0, "a\n", "Volume a is there again\n")
+    said = run("undelete", "a")
+    assert (said.code, said.out, said.err) == (0, "a\n", "Volume a is not deleted: there is nothing to do\n")
+    assert run("undelete", "never").code == 3
     assert run("log", "a").code == 0
     assert run("delete", "never", "-y").code == 3
     assert run("delete", "a", "b", "-y", "--json").json == {"format": 1, "deleted": ["a", "b"]}
