@@ -1,12 +1,14 @@
-"""Which paths a declared volume may be mounted at. Judged by the text alone: the path may not exist
-yet, and the file may be checked on another machine than the one that mounts.
+"""Which paths a declared volume may be mounted at. `checked` judges the text alone: the path may
+not exist yet, and the file may be checked on another machine than the one that mounts.
+`check_place` judges in the same way, before something is mounted, where symbolic links of this
+machine lead.
 
     refused    a relative path; "..", a NUL
                the system's directories themselves: / /root /tmp /opt /var /home …
                what lies below those that programs are installed in or the kernel owns: /usr /etc /proc …
     taken      anything else, so also /tmp/x, /opt/data, /home/me/data; ~/x is below the home directory
 
-What only the machine can tell (a link, a directory that is not empty) the mount tells.
+What else only the machine can tell (a directory that is not empty) the mount tells.
 """
 
 from __future__ import annotations
@@ -31,16 +33,26 @@ def checked(text: str) -> str:
     if "\0" in path or ".." in path.split("/"):
         raise InvalidInputError(f"the mount path {text!r} has '..' or a NUL in it", hint="Write it out, like /data.")
     path = os.path.normpath("/" + path.lstrip("/"))
+    _judge(path, f"the mount path {path}", os.path.normpath(os.path.expanduser("~")))
+    return path
+
+
+def check_place(path: str, place: str) -> None:
+    """place: where the path leads when links are followed. InvalidInputError."""
+    leads = f" leads to {place}, which" if place != path else ""
+    _judge(place, f"the mount path {path}{leads}", os.path.realpath(os.path.expanduser("~")))
+
+
+def _judge(path: str, subject: str, home: str) -> None:
     above = next((each for each in WHOLE if is_below(path, each)), None)
     if path in (*ITSELF, *WHOLE) or above is not None:
         what = f"is below {above}" if above is not None else "is a directory of the system"
         raise InvalidInputError(
-            f"the mount path {path} {what}: programs need what is there",
+            f"{subject} {what}: programs need what is there",
             hint="Mount on a directory of your own, like /data or /mnt/data.",
         )
-    if path == os.path.normpath(os.path.expanduser("~")):
-        raise InvalidInputError(f"the mount path {path} is your home directory", hint="Mount below it, like ~/data.")
-    return path
+    if path == home:
+        raise InvalidInputError(f"{subject} is your home directory", hint="Mount below it, like ~/data.")
 
 
 def is_below(path: str, other: str) -> bool:

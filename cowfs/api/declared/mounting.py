@@ -147,6 +147,7 @@ def _mount_any(
 ) -> tuple[Applied, Outcome]:
     if targets.not_mounted(target) is None:
         return recorded, Outcome("found", target.volume, target.path)
+    plan.check_place(target, recorded)
     failures: list[CowfsError] = []
     for each in targets.usable(declared, target.declared, {target.path: target.source}):
         if each.trouble is not None:

@@ -18,6 +18,7 @@ another one on this machine still declares it; one that was there before stays.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import field, replace
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cowfs.api import mount_paths
-from cowfs.api.declared import host_paths, placeholders, targets
+from cowfs.api.declared import host_paths, mount_points, placeholders, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError, NotFoundError
@@ -156,6 +157,17 @@ def require_usable(target: Target) -> None:
         raise type(trouble)(message, hint=trouble.hint, details=trouble.details) from trouble
 
 
+def check_place(target: Target, recorded: Applied) -> None:
+    """InvalidInputError: symbolic links lead from its path to a directory of the system."""
+    path = target.path
+    if target.is_host_path or host_paths.is_one(mounted_by(recorded).get(path, "")):
+        # a link is made at the path, or one of ours is removed there
+        place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    else:
+        place = registry.canonical(path)
+    mount_points.check_place(path, place)
+
+
 def _matched(wanted: list[Target], recorded: Applied) -> tuple[dict[str, AppliedVolume], list[AppliedVolume]]:
     """What is recorded of each target, by its path; and what is left over. A volume at another path
     than it is declared at has moved."""
@@ -196,8 +208,10 @@ def _steps(
     elif changed := _changed(target, before) or _quota_changed(declared, target):
         steps.append(_step("change", target, details=changed, recorded=before))
     if mounts and (why := targets.not_mounted(target)) is not None:
-        if not (target.declared.optional or target.is_host_path):
-            mount_paths.check(target.path)
+        if not target.declared.optional:
+            check_place(target, recorded)
+            if not target.is_host_path:
+                mount_paths.check(target.path)
         mount = _step("mount", target, details=why)
         is_first = before is not None and _fits_beside(target, before)
         steps = [mount, *steps] if is_first else [*steps, mount]

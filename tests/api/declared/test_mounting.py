@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api.declared import mounting
+from cowfs.api.declared import mount_points, mounting
 from cowfs.api.declared.store import storage_of
 from cowfs.blocking import Declared, ROVolume, Volume
-from cowfs.errors import ConflictError, InvalidStateError, NeedsFuseError, NotFoundError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NeedsFuseError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.processes import wait_gone
 from tests.interrupt import interrupts
@@ -431,6 +431,41 @@ def test_paths_of_the_machine_are_linked_to(place: Path, data: ROVolume) -> None
         declared.up()
     assert whats(declared.down()) == [("unmounted", "ckpt"), ("unmounted", "shared")]
     assert (mnt / "note").read_text() == "somebody's own"
+
+
+def test_links_lead_no_mount_to_a_directory_of_the_system(
+    place: Path, data: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path is judged where it leads, too: whoever wrote the file may know of the link."""
+    system, other, mnt = (Path(os.path.realpath(place / name)) for name in ("system", "other", "mnt"))
+    monkeypatch.setattr(mount_points, "WHOLE", (*mount_points.WHOLE, str(system)))
+    for directory in (system / "below", other):
+        directory.mkdir(parents=True)
+    (mnt / "parent").symlink_to(system)
+    (mnt / "itself").symlink_to(system / "below")
+    (mnt / "allowed").symlink_to(other)
+    (mnt / "home").symlink_to(place / "home")
+    for volume in (
+        '{name = "data", path = "MNT/parent/below"}',
+        '{name = "data", path = "MNT/parent/new"}',
+        '{name = "data", path = "MNT/itself"}',
+        f'{{name = "{other}", path = "MNT/parent/new", read_only = false}}',
+        '{name = "data", path = "MNT/home"}',
+    ):
+        declared = declare(place, volume)
+        for act in (declared.plan, declared.up):
+            with pytest.raises(InvalidInputError, match=r"leads to .*, which is (below|your home)"):
+                act()
+        assert declare(place, volume.replace("{", "{optional = true, ")).up()[0].what == "skipped"
+    assert paths() == set()
+    assert [each.name for each in system.iterdir()] == ["below"]
+    declared = declare(place, '{name = "data", path = "MNT/allowed/data"}')
+    declared.plan().apply()
+    assert registry.find_by_path(other / "data") is not None
+    declared.down()
+    # a link of ours is not followed: it goes
+    assert whats(declare(place, f'{{name = "{system}", path = "MNT/a", read_only = false}}').up()) == [("mounted", "a")]
+    assert whats(declare(place, '{name = "data", path = "MNT/a"}').up()) == [("mounted", "a")]
 
 
 def test_a_link_whose_maker_was_killed_is_removed(place: Path) -> None:
