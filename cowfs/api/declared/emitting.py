@@ -6,8 +6,7 @@
                machine are the Pod's own hostPath volumes
 
 Nothing is looked up, and no secret is read: variables and files that hold them are named. The
-script has the placeholders filled in as they are here. The others leave that to where they run:
-they need no values here, and name the variables to set there.
+script has the placeholders filled in as they are here; the others leave that to where they run.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import yaml
 
 from cowfs.api import stores
 from cowfs.api.declared import host_paths, placeholders, plan
-from cowfs.api.declared.model import Declared, DeclaredVolume, require_known
+from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import SECRETS, DeclaredStore, Secret
 from cowfs.api.storage.storage import Storage
 from cowfs.control.options import COPY_LIMIT
@@ -65,7 +64,6 @@ is_missing() {
 
 
 def _script(declared: Declared) -> str:
-    require_known(declared)
     lines = ["#!/bin/sh", "# Makes and mounts what is declared; `cowfs unmount PATH` takes each mount off.", "set -eu"]
     if any(not volume.read_only for volume in declared.volumes):
         lines += ["", _IS_MISSING]
@@ -176,7 +174,7 @@ def _service(declared: Declared) -> str:
             "Type=oneshot",
             "RemainAfterExit=yes",
             f"User={os.getuid()}",
-            "# Credentials and variables: lines of NAME=value in a file that only this user can read."
+            "# Credentials: lines of NAME=value in a file that only this user can read."
             + (f" Named here: {', '.join(named)}." if named else ""),
             "EnvironmentFile=-/etc/cowfs/environment",
             *kept,
@@ -212,25 +210,14 @@ def _unit_word(word: str) -> str:
 
 
 def _manifest(declared: Declared) -> str:
-    hosts = [
-        each
-        for each in declared.volumes
-        if any(host_paths.is_one(placeholders.filled_if_known(name)) for name in each.name)
-    ]
+    hosts = [each for each in declared.volumes if any(map(host_paths.is_one, each.candidates))]
     if any(len(each.name) > 1 for each in hosts):
         raise InvalidInputError(
             "a Pod cannot choose between a path of its machine and others", hint="Declare the one that it is to use."
         )
     declared = declared.model_copy(update={"volumes": tuple(each for each in declared.volumes if each not in hosts)})
     said = _values(declared)
-    of_secret = _of_a_pod(_secrets(declared))
-    settings = [
-        {"name": "COWFS_STATE_DIR", "value": "/state"},
-        {"name": "COWFS_CACHE_DIR", "value": "/state/cache"},
-        *_default_store(declared),
-    ]
-    given = {*of_secret, *(each["name"] for each in settings)}
-    of_names = sorted(placeholders.variables(each.name for each in declared.volumes) - given)
+    variables = _of_a_pod(_secrets(declared))
     places = [(f"mount-{index}", each.mount_path) for index, each in enumerate(declared.volumes)]
     sidecar = {
         "name": "cowfs",
@@ -244,9 +231,10 @@ def _manifest(declared: Declared) -> str:
         },
         "securityContext": {"privileged": True},
         "env": [
-            *settings,
-            *({"name": each, "value": ""} for each in of_names),
-            *({"name": each, "valueFrom": {"secretKeyRef": {"name": "cowfs", "key": each}}} for each in of_secret),
+            {"name": "COWFS_STATE_DIR", "value": "/state"},
+            {"name": "COWFS_CACHE_DIR", "value": "/state/cache"},
+            *_default_store(declared),
+            *({"name": each, "valueFrom": {"secretKeyRef": {"name": "cowfs", "key": each}}} for each in variables),
         ],
         "volumeMounts": [
             {"name": "declared", "mountPath": "/etc/cowfs", "readOnly": True},
@@ -282,8 +270,7 @@ def _manifest(declared: Declared) -> str:
     }
     data = {os.path.basename(_PLACE): yaml.safe_dump(said, sort_keys=False)}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cowfs-declared"}, "data": data}
-    note = f"# Names of volumes use these variables. Give them values in env below: {', '.join(of_names)}.\n"
-    return (note if of_names else "") + yaml.dump_all([config, pod], Dumper=_Dumper, sort_keys=False)
+    return yaml.dump_all([config, pod], Dumper=_Dumper, sort_keys=False)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -132,10 +132,6 @@ def _checked(document: Document, own: Document | None, *, is_named: bool) -> Dec
     except ValidationError as error:
         raise problems.raised(problems.found_in(error, Declared.keys_at), where) from None
     declared._file = document.file
-    names = (
-        ("volumes", at, "name", count) for at, each in enumerate(declared.volumes) for count in range(len(each.name))
-    )
-    declared._places = {path: where(path) for path in names}
     if not is_named:  # others are of the user's own file, or of the environment
         declared._named_stores = frozenset(str(path[1]) for path in places if path[2:] in ((), ("url",), ("endpoint",)))
     return declared

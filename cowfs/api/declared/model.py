@@ -7,9 +7,9 @@
     )
 
 A declaration is a value: making one reads the environment for placeholders in names, and nothing
-else. A placeholder without a value is an error where the name is used (`require_known`). Nothing is
-done until `plan().apply()`, or `up`; these need a declaration that was loaded from a file, since
-what they do is recorded under its name. The async twin of `Declared` is `asynchronous`.
+else. Nothing is done until `plan().apply()`, or `up`; these need a declaration that was loaded from
+a file, since what they do is recorded under its name. The async twin of `Declared` is
+`asynchronous`.
 """
 
 from __future__ import annotations
@@ -65,10 +65,7 @@ def _text(given: object) -> object:
 
 def _checked_source(text: str) -> str:
     """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION, a locator, or a path of
-    this machine. One with a placeholder that has no value here is judged where it has one."""
-    placeholders.check(text)
-    if not placeholders.is_known(text):
-        return text
+    this machine."""
     filled = placeholders.filled(text)
     if host_paths.is_one(filled):
         if "\0" in filled or ".." in filled.split("/"):
@@ -174,7 +171,7 @@ class DeclaredVolume(Value):
     def _are_one(self) -> DeclaredVolume:
         found = [] if self.read_only else self._wrong_to_write()
         if self.store is not None:
-            located = [index for index, each in enumerate(self._sources) if is_locator(each)]
+            located = [index for index, each in enumerate(self.candidates) if is_locator(each)]
             found += [
                 Problem(("name", index), "a locator names its own store", "Leave store out.") for index in located
             ]
@@ -187,7 +184,7 @@ class DeclaredVolume(Value):
         hint = "Leave read_only = false out, or name the volume."
         versions = [
             index
-            for index, each in enumerate(self._sources)
+            for index, each in enumerate(self.candidates)
             if is_locator(each) or ("@" in each and not host_paths.is_one(each))
         ]
         found = [Problem(("name", index), "a version does not change", hint) for index in versions]
@@ -197,10 +194,10 @@ class DeclaredVolume(Value):
         return found
 
     def _wrong_on_host(self) -> Iterator[Problem]:
-        for index, each in enumerate(self._sources):
+        for index, each in enumerate(self.candidates):
             if not host_paths.is_one(each):
                 continue
-            if self.store is not None and all(map(host_paths.is_one, self._sources)):
+            if self.store is not None and all(map(host_paths.is_one, self.candidates)):
                 yield Problem(("name", index), "a path of this machine is in no store", "Leave store out.")
             if self.read_only:
                 hint = "Say read_only = false, or copy it into a volume (`cowfs upload`)."
@@ -213,14 +210,8 @@ class DeclaredVolume(Value):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The names, with their placeholders filled in. InvalidInputError: one has no value
-        here."""
+        """The names, with their placeholders filled in."""
         return tuple(map(placeholders.filled, self.name))
-
-    @property
-    def _sources(self) -> tuple[str, ...]:
-        """The candidates; as it is written one with a placeholder that has no value here."""
-        return tuple(map(placeholders.filled_if_known, self.name))
 
     @property
     def mount_path(self) -> str:
@@ -248,8 +239,6 @@ class Declared(Value):
     stores: dict[str, AnyStore] = Field(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
     _named_stores: frozenset[str] | None = PrivateAttr(None)
-    _places: dict[KeyPath, str] = PrivateAttr(default_factory=dict)
-    """Where in the file each name stands."""
 
     if TYPE_CHECKING:
 
@@ -356,23 +345,9 @@ class Declared(Value):
         """A volume has one writer. Of candidates each may be used where the other is not."""
         seen = set[tuple[str | None, str]]()
         for index, each in enumerate(self.volumes):
-            if each.read_only or len(each.name) > 1 or host_paths.is_one(each._sources[0]):
+            if each.read_only or len(each.name) > 1 or host_paths.is_one(each.candidates[0]):
                 continue
-            if (key := (each.store, each._sources[0])) in seen:
+            if (key := (each.store, each.candidates[0])) in seen:
                 hint = "A volume has one writer: mount it once, or read-only."
                 yield Problem(("volumes", index, "name"), f"{key[1]} is declared twice to be written to", hint)
             seen.add(key)
-
-
-def require_known(declared: Declared) -> None:
-    """InvalidInputError: names have placeholders without a value here; all of them, for a file with
-    its lines."""
-    found = []
-    for index, volume in enumerate(declared.volumes):
-        for count, name in enumerate(volume.name):
-            try:
-                placeholders.filled(name)
-            except InvalidInputError as error:
-                found.append(Problem(("volumes", index, "name", count), error.message, error.hint))
-    if found:
-        raise problems.raised(found, lambda path: declared._places.get(path, "Declared"))

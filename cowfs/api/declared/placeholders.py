@@ -8,10 +8,9 @@
     {job_id}       SLURM_JOB_ID, PBS_JOBID, JOB_ID
     {env.NAME}     the environment variable NAME
 
-The first variable that is set counts. One that nobody has set is an error where the name is used,
-never an empty text: names of two nodes would be the same. A declaration that is only handed on has
-names as they are written. A variable that holds a credential by its name is always an error.
-Nothing else may stand in braces but, behind an @, how many versions ago, or when: NAME@{3},
+The first variable that is set counts. One that nobody has set is an error, never an empty text:
+names of two nodes would be the same. So is a variable that holds a credential by its name. Nothing
+else may stand in braces but, behind an @, how many versions ago, or when: NAME@{3},
 NAME@{2026-11-20T12:00}.
 """
 
@@ -34,33 +33,17 @@ VARIABLES = {
 }
 KNOWN = ("hostname", "user", *VARIABLES, "env.NAME")
 _PLACEHOLDER = re.compile(r"(?!(?<=@)\{[0-9])\{([^{}]*)\}")
-_VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
-"""As Kubernetes takes them. Emitted texts name variables: no line may begin in one."""
 _EARLIER = re.compile(r"@\{[0-9][^{}]*\}")
 
 
-def check(text: str) -> None:
-    """InvalidInputError: it is wrong everywhere, whatever has a value."""
-    for name in _PLACEHOLDER.findall(text):
-        _check(name)
+def filled(text: str) -> str:
+    """text with each placeholder replaced; InvalidInputError: an unknown one, or one without a
+    value."""
+    result = _PLACEHOLDER.sub(lambda found: _value(found[1]), text)
     left = _EARLIER.sub("", _PLACEHOLDER.sub("", text))
     if "{" in left or "}" in left:
         raise InvalidInputError(f"{text!r} has a brace without its other", hint="Write {node_rank}, for example.")
-
-
-def is_known(text: str) -> bool:
-    """Whether each placeholder of a checked text has a value here."""
-    return all(_found(name) is not None for name in _PLACEHOLDER.findall(text))
-
-
-def filled(text: str) -> str:
-    """A checked text with each placeholder replaced; InvalidInputError: one without a value."""
-    return _PLACEHOLDER.sub(lambda found: _value(found[1]), text)
-
-
-def filled_if_known(text: str) -> str:
-    """As it is written where a placeholder has no value here."""
-    return filled(text) if is_known(text) else text
+    return result
 
 
 def require_none(text: str, what: str) -> None:
@@ -74,10 +57,9 @@ def require_none(text: str, what: str) -> None:
 
 
 def variables(names: Iterable[tuple[str, ...]]) -> set[str]:
-    """Those that candidate names take from the environment; of several that give a rank or a job
-    id, the first."""
+    """Those that candidate names take from the environment by {env.NAME}."""
     found = (each for candidates in names for name in candidates for each in _PLACEHOLDER.findall(name))
-    return {variables[0] for each in found if (variables := _variables(each))}
+    return {each.removeprefix("env.") for each in found if each.startswith("env.")}
 
 
 def may_become(text: str, name: str) -> bool:
@@ -87,40 +69,36 @@ def may_become(text: str, name: str) -> bool:
     return len(parts) > 1 and re.fullmatch(".+".join(map(re.escape, parts)), name) is not None
 
 
-def _check(name: str) -> None:
-    variable = name.removeprefix("env.")
-    is_one = name in KNOWN if variable == name else _VARIABLE.fullmatch(variable)
-    if not is_one:
-        raise InvalidInputError(
-            f"there is no placeholder {{{name}}}", hint=f"There are: {', '.join(f'{{{each}}}' for each in KNOWN)}."
-        )
-    if variable != name and holds_credential(variable):
-        raise InvalidInputError(
-            f"{variable} holds a credential by its name, and names of volumes are told to stores",
-            hint="Use a variable that is no secret.",
-        )
-
-
-def _variables(name: str) -> tuple[str, ...]:
-    """Those that a placeholder is taken from, the first one that is set."""
-    return (name.removeprefix("env."),) if name.startswith("env.") else VARIABLES.get(name, ())
-
-
-def _found(name: str) -> str | None:
+def _value(name: str) -> str:
     if name == "hostname":
         return socket.gethostname().split(".")[0]
     if name == "user":
         return _user()
-    return next(filter(None, map(os.environ.get, _variables(name))), None)
+    if name.startswith("env."):
+        return _of_environment(name.removeprefix("env."))
+    if name in VARIABLES:
+        return _first(VARIABLES[name], name)
+    raise InvalidInputError(
+        f"there is no placeholder {{{name}}}", hint=f"There are: {', '.join(f'{{{each}}}' for each in KNOWN)}."
+    )
 
 
-def _value(name: str) -> str:
-    if (value := _found(name)) is not None:
-        return value
-    variables = _variables(name)
+def _of_environment(variable: str) -> str:
+    if holds_credential(variable):
+        raise InvalidInputError(
+            f"{variable} holds a credential by its name, and names of volumes are told to stores",
+            hint="Use a variable that is no secret.",
+        )
+    return _first((variable,), f"env.{variable}")
+
+
+def _first(variables: tuple[str, ...], name: str) -> str:
+    for variable in variables:
+        if value := os.environ.get(variable):
+            return value
     raise InvalidInputError(
         f"{{{name}}} is not known here: {' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} not set",
-        hint=f"Set {variables[0]}, or write the name out.",
+        hint=f"Set {variables[0] or 'a variable'}, or write the name out.",
     )
 
 

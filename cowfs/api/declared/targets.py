@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from cowfs import config
 from cowfs.api import folders, hints, quotas, sources, stores
 from cowfs.api.declared import host_paths
-from cowfs.api.declared.model import Declared, DeclaredVolume, require_known
+from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import (
@@ -92,7 +92,6 @@ class Target:
 def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
     """In the order of the declaration; several at a time. mounted: path → source of what is
     mounted: a candidate that is mounted is the first one."""
-    require_known(declared)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda each: next(usable(declared, each, mounted)), declared.volumes))
 

@@ -72,9 +72,10 @@ def test_a_service_runs_up_and_down(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shlex.split(service["ExecStart"])[-2:] == ["up", "/project/a.cowfs.yml"]
     assert shlex.split(service["ExecStop"])[-2:] == ["down", "/project/a.cowfs.yml"]
     assert 'Environment="COWFS_STATE_DIR=/st \\"a\\" 5%%"' in declared().emit("systemd")
-    assert "Named here: NODE_RANK, R2_KEY, R2_SECRET." in declared().emit("systemd")
+    assert "Named here: R2_KEY, R2_SECRET." in declared().emit("systemd")
+    monkeypatch.setenv("RUN_NAME", "a")
     text = declared(BUCKET.replace("{node_rank}", "{env.RUN_NAME}")).emit("systemd")
-    assert "Named here: R2_KEY, R2_SECRET, RUN_NAME." in text, "it is set where the service runs"
+    assert "Named here: R2_KEY, R2_SECRET, RUN_NAME." in text
 
 
 @pytest.mark.quick
@@ -96,30 +97,6 @@ def test_a_manifest_holds_the_same_declaration() -> None:
     ):
         with pytest.raises(InvalidInputError, match=said):
             declared(text).emit("k8s")
-
-
-@pytest.mark.quick
-def test_a_pod_says_which_variables_its_names_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has set them here; in the Pod `up` refuses those that nobody has filled in."""
-    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RUN_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    name = "a-{env.RUN_NAME}-{user}-{rank}-{env.COWFS_STATE_DIR}"
-    text = declared(BUCKET.replace("data-{node_rank}", name)).emit("k8s")
-    assert text.startswith("# Names of volumes use these variables. Give them values in env below: RANK, RUN_NAME.\n")
-    config, pod = yaml.safe_load_all(text)
-    env = pod["spec"]["initContainers"][0]["env"]
-    assert [(each["name"], each.get("value")) for each in env] == [
-        ("COWFS_STATE_DIR", "/state"), ("COWFS_CACHE_DIR", "/state/cache"), ("RANK", ""), ("RUN_NAME", ""),
-        ("R2_KEY", None), ("R2_SECRET", None),
-    ]  # fmt: skip
-    for each in env:
-        monkeypatch.setenv(each["name"], each.get("value", "key"))
-    again = declared(config["data"]["declared.cowfs.yml"])
-    assert again.volumes[0].name == (name,)
-    with pytest.raises(InvalidInputError, match="RUN_NAME is not set"):
-        _ = again.volumes[0].candidates
-    plain = declared(BUCKET.replace("data-{node_rank}", "data-{hostname}")).emit("k8s")
-    assert plain.startswith("apiVersion")
 
 
 @pytest.mark.quick

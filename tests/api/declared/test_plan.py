@@ -198,33 +198,6 @@ def test_what_a_file_has_applied_is_undone(file: Path, place: Path) -> None:
     assert not Declared.load(file).plan_deletion().steps
 
 
-@pytest.mark.quick
-def test_a_name_without_a_value_is_said_with_its_line_before_anything_is_done(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for variable in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-        monkeypatch.delenv(variable, raising=False)
-    file = declare(
-        place,
-        '{name = ["a", "b-{env.COWFS_NEVER_SET}"], path = "/a", store = "main"}',
-        '{name = "ckpt-{rank}", path = "/ckpt", store = "main", read_only = false}',
-    )
-    declared = Declared.load(file)
-    for use in (declared.plan, declared.up, lambda: declared.emit("sh")):
-        with pytest.raises(InvalidInputError) as refused:
-            use()
-        first, second = refused.value.message.splitlines()
-        assert first.startswith(f"{file}:2: volumes[0].name[1]: {{env.COWFS_NEVER_SET}} is not known here")
-        assert second.startswith(f"{file}:3: volumes[1].name[0]: {{rank}} is not known here")
-    with pytest.raises(InvalidInputError, match=r"^Declared: volumes\[0\]\.name\[1\]: "):
-        Declared(volumes=declared.volumes, stores=declared.stores).emit("sh")
-    assert declared.plan_deletion().steps == (), "what was applied has its names already"
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("COWFS_NEVER_SET", "x")
-    declared = Declared.load(file)
-    assert declared.volumes[1].candidates == ("ckpt-3",)
-
-
 def test_volumes_of_other_ranks_are_never_pruned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = declare(place, '{name = "ckpt-{rank}", path = "/ckpt", store = "main", read_only = false}')
     for rank in ("0", "1"):
