@@ -311,15 +311,13 @@ def _close_dropped(dropped: SimpleQueue[_Opened]) -> None:
 def _end_all() -> None:
     """The interpreter ends. What is open still is ended as by unmount(), and a program that did not
     come to its commit is told where its work is."""
-    while True:
+    for _ in range(2):  # the handler of a signal may have opened another one
         with _lock:
             still_open = list(_sessions.values())
-        if not still_open:
-            break
-        for opened in still_open:  # the handler of a signal may open another one
+        for opened in still_open:
             _flush(opened)
             _end_quietly(opened)
-    for working_copy, store_url in _left.values():
+    for working_copy, store_url in list(_left.values()):
         if working_copy.is_kept and working_copy.holder() is None:
             _log.warning("%s", abandoned.resume_hint(working_copy.volume, store_url))
 

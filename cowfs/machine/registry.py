@@ -191,7 +191,8 @@ def moved(entry: MountEntry, socket: Path) -> MountEntry:
 
 
 def enter(entry: MountEntry) -> None:
-    """Enters it, or enters it anew. Processes that share the mount lose it then."""
+    """Enters it, or enters it anew. Processes that share the mount lose it then, unless the disk is
+    full."""
     for directory in _directories_of(entry):
         _place(directory / f"{entry.id}.json", entry.to_json())
 
@@ -383,23 +384,25 @@ def _lasting_file(entry: MountEntry) -> Path:
 
 
 def _place(path: Path, data: bytes) -> None:
-    """Whole or not at all; but into the file itself where the disk has no room for another one."""
+    """Whole or not at all. Where the disk has no room for another file it goes into the one that
+    is there, with spaces behind it; not if it is longer."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f"{path.name}.new")
     try:
         beside.write_bytes(data)
         beside.replace(path)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not path.exists():
-            raise
         beside.unlink(missing_ok=True)
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not (is_full and path.exists() and path.stat().st_size >= len(data)):
+            raise
         with path.open("r+b", buffering=0) as file:
             file.write(data.ljust(path.stat().st_size))  # in one step: what is damaged is swept
 
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return path.read_bytes().rstrip(b" ")  # see `_place`
     except FileNotFoundError:
         return None
 

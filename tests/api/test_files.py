@@ -811,6 +811,29 @@ def test_the_async_twin_does_likewise() -> None:
     anyio.run(body)
 
 
+WORKS_ON = """
+import threading
+from cowfs.blocking import Volume
+
+def work(number, is_there):
+    vol = Volume.new(f"volume-{number}")
+    while True:
+        vol.files.write("file", b"x")
+        is_there.set()
+
+begun = [threading.Event() for _ in range(8)]
+for number, is_there in enumerate(begun):
+    threading.Thread(target=work, args=(number, is_there), daemon=True).start()
+for is_there in begun:
+    is_there.wait()
+"""
+
+
+def test_the_interpreter_ends_although_its_daemon_threads_go_on() -> None:
+    """They open sessions anew as fast as these are ended."""
+    assert run(WORKS_ON).returncode == 0
+
+
 COMMITS_WHEN_TOLD = """
 import os, signal
 from cowfs.api import file_session

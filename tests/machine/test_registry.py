@@ -83,6 +83,11 @@ def test_an_entry_is_entered_anew_where_no_more_files_can_be_made(place: Path) -
         assert os.statvfs(directory).f_ffree == 0
         registry.enter(replace(entry, is_detached=True))
         assert [each.is_detached for each in registry.list_mounts()] == [True]
+        longer = replace(entry, volume=entry.volume * 3)
+        with pytest.raises(OSError, match="No space left"):
+            registry.enter(longer)
+        assert [each.volume for each in registry.list_mounts()] == [entry.volume]
+        assert not registry.restore(replace(entry, is_detached=True), is_lasting=False), "it is as it should be"
         assert [path.name for path in registry._directory().iterdir()] == [f"{entry.id}.json"]
     finally:
         subprocess.run(["umount", directory], check=True)

@@ -270,7 +270,9 @@ def _manifest(declared: Declared) -> str:
     }
     data = {os.path.basename(_PLACE): yaml.safe_dump(said, sort_keys=False)}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cowfs-declared"}, "data": data}
-    return yaml.dump_all([config, pod], Dumper=_Dumper, sort_keys=False)
+    used = " ".join(f"{{{each}}}" for each in sorted(placeholders.used(each.name for each in declared.volumes)))
+    note = f"# The container cowfs fills in {used} where it runs: give it the variables by env.\n"
+    return (note if used else "") + yaml.dump_all([config, pod], Dumper=_Dumper, sort_keys=False)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,6 +1,6 @@
 """Which paths a declared volume may be mounted at. `checked` judges the text alone: the path may
 not exist yet, and the file may be checked on another machine than the one that mounts.
-`check_place` judges in the same way, before something is mounted, where symbolic links of this
+`check_place` judges in the same way, before anything is mounted, where symbolic links of this
 machine lead.
 
     refused    a relative path; "..", a NUL

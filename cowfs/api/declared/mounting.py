@@ -65,6 +65,8 @@ def up(declared: Declared, *, progress: ProgressListener | None = None, hears: H
         found = targets.find(declared, plan.mounted_by(recorded))
         for target in found:
             _require_there(target)
+            if targets.not_mounted(target) is not None:
+                plan.check_place(target, recorded)
         outcomes: list[Outcome] = []
         made: list[AppliedMount] = []
         try:
@@ -147,7 +149,6 @@ def _mount_any(
 ) -> tuple[Applied, Outcome]:
     if targets.not_mounted(target) is None:
         return recorded, Outcome("found", target.volume, target.path)
-    plan.check_place(target, recorded)
     failures: list[CowfsError] = []
     for each in targets.usable(declared, target.declared, {target.path: target.source}):
         if each.trouble is not None:

@@ -58,8 +58,12 @@ def require_none(text: str, what: str) -> None:
 
 def variables(names: Iterable[tuple[str, ...]]) -> set[str]:
     """Those that candidate names take from the environment by {env.NAME}."""
-    found = (each for candidates in names for name in candidates for each in _PLACEHOLDER.findall(name))
-    return {each.removeprefix("env.") for each in found if each.startswith("env.")}
+    return {each.removeprefix("env.") for each in used(names) if each.startswith("env.")}
+
+
+def used(names: Iterable[tuple[str, ...]]) -> set[str]:
+    """The placeholders of candidate names, without braces."""
+    return {each for candidates in names for name in candidates for each in _PLACEHOLDER.findall(name)}
 
 
 def may_become(text: str, name: str) -> bool:

@@ -208,10 +208,9 @@ def _steps(
     elif changed := _changed(target, before) or _quota_changed(declared, target):
         steps.append(_step("change", target, details=changed, recorded=before))
     if mounts and (why := targets.not_mounted(target)) is not None:
-        if not target.declared.optional:
-            check_place(target, recorded)
-            if not target.is_host_path:
-                mount_paths.check(target.path)
+        check_place(target, recorded)
+        if not (target.declared.optional or target.is_host_path):
+            mount_paths.check(target.path)
         mount = _step("mount", target, details=why)
         is_first = before is not None and _fits_beside(target, before)
         steps = [mount, *steps] if is_first else [*steps, mount]

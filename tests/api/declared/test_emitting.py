@@ -110,6 +110,14 @@ def test_a_pod_mounts_where_its_task_looks(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.quick
+def test_a_manifest_says_what_is_filled_in_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUN_NAME", "a")
+    text = declared(BUCKET.replace("{node_rank}", "{env.RUN_NAME}-{user}")).emit("k8s")
+    assert text.startswith("# The container cowfs fills in {env.RUN_NAME} {user} where it runs")
+    assert "{env.RUN_NAME}-{user}" in text
+    assert not declared(BUCKET.replace("{node_rank}", "0")).emit("k8s").startswith("#")
+
+
 def test_a_pod_has_paths_of_its_machine() -> None:
     text = BUCKET.replace("volumes:\n", "volumes:\n  - {name: /mnt/shared, path: /shared, read_only: false}\n", 1)
     config, pod = yaml.safe_load_all(declared(text).emit("k8s"))
