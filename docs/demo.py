@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK_BYTES = 4 << 20
 CHECKPOINT_BYTES = 8 << 20
+WHOLE_BYTES = 256 << 20
+"""Beside a smaller file there is less of the standard library, too."""
 READER = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[2])
@@ -158,7 +160,7 @@ async def demonstrate(root: Path, store: Store, large_bytes: int, medium_bytes: 
         volume = Volume.new("demo")
         data = await volume.mount()
     with step("copy Python's standard library in") as note:
-        note(copy_standard_library(data / "python"))
+        note(copy_standard_library(data / "python", is_whole=large_bytes >= WHOLE_BYTES))
     with step(f"copy a file of {large_bytes >> 20} MB and one of {medium_bytes >> 20} MB in") as note:
         make_file(data / "large", large_bytes, seed=1)
         make_file(data / "medium", medium_bytes, seed=2)
@@ -281,9 +283,10 @@ def read_elsewhere(home: Path, locator: str) -> dict[str, str | int | float]:
 # -- files
 
 
-def copy_standard_library(target: Path) -> str:
+def copy_standard_library(target: Path, *, is_whole: bool) -> str:
     source = sysconfig.get_paths()["stdlib"]
-    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("site-packages", "dist-packages"))
+    left_out = ("site-packages", "dist-packages", *(() if is_whole else ("test", "__pycache__", "config-*")))
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*left_out))
     sizes = [path.lstat().st_size for path in target.rglob("*") if path.is_file()]
     return f"{len(sizes)} files, {sum(sizes) >> 20} MB"
 

@@ -4,6 +4,7 @@ its next commit publishes, and nothing is published by asking."""
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.api.test_uploading import OLD_NS
 
 __all__ = ["place"]
 
-LARGE = b"".join(b"%07d\n" % number for number in range(1_500_000))
+LARGE = random.Random(1).randbytes(12_000_000)
 """Twelve megabytes: cut in buffers, in more than one."""
 
 

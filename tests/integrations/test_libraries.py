@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import duckdb
 import fsspec
 import numpy
@@ -75,6 +74,8 @@ def test_duckdb(fs: CowfsFileSystem, version: ROVolume) -> None:
 
 
 def test_datasets(fs: CowfsFileSystem, version: ROVolume, place: Path) -> None:
+    import datasets  # for two seconds: not by each process that collects the tests
+
     files = [f"cowfs://data@{version.id}/set/kind={kind}/*.parquet" for kind in ("even", "odd")]
     found: Any = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(place / "cache"))
     assert sorted(found["number"]) == list(range(1000))

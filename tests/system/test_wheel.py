@@ -68,8 +68,9 @@ def installed(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> tup
     passed_on = {
         name: value for name, value in os.environ.items() if name.startswith("PIP_") or "proxy" in name.lower()
     }
-    subprocess.run([request.param, "-m", "venv", venv], env=variables, check=True)
-    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
+    subprocess.run([request.param, "-m", "venv", "--without-pip", venv], env=variables, check=True)
+    python = str(venv / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile"]
     pip += ["--only-binary", ":all:", str(wheel)]
     subprocess.run(pip, env={**passed_on, **variables}, check=True, cwd=tmp_path)
     return venv / "bin", variables
