@@ -166,13 +166,17 @@ class Copy:
         self._arrive()
 
     def _arrive(self) -> None:
+        self._come_back()
+        self._store(replace(self.record, stage="whole"))
+
+    def _come_back(self) -> None:
+        """What was set aside; moving it is no change."""
         record = self.record
         _bring_back(record, self._opened)
         self.sync()
         _stand_still(record.mount_path)
         root = os.fsencode(record.mount_path)
         stamps.take_again(self.stamps_path, root, _moved(root))
-        self._store(replace(record, stage="whole"))
 
     def sync(self) -> None:
         """What is in the folder is on stable storage when this returns. Without it files that
@@ -308,8 +312,8 @@ class Copy:
                 self._learn_when_made()
             if record.stage == "arriving":
                 self._arrive()
-            elif record.stage == "whole":
-                _bring_back(record, self._opened)
+            elif record.stage == "whole" and _asides(record):
+                self._come_back()
         return True
 
     def remove_unchanged(self, version: VersionId | None) -> bool:
@@ -324,7 +328,8 @@ class Copy:
             mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
             stuck = aside.set_aside(root, os.path.basename(away), self._opened)
         except (ConflictError, OSError) as error:
-            _bring_back(self.record, self._opened)
+            if _asides(self.record):
+                self._come_back()
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
         is_unchanged = False
@@ -332,7 +337,7 @@ class Copy:
             is_unchanged = self._is_unchanged_aside(away, known, stuck)
         finally:
             if not is_unchanged:
-                _bring_back(self.record, self._opened)
+                self._come_back()
         if is_unchanged:
             self._delete("All that it had is in the version that it stood on", stuck)
         return is_unchanged

@@ -30,7 +30,7 @@ import cowfs
 from cowfs import clock
 from cowfs.api import copies, launch, overview, targets
 from cowfs.api.doctor import machine as machine_checks
-from cowfs.blocking import MountSummary, RWVolume, Volume, WorkingCopySummary
+from cowfs.blocking import MountSummary, ROVolume, RWVolume, Volume, WorkingCopySummary
 from cowfs.errors import (
     ConflictError,
     InvalidInputError,
@@ -40,6 +40,7 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.machine import births, open_writers, registry, stamps
+from cowfs.machine.copies import Copy
 from cowfs.session import copy_filling, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import half_written, place
@@ -1406,6 +1407,42 @@ def test_a_version_is_copied_read_only(volume: RWVolume, place: Path, caplog: py
     assert (path / "file").read_text() == "changed"
     assert not version.is_mounted
     assert Volume.version("data") == version
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+@pytest.mark.parametrize("kind", ["version", "open"])
+def test_an_unmount_that_does_not_come_to_its_end_changes_nothing(
+    volume: RWVolume, place: Path, monkeypatch: pytest.MonkeyPatch, kind: str, how: str
+) -> None:
+    """It had set all aside: that changes the times of what was moved."""
+    volume.finalize()
+    path = place / "mnt" / "v"
+    opened: ROVolume | RWVolume = getattr(Volume, kind)("data")
+    if how == "interrupted":
+
+        def is_interrupted(*_: object) -> bool:
+            raise KeyboardInterrupt
+
+        opened.mount(path, mode="copy")
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Copy, "_is_unchanged_aside", is_interrupted)
+            opened.unmount()
+    else:
+        program = f"""
+import os
+from cowfs.blocking import Volume
+from cowfs.machine.copies import Copy
+Copy._is_unchanged_aside = lambda *_: os.kill(os.getpid(), 9)
+opened = Volume.{kind}("data")
+opened.mount({str(path)!r}, mode="copy")
+opened.unmount()
+"""
+        assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == -signal.SIGKILL
+        opened.mount(path, mode="copy")
+    assert (path / "dir" / "large").exists()
+    assert isinstance(opened, ROVolume) or not opened.has_changes()
+    opened.unmount()
+    assert not path.exists()
 
 
 def test_what_a_killed_reader_leaves_is_swept(volume: RWVolume, place: Path) -> None:
