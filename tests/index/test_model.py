@@ -204,7 +204,7 @@ def test_every_version_equals_the_model_at_its_time(history: list[Model]) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(histories())
 def test_every_version_equals_the_model_at_its_time_at_length(history: list[Model]) -> None:
     play(history)
