@@ -100,6 +100,7 @@ def test_a_pin_that_a_list_shows_and_nobody_can_read_ends_the_look(
 
     with pytest.raises(UnavailableError, match="cannot be read"):
         RootReader(Hidden(store)).pins()
+    monkeypatch.setattr(refs, "APPEND_S", 60.0)
     late = FaultyStore(store)
     late.inject(Fault.FAIL, "get", key_part=pin.key, error=NotFoundError("late"))
     assert len(RootReader(late).pins()) == 1
