@@ -94,8 +94,7 @@ class Patience:
     def counted_from(self, began_s: float, *, is_first: bool) -> float:
         """From when patience counts after a failure, of a call that began at began_s. A call is
         repeated once however long its first attempt took, which may have waited for one silent
-        connection: from now, then. Not by who is about to end, and not
-        if nobody waits for it."""
+        connection: from now, then. Not by who is about to end, and not if nobody waits for it."""
         may_last = self.limit_s > CLOSING_S and apart.is_wanted()
         return clock.monotonic_s() if is_first and may_last else began_s
 

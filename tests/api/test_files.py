@@ -836,7 +836,6 @@ def test_the_interpreter_ends_although_its_daemon_threads_go_on() -> None:
 
 COMMITS_WHEN_TOLD = """
 import os, signal
-from cowfs.api import file_session
 from cowfs.blocking import Volume
 from cowfs.session.session import Session
 

@@ -118,6 +118,7 @@ def test_a_manifest_says_what_is_filled_in_where_it_runs(monkeypatch: pytest.Mon
     assert not declared(BUCKET.replace("{node_rank}", "0")).emit("k8s").startswith("#")
 
 
+@pytest.mark.quick
 def test_a_pod_has_paths_of_its_machine() -> None:
     text = BUCKET.replace("volumes:\n", "volumes:\n  - {name: /mnt/shared, path: /shared, read_only: false}\n", 1)
     config, pod = yaml.safe_load_all(declared(text).emit("k8s"))
