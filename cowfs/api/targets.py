@@ -27,7 +27,14 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.unmounted import Dropped
 from cowfs.api.volume import Volume
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    NotFoundError,
+    from_local_disk,
+)
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import dead_mounts, mount_table, mounting, registry
@@ -138,9 +145,16 @@ class Mounted:
 
 
 def keep_mounted(path: Path) -> None:
-    """The mount there, which was asked for by command, stays until it is unmounted by command."""
-    if (entry := registry.find_by_path(path)) is not None:
+    """The mount there, which was asked for by command, stays until it is unmounted by command. One
+    of which that cannot be noted stays as well, and the error says so."""
+    if (entry := registry.find_by_path(path)) is None:
+        return
+    try:
         registry.mark_lasting(entry)
+    except OSError as error:
+        raise from_local_disk(
+            error, f"{path} is mounted, but not noted as kept, so programs that share the mount may end it"
+        ) from error
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class Server:
                 self._start(connection)
             except (OSError, RuntimeError) as error:  # no thread to be had: this client asks again, others go on
                 _logger.warning("a control connection was refused: %s", error)
-                connection.close()
+                _refuse(connection, error)
 
     def _start(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
@@ -239,8 +239,10 @@ def _listen(path: Path, *, replaces: bool = True) -> tuple[socket.socket, tuple[
         unnamed.replace(path)
     except OSError as error:
         listener.close()
+        if error.errno is not None:
+            raise from_local_disk(error, f"no control socket at {path}") from error
         raise InvalidInputError(
-            f"no control socket at {path}: {error.strerror or error}", hint="Socket paths have at most 107 bytes."
+            f"no control socket at {path}: {error}", hint="Socket paths have at most 107 bytes."
         ) from error
     return listener, found
 
@@ -277,6 +279,17 @@ class _Listener:
             self._lines.send(message)
         except OSError:
             self._gone = True
+
+
+def _refuse(connection: socket.socket, error: Exception) -> None:
+    """Tells a client, whom no thread serves, why."""
+    refused = UnavailableError(
+        f"the mount daemon cannot answer: {error}",
+        hint="Try again when this machine or control group runs fewer processes and threads (ulimit -u, pids.max).",
+    )
+    _Listener(LineSocket(connection)).tell({"error": to_record(refused)})
+    _hear_out(connection)
+    connection.close()
 
 
 def _hear_out(connection: socket.socket) -> None:

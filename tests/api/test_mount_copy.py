@@ -3,6 +3,7 @@ it; nothing that was written to it is lost, and nobody has to stay alive for tha
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import mmap
@@ -37,6 +38,7 @@ from cowfs.errors import (
     InvalidStateError,
     LeaseHeldError,
     NeedsFuseError,
+    NoSpaceError,
     UnavailableError,
 )
 from cowfs.machine import births, open_writers, registry, stamps
@@ -491,6 +493,22 @@ def test_a_copy_is_no_left_work_in_another_container(volume: RWVolume) -> None:
         assert Volume.version("data").files.read("log") == b"one"
         log.write(b"two")
     assert volume.commit().files.read("log") == b"onetwo"
+
+
+def test_a_mount_that_cannot_be_noted_as_kept_is_said_to_be_there(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", full)
+        with pytest.raises(NoSpaceError, match=f"{volume.path} is mounted, but not noted as kept"):
+            targets.keep_mounted(Path(volume.path))
+    (entry,) = registry.list_mounts()
+    assert not registry.is_lasting(entry)
+    targets.keep_mounted(Path(volume.path))
+    assert registry.is_lasting(entry)
 
 
 def test_stores_while_a_commit_reads_are_found(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:

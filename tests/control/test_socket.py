@@ -3,6 +3,7 @@ connect."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from cowfs.errors import (
     InvalidInputError,
     InvalidStateError,
     LeaseHeldError,
+    NoSpaceError,
     UnavailableError,
 )
 from cowfs.machine.processes import wait_gone
@@ -311,6 +313,33 @@ def test_a_path_too_long_for_a_socket_is_a_clear_error(path: Path) -> None:
     long.mkdir(mode=0o700)
     with pytest.raises(InvalidInputError, match="socket"):
         Server(long / "s.sock", {})
+
+
+def test_a_disk_without_room_for_a_socket_is_said_to_be_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: socket.socket, address: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(socket.socket, "bind", full)
+    with pytest.raises(NoSpaceError, match="full, no control socket"):
+        Server(path, {})
+
+
+def test_a_daemon_that_may_start_no_thread_says_so_and_answers_later(
+    server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == "control" and len(refused) < 2:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="cannot answer: can't start new thread"):
+            Client(path).call("echo")
+    assert Client(path).call("echo", word="hello") == {"word": "hello"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
