@@ -9,6 +9,8 @@ not done where signals arrive. It has its caller's context variables.
 Work may do other work apart: whoever gives the first up gives up both. What it logs is logged by
 the caller, who may be the handler of a signal that came while `logging` held a lock. Where no
 thread can be had, as at the interpreter's end, work is done by its caller.
+
+`meanwhile` is for a helper of whoever calls it: what interrupts the caller ends the helper, too.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 LOOK_S = 0.2
 A = TypeVar("A")
@@ -41,20 +43,26 @@ class _Event(NamedTuple):
 
 
 class _Work:
-    """above: which this one is part of. caller: the thread that waits for it. events: what the
-    caller is to call, and None at the end; not an event, since a queue, written in C, is never left
-    half changed."""
+    """above: which this one is part of. is_helper: it goes on beside what its caller does. caller:
+    the thread that waits for it. events: what the caller is to call, and None at the end; not an
+    event, since a queue, written in C, is never left half changed."""
 
-    def __init__(self, above: _Work | None) -> None:
+    def __init__(self, above: _Work | None, *, is_helper: bool = False) -> None:
         self.above = above
+        self.is_helper = is_helper
         self.caller = threading.get_ident()
         self.events: SimpleQueue[_Event | None] = SimpleQueue()
         self.stops: list[Callable[[], None]] = []
+        self.is_hurried = False
         self._is_given_up = False
 
     @property
     def is_given_up(self) -> bool:
         return self._is_given_up or (self.above is not None and self.above.is_given_up)
+
+    @property
+    def has_time(self) -> bool:
+        return not (self.is_hurried or self._is_given_up) and (self.above is None or self.above.has_time)
 
     def give_up(self) -> None:
         self._is_given_up = True
@@ -80,48 +88,134 @@ def run(work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     """
     if (_own.work is not None and stop is None) or sys.is_finalizing():  # then a new thread would never run
         return work()
-    results: list[T] = []
-    errors: list[BaseException] = []
     this = _Work(_own.work)
     if stop is not None:
         this.stops.append(stop)
-    context = copy_context()
-    lock = _thread.allocate_lock()
-    is_begun = is_given_up = False
-
-    def body() -> None:
-        nonlocal is_begun
-        with lock:
-            if is_given_up:
-                return
-            is_begun = True
-        _own.work = this
-        try:
-            results.append(context.run(work))
-        except BaseException as error:  # noqa: BLE001 - raised by the caller
-            errors.append(error)
-        finally:
-            this.events.put(None)
-            this.events.put(None)  # what the caller takes may be lost by an exception
-
+    done = _Done(work, this)
     try:
         try:
-            _thread.start_new_thread(body, ())  # `Thread.start` waits for an event
+            done.begin()
         except RuntimeError:
             return work()
-        _wait(this)
+        done.wait()
     except BaseException:
-        with lock:
-            is_given_up = True
-        if is_begun:
-            this.give_up()
-            while (event := this.events.get()) is not None:
+        done.give_up()
+        raise
+    return done.result()
+
+
+@contextmanager
+def meanwhile(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
+    """Done in a thread of its own while the block goes on. Gives what waits for it, once, and gives
+    what it returns or raises; it has ended when the block has. An interruption of the block gives
+    it up, an error does not."""
+    done = _Done(work, _Work(_own.work, is_helper=True))
+    try:
+        try:
+            if sys.is_finalizing():
+                done.do_here()
+            else:
+                done.begin()
+        except RuntimeError:
+            done.do_here()
+        try:
+            yield done.result
+        except Exception:
+            done.wait()
+            raise
+        done.wait()
+    except Exception:
+        raise
+    except BaseException:
+        done.give_up()
+        raise
+
+
+class Hurried(Generic[T]):
+    """A call, made by whichever thread calls this, whose caller can have it end soon: from `hurry`
+    on it waits no longer for a store that is silent than work that was given up, and all else is as
+    before."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._this = _Work(None, is_helper=True)
+
+    def __call__(self) -> T:
+        before, _own.work = _own.work, self._this
+        try:
+            return self._call()
+        finally:
+            _own.work = before
+
+    def hurry(self) -> None:
+        self._this.is_hurried = True
+
+
+class _Done(Generic[T]):
+    """What a thread does, seen by its caller."""
+
+    def __init__(self, work: Callable[[], T], this: _Work) -> None:
+        self._work = work
+        self._this = this
+        self._context = copy_context()
+        self._results: list[T] = []
+        self._errors: list[BaseException] = []
+        self._lock = _thread.allocate_lock()
+        self._is_begun = self._is_given_up = self._has_ended = False
+
+    def begin(self) -> None:
+        """RuntimeError: no thread can be had."""
+        _thread.start_new_thread(self.do, ())  # `Thread.start` waits for an event
+
+    def do_here(self) -> None:
+        """Errors come with the result, an interruption at once."""
+        self.do()
+        if self._errors and not isinstance(self._errors[0], Exception):
+            raise self._errors.pop()
+
+    def do(self) -> None:
+        with self._lock:
+            if self._is_given_up:
+                return
+            self._is_begun = True
+        before, _own.work = _own.work, self._this
+        try:
+            self._results.append(self._context.run(self._work))
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            self._errors.append(error)
+        finally:
+            _own.work = before
+            self._this.events.put(None)
+            self._this.events.put(None)  # what the caller takes may be lost by an exception
+
+    def wait(self) -> None:
+        """A signal that arrives just before a thread begins to wait does not wake it."""
+        while not self._has_ended:
+            try:
+                event = self._this.events.get(timeout=LOOK_S)
+            except Empty:
+                require_wanted()
+                continue
+            if event is None:
+                self._has_ended = True
+            else:
+                event.call()
+
+    def give_up(self) -> None:
+        """Returns when it has ended."""
+        with self._lock:
+            self._is_given_up = True
+        if self._is_begun and not self._has_ended:
+            self._this.give_up()
+            while (event := self._this.events.get()) is not None:
                 if not event.is_news:
                     event.call()
-        raise
-    if errors:
-        raise errors.pop()  # which is not to hold itself, by its frames
-    return results.pop()
+
+    def result(self) -> T:
+        self.wait()
+        if self._errors:
+            raise self._errors.pop()  # which is not to hold itself, by its frames
+        return self._results.pop()
 
 
 def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], None] | None) -> T:
@@ -158,6 +252,8 @@ def run_heard(work: Callable[[Callable[[A], None]], T], listener: Callable[[A], 
 def is_logged_here(record: logging.LogRecord) -> bool:
     """A filter of loggers: False for a record of work, which its caller is given."""
     work = _own.work
+    while work is not None and work.is_helper:  # whose caller is busy
+        work = work.above
     if work is None:
         return True
     work.events.put(_Event(partial(logging.getLogger(record.name).handle, record), is_news=False))
@@ -167,7 +263,7 @@ def is_logged_here(record: logging.LogRecord) -> bool:
 def waiting_threads() -> set[int]:
     """This one, and those that wait for what it does."""
     found, work = {threading.get_ident()}, _own.work
-    while work is not None:
+    while work is not None and not work.is_helper:
         found.add(work.caller)
         work = work.above
     return found
@@ -181,6 +277,11 @@ def is_work() -> bool:
 def is_wanted() -> bool:
     """Whether somebody waits for what this thread does."""
     return _own.work is None or not _own.work.is_given_up
+
+
+def has_time() -> bool:
+    """Whether this thread may wait for a store that is silent."""
+    return _own.work is None or _own.work.has_time
 
 
 def require_wanted() -> None:
@@ -206,16 +307,3 @@ def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for each in above:
             each.stops.remove(stop)
-
-
-def _wait(work: _Work) -> None:
-    """A signal that arrives just before a thread begins to wait does not wake it."""
-    while True:
-        try:
-            event = work.events.get(timeout=LOOK_S)
-        except Empty:
-            require_wanted()
-            continue
-        if event is None:
-            return
-        event.call()

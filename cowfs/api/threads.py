@@ -3,7 +3,9 @@
 A call that has begun is never abandoned: whoever cancels the caller waits for the thread, and the
 cancellation is let through when the call is over. That holds for anyio's and trio's scopes, and for
 asyncio's own `Task.cancel`, which knows nothing of scopes and may reach every task that asyncio
-lists: `asyncio.timeout`, Ctrl-C, the end of `asyncio.run`, once or many times.
+lists: `asyncio.timeout`, Ctrl-C, the end of `asyncio.run`, once or many times. Under asyncio, who
+cancels a second time (a second Ctrl-C) has the call wait for a silent store no longer: it ends
+within seconds, by an error if it has to.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import ParamSpec, TypeVar
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+
+from cowfs.apart import Hurried
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +42,8 @@ async def in_any_case(function: Callable[P, T], *arguments: P.args, **named: P.k
 
 async def _under_asyncio(call: Callable[[], T]) -> T:
     """The task that waits for the thread is in no list, so nobody else can cancel it."""
-    running = asyncio.Task(anyio.to_thread.run_sync(call))
+    hurried = Hurried(call)
+    running = asyncio.Task(anyio.to_thread.run_sync(hurried))
     asyncio.tasks._unregister_task(running)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
@@ -46,6 +51,8 @@ async def _under_asyncio(call: Callable[[], T]) -> T:
             try:
                 await asyncio.wait([running])
             except asyncio.CancelledError as error:
+                if cancelled is not None:
+                    hurried.hurry()
                 cancelled = error
     if cancelled is not None:
         raise cancelled from (None if running.cancelled() else running.exception())

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs import clock, log
+from cowfs import apart, clock, log
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -34,7 +34,7 @@ from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
 from cowfs.session.session import Writer
 from cowfs.store import leases, open_store, refs
-from cowfs.store.beside import beside, meanwhile
+from cowfs.store.beside import beside
 from cowfs.store.holder import current_holder
 from cowfs.store.pins import Pin
 from cowfs.version import quotas
@@ -243,7 +243,7 @@ def early_base(
             _logger.info("the version could not be opened before it was claimed: %s", error)
             return None
 
-    with ExitStack() as early, meanwhile(open_early) as opened:
+    with ExitStack() as early, apart.meanwhile(open_early) as opened:
 
         def take(head: Head, stack: ExitStack) -> tuple[Base, Index] | None:
             found = opened()

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from cowfs import config, log
+from cowfs import apart, config, log
 from cowfs.control import SessionSpec
 from cowfs.errors import (
     ConflictError,
@@ -69,7 +69,6 @@ from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
 from cowfs.session.work_restoring import remove_left
 from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
-from cowfs.store.beside import meanwhile
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Base, Progress, ProgressListener
 from cowfs.version.heads import is_only_fenced
@@ -254,12 +253,12 @@ def _open_writable(
     prepare_working_copy(spec, working_copy, store, record)
     packs = PackReader(store)
     with (
-        meanwhile(partial(quota_of, spec, store)) as quota,
+        apart.meanwhile(partial(quota_of, spec, store)) as quota,
         early_base(spec, store, packs, working_copy) as take_early,
     ):
         writer, head = claim(spec, stack, store, working_copy)
         opening.enter_context(renewed(writer))
-        opening.enter_context(meanwhile(writer.protection.catch_up))
+        opening.enter_context(apart.meanwhile(writer.protection.catch_up))
         if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
             working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
             writer.protection.follow(head.number)

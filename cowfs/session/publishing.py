@@ -39,7 +39,6 @@ from cowfs.session.acquiring import (
 from cowfs.session.during_opening import renewed
 from cowfs.session.session import Writer
 from cowfs.store import AMBIENT, Access, load_record, require_writable
-from cowfs.store.beside import meanwhile
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
 from cowfs.values import dataclass
@@ -83,12 +82,12 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
             require_no_copy(working_copy)
         packs = PackReader(store)
         with (
-            meanwhile(partial(quota_of, spec, store)) as quota,
+            apart.meanwhile(partial(quota_of, spec, store)) as quota,
             early_base(spec, store, packs, working_copy) as take_early,
         ):
             writer, head = claim(spec, stack, store, working_copy)
             writer.protection.read_lists()  # before anything is looked up, or another version is opened
-            stack.enter_context(meanwhile(writer.protection.catch_up))
+            stack.enter_context(apart.meanwhile(writer.protection.catch_up))
             if working_copy.has_records:
                 raise has_uncommitted(spec.volume)
             if is_copy and head.version != working_copy.state.base_version:

@@ -94,14 +94,15 @@ class Patience:
     def counted_from(self, began_s: float, *, is_first: bool) -> float:
         """From when patience counts after a failure, of a call that began at began_s. A call is
         repeated once however long its first attempt took, which may have waited for one silent
-        connection: from now, then. Not by who is about to end, and not if nobody waits for it."""
-        may_last = self.limit_s > CLOSING_S and apart.is_wanted()
+        connection: from now, then. Not by who is about to end or in a hurry, and not if nobody
+        waits for it."""
+        may_last = self.limit_s > CLOSING_S and apart.has_time()
         return clock.monotonic_s() if is_first and may_last else began_s
 
     def reaches(self, pause_s: float, since_s: float) -> bool:
         """Whether a pause that begins now would end within limit_s after since_s; within CLOSING_S
-        where nobody waits for the work any more."""
-        limit_s = self.limit_s if apart.is_wanted() else min(self.limit_s, CLOSING_S)
+        where nobody waits for the work any more, or who does is in a hurry."""
+        limit_s = self.limit_s if apart.has_time() else min(self.limit_s, CLOSING_S)
         return clock.monotonic_s() + pause_s <= since_s + limit_s
 
     def wake(self) -> None:

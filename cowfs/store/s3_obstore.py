@@ -369,8 +369,8 @@ def _attempt(request: Callable[[], T]) -> T:
 
 
 def _off_the_main_thread(request: Callable[[], T]) -> T:
-    """Nor in the thread that works for it: a request that nobody waits for any more has CLOSING_S.
-    Silent: it was not answered by then."""
+    """Nor in the thread that works for it: a request that nobody waits for any more, or that is
+    hurried, has CLOSING_S. Silent: it was not answered by then."""
     if threading.current_thread() is not threading.main_thread() and not apart.is_work():
         return request()
     results: list[T] = []
@@ -384,11 +384,11 @@ def _off_the_main_thread(request: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="cowfs-s3", daemon=True)
     thread.start()
-    while thread.is_alive() and apart.is_wanted():
+    while thread.is_alive() and apart.has_time():
         thread.join(apart.LOOK_S)
     thread.join(CLOSING_S)
     if thread.is_alive():
-        raise Silent("it was not answered soon, and nobody waits for it any more")
+        raise Silent("it was not answered soon, and its caller waits no longer")
     if problems:
         raise problems.pop()
     return results.pop()

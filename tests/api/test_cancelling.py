@@ -20,7 +20,7 @@ import anyio.lowlevel
 import pytest
 from anyio import from_thread
 
-from cowfs import Volume, blocking, storage
+from cowfs import Volume, apart, blocking, storage
 from cowfs.api import launch
 from cowfs.api.storage import objects
 from cowfs.api.threads import in_any_case, in_thread, iterated
@@ -260,6 +260,21 @@ def test_ctrl_c_is_raised_when_the_call_is_over(backend: str, times: int) -> Non
         anyio.run(body, backend=backend)
     striker.join()
     assert call.is_over
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("is_once", [True, False])
+def test_who_cancels_a_second_time_is_in_a_hurry(is_once: bool) -> None:
+    """Under asyncio: the call is not abandoned, but waits for a silent store no longer."""
+    seen: list[bool] = []
+    call = Call(lambda: seen.append(apart.run(apart.has_time)))
+
+    async def body() -> None:
+        task = asyncio.create_task(in_thread(call))
+        await cancelled_only_after(call, task, once if is_once else again_and_again)
+
+    asyncio.run(body())
+    assert seen == [is_once]
 
 
 @pytest.mark.quick

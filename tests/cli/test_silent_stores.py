@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -51,18 +52,40 @@ def url(seaweedfs: SeaweedFS, place: Path) -> Url:
 
 def interrupt(relay: SilentRelay, *arguments: object, times: int = 1) -> None:
     """Runs the command, and interrupts it when it waits for the relay."""
+    code, said = interrupted(relay, "from cowfs.cli.start import main; main()", *arguments, times=times)
+    assert (code, said.count("cowfs: interrupted")) == (130, 1), said
+    assert "Traceback" not in said
+
+
+def interrupted(
+    relay: SilentRelay, program: str, *arguments: object, times: int, pause_s: float = 0
+) -> tuple[int, str]:
+    """Exit code and stderr."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    command = [sys.executable, "-c", "from cowfs.cli.start import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         try:
             assert relay.has_swallowed.wait(120)
             for _ in range(times):
+                time.sleep(pause_s)
                 running.send_signal(signal.SIGINT)
             _, said = running.communicate(timeout=ENDED_S)
         finally:
             running.kill()
-    assert (running.returncode, said.count("cowfs: interrupted")) == (130, 1), said
-    assert "Traceback" not in said
+    return running.returncode, said
+
+
+def test_a_mount_ends(url: Url, seaweedfs: SeaweedFS, contents: dict[str, bytes], place: Path) -> None:
+    """Its requests are made side by side: not only the one that the main thread waits for ends."""
+    with SilentRelay(seaweedfs.ports[0], silent_after_bytes=0) as relay:
+        interrupt(relay, "mount", "data", place / "mnt", "--store", url(relay.port))
+
+
+def test_a_second_ctrl_c_ends_an_awaited_mount(url: Url, seaweedfs: SeaweedFS, contents: dict[str, bytes]) -> None:
+    program = "import asyncio, cowfs, sys; asyncio.run(cowfs.Volume.new('data', store=sys.argv[1]).mount())"
+    with SilentRelay(seaweedfs.ports[0], silent_after_bytes=0) as relay:
+        code, said = interrupted(relay, program, url(relay.port), times=2, pause_s=0.5)
+    assert (code, said.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt"), said
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -1,4 +1,4 @@
-"""In place of thread pools: an actor does their work itself, one request after the other, each in a
+"""In place of threads: an actor does their work itself, one request after the other, each in a
 turn of its own."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 
@@ -33,24 +34,21 @@ class AtOnce:
         return map(action, items)
 
 
-def in_any_order(chance: random.Random) -> type[AtOnce]:
-    """Work is done when it is submitted, or not before it is asked for, or the pool ends."""
+def in_any_order(chance: random.Random) -> Callable[[Callable[[], Any]], AbstractContextManager[Callable[[], Any]]]:
+    """In place of `apart.meanwhile`: work is done at once, or not before it is asked for, or the
+    block ends."""
 
-    class InAnyOrder(AtOnce):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            self._waiting: list[_Later] = []
+    @contextmanager
+    def meanwhile(work: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+        later = _Later(work, ())
+        if chance.random() < 0.5:
+            later.run()
+        try:
+            yield later.result
+        finally:
+            later.run()
 
-        def __exit__(self, *error: object) -> None:
-            for later in self._waiting:
-                later.run()
-
-        def submit(self, action: Callable[..., Any], *arguments: Any) -> Future[Any]:
-            if chance.random() < 0.5:
-                return super().submit(action, *arguments)
-            self._waiting.append(_Later(action, arguments))
-            return self._waiting[-1]
-
-    return InAnyOrder
+    return meanwhile
 
 
 class _Later(Future[Any]):

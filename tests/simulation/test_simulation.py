@@ -21,12 +21,12 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock, errors
+from cowfs import apart, clock, errors
 from cowfs.format.sealed import Sealed
 from cowfs.index import blocks, catalogues
 from cowfs.maintain import kept_versions, pack_check, pack_copies, pruning, roots, verify
 from cowfs.session import acquiring
-from cowfs.store import beside, initialize, refs
+from cowfs.store import initialize, refs
 from cowfs.version import contents, protection, tags
 from cowfs.version.volumes import create_volume
 from tests.simulation.collector import Collector, all_but_the_newest
@@ -55,8 +55,7 @@ AT_ONCE = (
     pack_check,
     verify,
 )
-"""Have thread pools whose work an actor may do itself, one request after the other. `beside` has
-others: there either order must be right."""
+"""Have thread pools whose work an actor may do itself, one request after the other."""
 
 
 def seeds() -> list[int]:
@@ -102,7 +101,7 @@ def simulate(
         world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers, *keepers, *repairers]
         for module in AT_ONCE:
             patch.setattr(module, "ThreadPoolExecutor", AtOnce)
-        patch.setattr(beside, "ThreadPoolExecutor", in_any_order(world.random))
+        patch.setattr(apart, "meanwhile", in_any_order(world.random))
         patch.setattr(errors, "redacted", str)  # looks through the environment for each error: a fifth of the time
         if not world.conditions.has_keeper:
             patch.setattr(roots, "pruned_heads", all_but_the_newest)

@@ -1,0 +1,172 @@
+"""Work of helpers: it ends with its caller's block, soon if that was interrupted."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+
+from cowfs import apart
+from cowfs.store.beside import beside
+
+pytestmark = pytest.mark.quick
+
+WAIT_S = 60
+
+
+class Helper:
+    """Works until it is told to end, or that nobody waits for it."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end, self.is_over, self.was_wanted = threading.Event(), threading.Event(), False, True
+
+    def __call__(self) -> str:
+        self.begun.set()
+        end_s = time.monotonic() + WAIT_S
+        while not self.may_end.wait(0.01) and apart.is_wanted():
+            assert time.monotonic() < end_s
+        self.was_wanted = apart.is_wanted()
+        self.is_over = True
+        return "help"
+
+
+def fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+
+
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_both_results(monkeypatch: pytest.MonkeyPatch, has_threads: bool) -> None:
+    if not has_threads:
+        without_threads(monkeypatch)
+    assert beside(lambda: 1, lambda: 2) == (1, 2)
+
+
+@pytest.mark.parametrize("has_threads", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second", "raised"),
+    [
+        (ValueError("first"), ValueError("second"), "first"),
+        (None, ValueError("second"), "second"),
+        (ValueError("first"), None, "first"),
+    ],
+)
+def test_of_two_errors_the_first_calls(
+    monkeypatch: pytest.MonkeyPatch,
+    has_threads: bool,
+    first: ValueError | None,
+    second: ValueError | None,
+    raised: str,
+) -> None:
+    def call(error: ValueError | None) -> Callable[[], None]:
+        return lambda: fail(error) if error is not None else None
+
+    if not has_threads:
+        without_threads(monkeypatch)
+    with pytest.raises(ValueError, match=raised):
+        beside(call(first), call(second))
+
+
+def test_an_error_of_the_block_waits_for_the_helper_to_do_its_work() -> None:
+    helper = Helper()
+
+    def block() -> None:
+        with apart.meanwhile(helper):
+            assert helper.begun.wait(WAIT_S)
+            threading.Timer(0.3, helper.may_end.set).start()
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        block()
+    assert (helper.is_over, helper.was_wanted) == (True, True)
+
+
+def test_a_result_that_nobody_asks_for_is_waited_for_too() -> None:
+    helper = Helper()
+    with apart.meanwhile(helper):
+        threading.Timer(0.3, helper.may_end.set).start()
+    assert helper.is_over
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_an_interruption_ends_the_helper_soon(is_apart: bool) -> None:
+    helper = Helper()
+
+    def block() -> None:
+        with apart.meanwhile(helper):
+            assert helper.begun.wait(WAIT_S)
+            _thread.interrupt_main()
+            while apart.is_wanted():
+                time.sleep(0.01)
+            apart.require_wanted()
+
+    with pytest.raises(KeyboardInterrupt):
+        apart.run(block) if is_apart else block()
+    assert (helper.is_over, helper.was_wanted) == (True, False)
+
+
+def test_so_does_one_that_comes_while_it_is_waited_for() -> None:
+    helper = Helper()
+
+    def block() -> None:
+        with apart.meanwhile(helper) as result:
+            assert helper.begun.wait(WAIT_S)
+            threading.Timer(0.3, _thread.interrupt_main).start()
+            result()
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert (helper.is_over, helper.was_wanted) == (True, False)
+
+
+def test_a_helper_of_work_leaves_its_log_to_who_waits_for_the_work(caplog: pytest.LogCaptureFixture) -> None:
+    """The waiting thread may be in a signal's handler, in the middle of `logging`."""
+    logger = logging.getLogger("cowfs.tests")
+    logger.addFilter(apart.is_logged_here)
+    by: list[int] = []
+
+    class By(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            by.append(threading.get_ident())
+
+    handler = By()
+    logger.addHandler(handler)
+    try:
+        apart.run(lambda: beside(lambda: None, lambda: logger.warning("from the helper")))
+        assert by == [threading.get_ident()]
+        beside(lambda: None, lambda: logger.warning("once more"))
+    finally:
+        logger.removeHandler(handler)
+        logger.removeFilter(apart.is_logged_here)
+    assert len(by) == 2
+    assert by[1] != threading.get_ident()
+
+
+def test_a_hurried_call_goes_on_without_patience() -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def look() -> None:
+        seen.append((apart.has_time(), apart.is_wanted()))
+
+    def body() -> None:
+        look()
+        call.hurry()
+        look()
+        beside(look, look)
+        apart.run(look)
+
+    call = apart.Hurried(body)
+    call()
+    look()
+    assert seen == [(True, True), *[(False, True)] * 4, (True, True)]
