@@ -327,7 +327,8 @@ def test_a_disk_without_room_for_a_socket_is_said_to_be_full(path: Path, monkeyp
 def test_a_daemon_that_may_start_no_thread_says_so_and_answers_later(
     server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, refused = threading.Thread.start, []
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
 
     def limited(thread: threading.Thread) -> None:
         if thread.name == "control" and len(refused) < 2:
