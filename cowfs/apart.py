@@ -24,10 +24,11 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 LOOK_S = 0.2
 A = TypeVar("A")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -131,23 +132,38 @@ def meanwhile(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
         raise
 
 
-class Hurried(Generic[T]):
-    """A call, made by whichever thread calls this, whose caller can have it end soon: from `hurry`
-    on it waits no longer for a store that is silent than work that was given up, and all else is as
-    before."""
+class Helping:
+    """What other threads do for whoever makes this."""
 
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-        self._this = _Work(None, is_helper=True)
+    def __init__(self) -> None:
+        self._this = _Work(_own.work, is_helper=True)
+        self._under_way: list[None] = []
+        self._is_over = False
 
-    def __call__(self) -> T:
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._under_way)
+
+    def do(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """By the thread that calls this. GivenUp: it is too late to begin."""
         before, _own.work = _own.work, self._this
+        self._under_way.append(None)
         try:
-            return self._call()
+            if self._is_over:
+                raise GivenUp
+            return call(*arguments, **named)
         finally:
+            self._under_way.pop()
             _own.work = before
 
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        self._is_over = True
+        self._this.give_up()
+
     def hurry(self) -> None:
+        """From now on it waits no longer for a store that is silent than if it was given up; all
+        else is as before."""
         self._this.is_hurried = True
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _thread
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from cowfs import apart
+from cowfs.helpers import Helpers
 from cowfs.store.beside import beside
 
 pytestmark = pytest.mark.quick
@@ -161,12 +164,56 @@ def test_a_hurried_call_goes_on_without_patience() -> None:
 
     def body() -> None:
         look()
-        call.hurry()
+        helping.hurry()
         look()
         beside(look, look)
         apart.run(look)
 
-    call = apart.Hurried(body)
-    call()
+    helping = apart.Helping()
+    helping.do(body)
     look()
     assert seen == [(True, True), *[(False, True)] * 4, (True, True)]
+
+
+def test_helpers_of_an_interrupted_block_end_soon() -> None:
+    """What waits is dropped, and what has begun is told that nobody waits for it."""
+    begun, dropped = Helper(), Helper()
+
+    def block() -> None:
+        with Helpers(1, name="test") as helpers:
+            helpers.submit(begun)
+            helpers.submit(dropped)
+            assert begun.begun.wait(WAIT_S)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert (begun.is_over, begun.was_wanted, dropped.begun.is_set()) == (True, False, False)
+
+
+def test_so_do_those_of_a_block_that_waits_for_its_end() -> None:
+    helper = Helper()
+
+    def block() -> None:
+        with Helpers(1, name="test") as helpers:
+            helpers.submit(helper)
+            assert helper.begun.wait(WAIT_S)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert (helper.is_over, helper.was_wanted) == (True, False)
+
+
+def test_helpers_of_a_block_that_fails_do_what_they_have_to() -> None:
+    done: list[int] = []
+
+    def block() -> None:
+        with Helpers(1, name="test") as helpers:
+            for each in range(3):
+                helpers.submit(done.append, each)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        block()
+    assert done == [0, 1, 2]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -27,6 +26,7 @@ from cowfs.errors import (
     ReadOnlyError,
     UnsupportedFormatError,
 )
+from cowfs.helpers import Helpers
 from cowfs.machine import dead_mounts, registry, working_copy
 from cowfs.machine.copies import Copy
 from cowfs.machine.mount_table import MountInfo
@@ -162,7 +162,7 @@ def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[Vol
     and hides no other. NotFoundError: there is no cowfs store."""
     opened = stores.open_store(store)
     copied = _copies_of(opened)
-    with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
+    with Helpers(VOLUMES_AT_ONCE, name="cowfs-volumes") as pool:
         names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
         found = pool.map(lambda name: _listed(opened, name, copied, deleted=deleted), names)
         return [summary for summary in found if summary is not None]
@@ -185,7 +185,7 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
     scratch.clear(meta_dir)
     copies.sweep()
     live = registry.list_mounts()
-    with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
+    with Helpers(DAEMONS_AT_ONCE, name="cowfs-mounts") as pool:
         mounted = list(pool.map(mount_summary, live))
     known = {copy.path: copy for place in {None, meta_dir} for copy in working_copy.list_working_copies(place)}
     served = {entry.working_copy for entry in live}

@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from cowfs.apart import Hurried
+from cowfs.apart import Helping
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,8 +42,8 @@ async def in_any_case(function: Callable[P, T], *arguments: P.args, **named: P.k
 
 async def _under_asyncio(call: Callable[[], T]) -> T:
     """The task that waits for the thread is in no list, so nobody else can cancel it."""
-    hurried = Hurried(call)
-    running = asyncio.Task(anyio.to_thread.run_sync(hurried))
+    helping = Helping()
+    running = asyncio.Task(anyio.to_thread.run_sync(helping.do, call))
     asyncio.tasks._unregister_task(running)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
@@ -52,7 +52,7 @@ async def _under_asyncio(call: Callable[[], T]) -> T:
                 await asyncio.wait([running])
             except asyncio.CancelledError as error:
                 if cancelled is not None:
-                    hurried.hurry()
+                    helping.hurry()
                 cancelled = error
     if cancelled is not None:
         raise cancelled from (None if running.cancelled() else running.exception())

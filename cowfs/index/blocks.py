@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
 from cowfs.flights import Flights
 from cowfs.format.blocklist import BlockRef, decode_segment
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection
+from cowfs.helpers import Helpers
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index.cache import BlockCache
 from cowfs.index.overlay import PAGE_BYTES, ZERO_PAGE
@@ -217,7 +218,7 @@ def _in_parallel(work: Callable[[T], object], items: Sequence[T]) -> None:
     if len(items) == 1:
         work(items[0])
     elif items:
-        with ThreadPoolExecutor(min(len(items), PREFETCH_THREADS), thread_name_prefix="index") as threads:
+        with Helpers(min(len(items), PREFETCH_THREADS), name="index") as threads:
             for outcome in [threads.submit(work, item) for item in items]:
                 outcome.result()
 

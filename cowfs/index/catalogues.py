@@ -12,12 +12,12 @@ it. The list keeps the order of age: a merged catalogue stands where its younges
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from cowfs.errors import CowfsError
 from cowfs.format.catalogue import MAX_PER_TIER, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef
 from cowfs.format.pack import BlobKind
+from cowfs.helpers import Helpers
 from cowfs.store.packs import PackReader, PackUploader
 
 
@@ -53,7 +53,7 @@ def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef
         except CowfsError:
             return None
 
-    with ThreadPoolExecutor(MAX_PER_TIER + 1, thread_name_prefix="catalogues") as threads:
+    with Helpers(MAX_PER_TIER + 1, name="catalogues") as threads:
         found = zip(refs, threads.map(load, refs), strict=True)
         return {ref: part for ref, part in found if part is not None}
 

@@ -11,13 +11,13 @@ Requests: two lists and one read of each record for each volume, and each manife
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
+from cowfs.helpers import Helpers
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
 from cowfs.store.contract import list_carefully
@@ -58,7 +58,7 @@ def kept_versions(store: ObjectStore, *, tell: refs.Tell | None = None) -> list[
             found = named.setdefault(version, _Named())
             found.volumes[name] = is_deleted
             found.must_be_there |= must_be_there
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-versions") as threads:
+    with Helpers(THREADS, name="cowfs-versions") as threads:
         opened = threads.map(lambda each: _opened(store, *each), named.items())
         return [version for version in opened if version is not None]
 

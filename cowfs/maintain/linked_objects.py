@@ -5,13 +5,13 @@ state."""
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, UnavailableError
 from cowfs.format.manifest import Manifest
+from cowfs.helpers import Helpers
 from cowfs.index import Link, open_index
 from cowfs.maintain.broken_paths import paths_of
 from cowfs.store import Access, ObjectStore
@@ -48,7 +48,7 @@ class LinkCheck:
             while page := list(islice(rows, PAGE)):
                 asked = list({link for _, link in page} - self._known.keys())
                 origins = [self._origin(link.url) for link in asked]
-                with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-links") as threads:
+                with Helpers(THREADS, name="cowfs-links") as threads:
                     found = threads.map(_problem, origins, asked)
                     self._known |= dict(zip(asked, found, strict=True))
                 problems |= {ino: problem for ino, link in page if (problem := self._known[link])}

@@ -19,11 +19,11 @@ of extents, of block lists and for each version. Blocks come from the machine's 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format.manifest import CatalogueRef, Manifest, SegmentRef
+from cowfs.helpers import Helpers
 from cowfs.ids import ChunkHash, PackId, VersionId
 from cowfs.index import ChunkUses
 from cowfs.index.blocks import enter
@@ -121,7 +121,7 @@ class Marker:
     def _opened(self, versions: Sequence[VersionId]) -> list[Manifest]:
         if self._threads == 1 or len(versions) == 1:
             return [open_version(self._store, version) for version in versions]
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="cowfs-mark") as threads:
+        with Helpers(self._threads, name="cowfs-mark") as threads:
             return list(threads.map(self._entered, versions))
 
     def _entered(self, version: VersionId) -> Manifest:

@@ -8,13 +8,13 @@ Memory: the pack, some 16 MiB for those that cowfs writes. Any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
 from cowfs.format.pack import PackDirectory, PackEntry, PackKind, parse_pack
 from cowfs.format.sealing import Sealing
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId
 from cowfs.store import ObjectStore
 from cowfs.store.damaged import read_as
@@ -83,7 +83,7 @@ def check_packs(store: ObjectStore, packs: Sequence[Expected], heard: Heard = la
         heard(state)
         return state if state.problem else PackState(pack, state.size)
 
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-verify") as threads:
+    with Helpers(THREADS, name="cowfs-verify") as threads:
         return list(threads.map(check, packs))
 
 

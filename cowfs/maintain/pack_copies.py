@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -32,6 +31,7 @@ from cowfs.format import keys
 from cowfs.format.manifest import Manifest
 from cowfs.format.pack import PackEntry
 from cowfs.format.records import MovedBlob
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId
 from cowfs.index import open_index
 from cowfs.maintain.blob_sources import OwnPack
@@ -145,7 +145,7 @@ class PackCopies:
                 done += 1
                 self._heard(done, len(wanted), self.copied.bytes)
 
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-push") as threads:
+        with Helpers(THREADS, name="cowfs-push") as threads:
             for outcome in [threads.submit(copy, pack) for pack in wanted]:
                 outcome.result()
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 
 from cowfs import clock
 from cowfs.errors import ConflictError, NotFoundError
 from cowfs.format.record import Holder
+from cowfs.helpers import Helpers
 from cowfs.ids import VersionId
 from cowfs.maintain.roots import RootReader
 from cowfs.store import ObjectStore, refs
@@ -133,5 +133,5 @@ def _forks(store: ObjectStore, volume: str, versions: Collection[VersionId]) -> 
         return None if pruned.read(store, name).has(refs.FIRST) else (name, version)
 
     names = [name for name in volumes.volume_names(store) if name != volume]
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cowfs-forks") as pool:
+    with Helpers(AT_ONCE, name="cowfs-forks") as pool:
         return [found for found in pool.map(base, names) if found is not None]

@@ -15,7 +15,6 @@ never change: a `RootReader` reads each once, however often it is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from cowfs.errors import CorruptError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import UNCHANGED
 from cowfs.format.records import HeadRecord, PinRecord, TagRecord
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.contract import list_carefully
@@ -236,7 +236,7 @@ class RootReader:
     def _each(self, read: Callable[[E], T], each: Iterable[E]) -> list[T]:
         if self._threads == 1:
             return [read(one) for one in each]
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="cowfs-roots") as threads:
+        with Helpers(self._threads, name="cowfs-roots") as threads:
             return list(threads.map(read, each))
 
     # -- pins

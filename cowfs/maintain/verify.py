@@ -23,7 +23,6 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from cowfs.format import keys
 from cowfs.format.manifest import LINKS, Manifest
 from cowfs.format.pack import PackEntry
 from cowfs.format.records import StoreRecord
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId
 from cowfs.index.blocks import enter
 from cowfs.index.cache import BlockCache
@@ -73,7 +73,7 @@ class Scope:
         """The whole of it."""
         damaged: list[CorruptError] = []
         versions = kept_versions(store, tell=damaged.append)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-leases") as threads:
+        with Helpers(THREADS, name="cowfs-leases") as threads:
             found_leases = threads.map(partial(_damaged_lease, store), volume_names(store))
             damaged += [error for error in found_leases if error is not None]
         found = [(error.details["key"], error.message) for error in damaged]
@@ -192,7 +192,7 @@ class Verifier:
         them."""
         manifests = [version.manifest for version in versions if version.manifest is not None]
         cache = BlockCache(self._cache_dir, name=self._reader.sealing.name)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-indexes") as threads:
+        with Helpers(THREADS, name="cowfs-indexes") as threads:
             for at in range(0, len(manifests), AT_ONCE):
                 batch = manifests[at : at + AT_ONCE]
                 list(threads.map(lambda manifest: enter(self._reader, manifest.index, cache), batch))

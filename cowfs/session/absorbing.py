@@ -10,11 +10,12 @@ after an upload that failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from threading import Event
 from typing import TYPE_CHECKING
 
 from cowfs import apart
+from cowfs.helpers import Helpers
 from cowfs.index import ChangeSet, Link, Stream
 from cowfs.native.chunks import FileRows
 from cowfs.session.linked import REQUEST_BYTES, LinkedBytes
@@ -65,7 +66,7 @@ class Absorbing(Source):
         if not total:
             raise NothingToUpload
         self._publisher.chunks.wait_for_uploads()
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-read") as helpers:
+        with Helpers(THREADS, name="cowfs-read") as helpers:
             waiting: list[tuple[int, Link, Future[list[ExtentRow]]]] = []
 
             def settle(left: int) -> None:
@@ -85,7 +86,7 @@ class Absorbing(Source):
                 settle(0)
             except BaseException:
                 self._end()
-                helpers.shutdown(cancel_futures=True)
+                helpers.shutdown(wait=False, cancel_futures=True)
                 raise
         inodes = Stream(lambda: _inodes(index, contents))
         return Draft(ChangeSet(next_ino=index.next_ino, inodes=inodes, forgets_links=True), contents)

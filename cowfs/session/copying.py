@@ -24,13 +24,13 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import apart, clock
 from cowfs.errors import CorruptError
+from cowfs.helpers import Helpers
 from cowfs.session.local_files import part_name
 from cowfs.session.upload_plan import NAMED_SKIPPED
 from cowfs.values import dataclass
@@ -168,7 +168,7 @@ class _Copy:
         return Copied(**self._done, skipped_paths=tuple(self._skipped))
 
     def _copy_all(self, at: bytes, to: bytes, first: Attributes) -> None:
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-copy") as helpers:
+        with Helpers(THREADS, name="cowfs-copy") as helpers:
             try:
                 self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
             except BaseException:
@@ -224,7 +224,7 @@ class _Copy:
         else:
             self._count(files=1, bytes=attr.size, unchanged=int(is_kept))
 
-    def _submit(self, helpers: ThreadPoolExecutor, *file: Any) -> None:
+    def _submit(self, helpers: Helpers, *file: Any) -> None:
         self._room.acquire()
         future = helpers.submit(self._copy_file, *file)
         future.add_done_callback(lambda _: self._room.release())

@@ -22,7 +22,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from cowfs.errors import (
     SourceChangedError,
     UnavailableError,
 )
+from cowfs.helpers import Helpers
 from cowfs.session import links
 from cowfs.session.object_tree import RECORD
 from cowfs.session.upload_plan import Uploaded
@@ -163,7 +164,7 @@ class Export:
         self, items: list[_Item], there: dict[str, OriginObject], known: dict[str, list[Any]], total: int
     ) -> None:
         waiting: list[Future[None]] = []
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-export") as helpers:
+        with Helpers(THREADS, name="cowfs-export") as helpers:
             try:
                 for done, item in enumerate(items):
                     if self._stop.is_set():

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cowfs.flights import Flights
 from cowfs.format.pack import PackKind
+from cowfs.helpers import Helpers
 from cowfs.ids import ChunkHash, PackId
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.import_log import ImportLog, Part
@@ -68,10 +68,10 @@ def store_objects(store: ObjectStore, origin: Origin, objects: Sequence[OriginOb
     stop = threading.Event()
     with (
         closing(_Chunks(store)) as chunks,
-        ThreadPoolExecutor(RANGE_THREADS, thread_name_prefix="cowfs-range") as ranges,
+        Helpers(RANGE_THREADS, name="cowfs-range") as ranges,
     ):
         reader = FileReader(chunks, lambda ino: (), _Objects(origin, objects, ranges), stop, Count(None), found)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-read") as threads:
+        with Helpers(THREADS, name="cowfs-read") as threads:
             reads = [
                 threads.submit(reader.read, b"%d" % at, ObjectAttr(FILE_MODE, each.size, each.mtime_ns), None)
                 for at, each in enumerate(objects)
@@ -81,7 +81,7 @@ def store_objects(store: ObjectStore, origin: Origin, objects: Sequence[OriginOb
                     read.result()
             except BaseException:
                 stop.set()
-                threads.shutdown(cancel_futures=True)
+                threads.shutdown(wait=False, cancel_futures=True)
                 raise
         return StoredPart(tuple(chunks.flush()), tuple(found.objects))
 
@@ -89,7 +89,7 @@ def store_objects(store: ObjectStore, origin: Origin, objects: Sequence[OriginOb
 class _Objects:
     """The objects as files, by their place."""
 
-    def __init__(self, origin: Origin, objects: Sequence[OriginObject], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, origin: Origin, objects: Sequence[OriginObject], threads: Helpers) -> None:
         self._origin = origin
         self._objects = objects
         self._threads = threads

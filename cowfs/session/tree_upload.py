@@ -28,7 +28,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import field
 from functools import partial
 from threading import Event
@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Protocol
 from cowfs import apart, clock
 from cowfs.errors import InvalidInputError
 from cowfs.failpoints import hit
+from cowfs.helpers import Helpers
 from cowfs.index import InodeRow
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.copy_stamps import is_left_alone
@@ -148,7 +149,7 @@ class _Drafting:
         self._stamps = plan.stamps
         self._pending: deque[File | Directory] = deque()
         self._batch = _Batch()
-        self._helpers: ThreadPoolExecutor
+        self._helpers: Helpers
         self._stop = Event()
         self._knows_store = False
         self._count = Count(progress)
@@ -171,7 +172,7 @@ class _Drafting:
         self._prepare(self._stop)
         first = self._tree.stat(self._plan.at)
         self._count.expect(self._tree, self._plan.at, first, self._is_excluded)
-        with ThreadPoolExecutor(self._plan.threads, thread_name_prefix="cowfs-read") as self._helpers:
+        with Helpers(self._plan.threads, name="cowfs-read") as self._helpers:
             try:
                 if stat.S_ISDIR(first.mode):
                     self._walk(self._plan.at, self._target_directory(self._plan.to))
@@ -180,7 +181,7 @@ class _Drafting:
                 self._settle(0)
             except BaseException:
                 self._end()
-                self._helpers.shutdown(cancel_futures=True)
+                self._helpers.shutdown(wait=False, cancel_futures=True)
                 raise
         self._count.tell(is_last=True)
         return self._target

@@ -22,7 +22,6 @@ import stat
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import apart, clock
 from cowfs.errors import CorruptError, CowfsError, NotFoundError, SourceChangedError
+from cowfs.helpers import Helpers
 from cowfs.ids import ChunkHash
 from cowfs.index import content_with_links
 from cowfs.native import Engine
@@ -183,7 +183,7 @@ class Warmer:
         """count: how many contents there are; size_bytes: of all of them."""
         window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
         budget = Budget(self._room.cacheable_bytes())
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-warm") as helpers:
+        with Helpers(THREADS, name="cowfs-warm") as helpers:
             flight = _Flight(helpers)
             try:
                 for done, extents in enumerate(contents):
@@ -282,7 +282,7 @@ class Warmer:
 class _Flight:
     """Requests under way, of which no more than WAITING_MAX wait."""
 
-    def __init__(self, helpers: ThreadPoolExecutor) -> None:
+    def __init__(self, helpers: Helpers) -> None:
         self._helpers = helpers
         self._changed = threading.Condition()
         self._count = 0

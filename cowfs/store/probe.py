@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from typing import TypeVar
 
 from cowfs import clock
 from cowfs.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format.records import ProbeResult
+from cowfs.helpers import Helpers
 from cowfs.store import scratch
 from cowfs.store.contract import ObjectStore
 from cowfs.store.repeating import repeated
@@ -47,7 +48,7 @@ def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> P
     racers = writers or [store] * WRITERS
     pairs = PAIRS_IN_A_DIRECTORY if store.url.startswith("file:") else PAIRS
     exclusive = _refuses_second(store)
-    with ThreadPoolExecutor(2 * _TOGETHER + 2, thread_name_prefix="cowfs-probe") as pool:
+    with Helpers(2 * _TOGETHER + 2, name="cowfs-probe") as pool:
         reads = pool.submit(_with_scratch, store, _reads_what_was_put)
         lists = pool.submit(_with_scratch, store, _lists_what_was_put)
         return ProbeResult(
@@ -88,7 +89,7 @@ def _refuses_second(store: ObjectStore) -> bool:
     return next((result for result in results if result is not None), False)
 
 
-def _race(pool: ThreadPoolExecutor, store: ObjectStore, racers: Sequence[ObjectStore], pairs: int) -> int:
+def _race(pool: Helpers, store: ObjectStore, racers: Sequence[ObjectStore], pairs: int) -> int:
     """The most winners of one key; 0 winners are as wrong as 2 and count as all of them."""
     left = [racers[:2]] * pairs + [racers]
     most = lost = 0
@@ -112,7 +113,7 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, racers: Sequence[ObjectS
     return most
 
 
-def _run(pool: ThreadPoolExecutor, store: ObjectStore, races: Sequence[Sequence[ObjectStore]]) -> list[int | None]:
+def _run(pool: Helpers, store: ObjectStore, races: Sequence[Sequence[ObjectStore]]) -> list[int | None]:
     """How many won each, by `_winners`."""
     keys = [scratch.new_key() for _ in races]
     try:

@@ -16,7 +16,6 @@ its own side before, and repeats the same record after a doubt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
@@ -33,6 +32,7 @@ from cowfs.format.records import (
     PrunedRecord,
     TagRecord,
 )
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId, WriteId
 from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
@@ -250,7 +250,7 @@ def history(store: ObjectStore, ref: Ref[R], *, tell: Tell | None = None) -> lis
 
     listed = {keys.parse_number(info.key) for info in store.list(ref.prefix)} - {None}
     numbers = sorted((n for n in listed if n is not None and n >= FIRST), reverse=True)
-    with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-history") as pool:
+    with Helpers(_PARALLEL_READS, name="cowfs-history") as pool:
         found = zip(numbers, pool.map(whole, numbers), strict=True)
         return [(n, record) for n, record in found if record is not None]
 
@@ -259,7 +259,7 @@ def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[in
     """Record `number`, which exists, and those before it, newest first: one get for each, a few at
     a time and not many more than are taken."""
     count = 1
-    with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-backwards") as pool:
+    with Helpers(_PARALLEL_READS, name="cowfs-backwards") as pool:
         while number >= FIRST:
             numbers = range(number, max(number - count, FIRST - 1), -1)
             yield from zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True)

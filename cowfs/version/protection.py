@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from cowfs import log
 from cowfs.errors import NotFoundError
 from cowfs.format import keys
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId, VersionId
 from cowfs.store import ObjectStore, condemned
 from cowfs.store.pins import Pin
@@ -164,7 +164,7 @@ class Protection:
         """Those that the store has not."""
         if not packs:
             return set()
-        with ThreadPoolExecutor(min(_THREADS, len(packs)), thread_name_prefix="cowfs-verify") as threads:
+        with Helpers(min(_THREADS, len(packs)), name="cowfs-verify") as threads:
             sizes = threads.map(lambda pack: self._store.size(keys.pack(pack)), packs)
             return {pack for pack, size in zip(packs, sizes, strict=True) if size is None}
 

@@ -14,13 +14,12 @@ Cost: a tag is found with three requests; all of a volume with one list and two 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.record import Holder
 from cowfs.format.records import TagRecord
+from cowfs.helpers import Helpers
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
 from cowfs.values import dataclass
@@ -58,7 +57,7 @@ def all_tags(store: ObjectStore, volume: str, *, tell: refs.Tell | None = None) 
             tell(error)
             return None
 
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cowfs-tags") as pool:
+    with Helpers(AT_ONCE, name="cowfs-tags") as pool:
         return [tag for tag in pool.map(newest, sorted(listed)) if tag is not None]
 
 

@@ -24,13 +24,13 @@ class Drafting(_Drafting):
         self._stop, self._hurry = threading.Event(), lambda: None
 
     def _run(self):
-        with tree_upload.ThreadPoolExecutor(4) as self._helpers:
+        with tree_upload.Helpers(4, name="read") as self._helpers:
             try:
                 while True:
                     [each.result() for each in [self._helpers.submit(self._read_one) for _ in range(20)]]
             except BaseException:
                 self._end()
-                self._helpers.shutdown(cancel_futures=True)
+                self._helpers.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def _read_one(self):

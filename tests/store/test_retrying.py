@@ -114,7 +114,7 @@ def test_a_user_shortens_the_waits_of_commands(
     faulty.inject(Fault.FAIL, "get", times=math.inf)
     with pytest.raises(UnavailableError):
         RetryingStore(faulty).get("key")
-    assert limit_s / 2 <= sum(patient_clock.waited_s) <= limit_s
+    assert limit_s / 4 <= sum(patient_clock.waited_s) <= limit_s  # pauses grow, and are shortened by chance
 
 
 @pytest.mark.parametrize(("wanted", "silent_s"), [("900", 60.0), ("20", 10.0), ("4", 5.0), ("0", 5.0)])

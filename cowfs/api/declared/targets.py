@@ -13,7 +13,6 @@ that somebody else writes to is passed over when it is mounted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from cowfs import config
 from cowfs.api import folders, hints, quotas, sources, stores
@@ -31,6 +30,7 @@ from cowfs.errors import (
 )
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.store_url import StoreUrl
+from cowfs.helpers import Helpers
 from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine.applied import Setting
@@ -92,7 +92,7 @@ class Target:
 def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
     """In the order of the declaration; several at a time. mounted: path → source of what is
     mounted: a candidate that is mounted is the first one."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with Helpers(AT_ONCE, name="cowfs-declared") as pool:
         return list(pool.map(lambda each: next(usable(declared, each, mounted)), declared.volumes))
 
 

@@ -12,12 +12,12 @@ many servers ignore the condition.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote
 
 from cowfs.errors import ConflictError, NotFoundError
+from cowfs.helpers import Helpers
 from cowfs.store.origin.contract import OriginObject, changed, gone
 from cowfs.store.origin.fsspec import FsspecOrigin
 
@@ -33,7 +33,7 @@ class HttpOrigin(FsspecOrigin):
     def list(self) -> Iterator[OriginObject]:  # type: ignore[override]
         if not self.is_page:
             return
-        with ThreadPoolExecutor(LOOKING_THREADS, thread_name_prefix="cowfs-look") as threads:
+        with Helpers(LOOKING_THREADS, name="cowfs-look") as threads:
             keys = self._linked()
             while some := [*islice(keys, BATCH)]:
                 yield from (found for found in threads.map(self.look, some) if found is not None)
