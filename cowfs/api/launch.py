@@ -130,6 +130,7 @@ def _exchange(
             line, newline, rest = received.partition(b"\n")
             if newline:
                 said, received = _parse(line), rest
+                apart.require_wanted()
                 if not isinstance(event := said.get("progress"), dict):
                     return said
                 deadline_s = clock.monotonic_s() + silence_s

@@ -25,6 +25,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,16 +157,30 @@ def locked(file: Path) -> Iterator[None]:
     """Nobody else applies, mounts or unmounts what the file declares. ConflictError: somebody
     does."""
     path = place_of(file).with_suffix(".lock")
+    lock: FileIO | None = None
+    try:
+        try:
+            lock = _opened(path)
+            _take(lock.fileno(), file)
+            yield
+        finally:
+            if lock is not None:
+                lock.close()
+    finally:
+        if lock is not None:
+            lock.close()  # Ctrl-C may have come before the first
+
+
+def _opened(path: Path) -> FileIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return FileIO(path, "r+", opener=_made)
     except OSError as error:
         raise config.inaccessible(path, error) from error
-    try:
-        _take(fd, file)
-        yield
-    finally:
-        os.close(fd)
+
+
+def _made(path: str, _: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _take(fd: int, file: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import _thread
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -92,7 +93,7 @@ def test_an_interrupted_mount_ends_its_daemon(monkeypatch: pytest.MonkeyPatch) -
     def spawned(*arguments: Any) -> Any:
         process = spawn(*arguments)
         started.append(process)
-        _thread.interrupt_main()
+        os.kill(os.getpid(), signal.SIGINT)  # the daemon may be ready before who only looks now and then hears of it
         return process
 
     monkeypatch.setattr(prepared, "spawn", spawned)

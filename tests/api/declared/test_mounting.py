@@ -75,7 +75,7 @@ def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, 
 def test_down_unmounts_what_an_interrupted_up_has_mounted(place: Path, data: ROVolume) -> None:
     modules = ("cowfs.apart", "cowfs.api.declared.mounting", "cowfs.api.ro_volume", "cowfs.machine.applied")
     declared = declare(place, DATA.replace("}", ', mode = "copy"}'))
-    for interrupt in interrupts(modules, sparse=5):
+    for interrupt in interrupts(modules, sparse=2):
         with interrupt:
             declared.up()
         declared.down()
