@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -125,8 +126,6 @@ def meanwhile(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
             done.wait()
             raise
         done.wait()
-    except Exception:
-        raise
     except BaseException:
         done.give_up()
         raise
@@ -190,12 +189,13 @@ class _Done(Generic[T]):
             raise self._errors.pop()
 
     def do(self) -> None:
-        with self._lock:
-            if self._is_given_up:
-                return
-            self._is_begun = True
-        before, _own.work = _own.work, self._this
+        before = _own.work
         try:
+            with self._lock:
+                if self._is_given_up:
+                    return
+                self._is_begun = True
+            _own.work = self._this
             self._results.append(self._context.run(self._work))
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             self._errors.append(error)
@@ -203,6 +203,7 @@ class _Done(Generic[T]):
             _own.work = before
             self._this.events.put(None)
             self._this.events.put(None)  # what the caller takes may be lost by an exception
+            del self  # the error's frames, this one among them, are not to hold the error
 
     def wait(self) -> None:
         """A signal that arrives just before a thread begins to wait does not wake it."""
@@ -218,7 +219,7 @@ class _Done(Generic[T]):
                 event.call()
 
     def give_up(self) -> None:
-        """Returns when it has ended."""
+        """Returns when it has ended, as it may have before."""
         with self._lock:
             self._is_given_up = True
         if self._is_begun and not self._has_ended:
@@ -230,7 +231,7 @@ class _Done(Generic[T]):
     def result(self) -> T:
         self.wait()
         if self._errors:
-            raise self._errors.pop()  # which is not to hold itself, by its frames
+            raise self._errors.pop()  # nor itself, by the frames that it passes
         return self._results.pop()
 
 
@@ -323,3 +324,11 @@ def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for each in above:
             each.stops.remove(stop)
+
+
+def _begin_anew() -> None:
+    """In a forked child, which nobody waits for."""
+    _own.work = None
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -23,6 +23,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+def was_left(flight: Future[V], error: BaseException) -> bool:
+    """Whether an error met while another thread's flight was waited for is what interrupted that
+    thread: it is none of the waiter's, who loads by himself."""
+    return not isinstance(error, Exception) and flight.done() and flight.exception() is error
+
+
 class Flights(Generic[K, V]):
     """landed: the value of a key that needs no load (any more), asked under the lock; what a load
     brings must be there before its flight ends."""
@@ -36,15 +42,21 @@ class Flights(Generic[K, V]):
 
     def load(self, key: K, load: Callable[[], V]) -> V:
         flight: Future[V] = Future()
-        with self._lock:
-            if (value := self._landed(key)) is not None:
-                return value
-            other = self._flights.get(key)
+        while True:
+            with self._lock:
+                if (value := self._landed(key)) is not None:
+                    return value
+                other = self._flights.get(key)
+                if other is None:
+                    self._take(key, flight)
+                    self._pilots[flight] = threading.current_thread()
             if other is None:
-                self._take(key, flight)
-                self._pilots[flight] = threading.current_thread()
-        if other is not None:
-            return other.result()
+                break
+            try:
+                return other.result()
+            except BaseException as error:
+                if not was_left(other, error):
+                    raise
         try:
             value = load()
         except BaseException as error:

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 from cowfs import clock
 from cowfs.apart import Helping
 
-LOOK_S = 0.02
+LOOK_S = 0.005
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
@@ -217,3 +220,63 @@ def test_helpers_of_a_block_that_fails_do_what_they_have_to() -> None:
     with pytest.raises(ValueError, match="mine"):
         block()
     assert done == [0, 1, 2]
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """SIGUSR1 raises an ordinary error."""
+
+    def ring(*_: object) -> NoReturn:
+        raise TimeoutError("late")
+
+    before = signal.signal(signal.SIGUSR1, ring)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_error_of_a_handler_while_a_helper_is_waited_for_gives_it_up(fails: bool) -> None:
+    helper = Helper()
+
+    def block() -> None:
+        with apart.meanwhile(helper):
+            assert helper.begun.wait(WAIT_S)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            if fails:
+                raise ValueError("mine")
+
+    with pytest.raises(TimeoutError):
+        block()
+    assert (helper.is_over, helper.was_wanted) == (True, False)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_error_that_nobody_asks_for_is_kept_by_nobody(fails: bool) -> None:
+    class Large:
+        pass
+
+    kept: list[weakref.ref[Large]] = []
+
+    def help() -> None:
+        large = Large()
+        kept.append(weakref.ref(large))
+        raise OSError("nobody asks")
+
+    gc.disable()
+    try:
+        with suppress(ValueError), apart.meanwhile(help):
+            if fails:
+                raise ValueError("mine")
+        assert kept[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_a_child_that_a_helper_forks_is_nobodys_helper() -> None:
+    def forks() -> int:
+        if (pid := os.fork()) == 0:
+            os._exit(1 if apart.is_work() else 0)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert apart.Helping().do(forks) == 0

@@ -107,3 +107,21 @@ def test_the_thread_that_loads_is_known() -> None:
     pilots: list[threading.Thread | None] = []
     flights.load("key", lambda: pilots.extend(pilot for _, pilot in flights.under_way()))
     assert pilots == [threading.current_thread()]
+
+
+def test_whoever_waits_for_one_that_was_interrupted_loads_by_himself() -> None:
+    flights: Flights[str, int] = Flights()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def interrupted() -> int:
+        has_begun.set()
+        assert may_end.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(flights.load, "key", interrupted)
+        assert has_begun.wait(WAIT_S)
+        second = threads.submit(flights.load, "key", lambda: 2)
+        threading.Timer(0.2, may_end.set).start()
+        assert second.result(WAIT_S) == 2
+        assert isinstance(first.exception(WAIT_S), KeyboardInterrupt)

@@ -4,8 +4,9 @@ A call that has begun is never abandoned: whoever cancels the caller waits for t
 cancellation is let through when the call is over. That holds for anyio's and trio's scopes, and for
 asyncio's own `Task.cancel`, which knows nothing of scopes and may reach every task that asyncio
 lists: `asyncio.timeout`, Ctrl-C, the end of `asyncio.run`, once or many times. Under asyncio, who
-cancels a second time (a second Ctrl-C) has the call wait for a silent store no longer: it ends
-within seconds, by an error if it has to.
+cancels a second time (a second Ctrl-C) has the call wait no longer for a store that does not answer
+it: it ends within seconds, by an error if it has to. Not so what other threads put or fetch for it
+(packs of an upload, a mount's daemon).
 """
 
 from __future__ import annotations

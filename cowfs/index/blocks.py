@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
-from cowfs.flights import Flights
+from cowfs.flights import Flights, was_left
 from cowfs.format.blocklist import BlockRef, decode_segment
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection
 from cowfs.helpers import Helpers
@@ -133,7 +133,7 @@ class StoreBlocks:
         if raw is None:
             request = ChunkRequest(ref.offset, ref.stored_length, ref.raw_length, ref.codec, ref.hash)
             if self._segments:
-                raw = self._fly(ref.pack, [request])[0].result()
+                raw = self._brought(ref.pack, [request])
             else:
                 raw, lead = self.reader.read_with_lead(ref.pack, request, LEAD_BYTES)
                 self.cache.put(ref.hash, raw)
@@ -162,9 +162,9 @@ class StoreBlocks:
         with self._lock:
             self._next_miss = number + len(run)
         try:
-            return self._fly(ref.pack, _requests(run))[0].result()
+            return self._brought(ref.pack, _requests(run))
         except (CorruptError, NotFoundError):  # its own fault or a neighbour's: shows when it is fetched alone
-            return self._fly(ref.pack, _requests([ref]))[0].result()
+            return self._brought(ref.pack, _requests([ref]))
 
     def _run(self, number: int, ref: BlockRef, window_bytes: int) -> list[BlockRef]:
         """The block and those after it in the index and in the pack that are not here yet."""
@@ -182,8 +182,23 @@ class StoreBlocks:
     def _fetch(self, refs: Sequence[BlockRef]) -> None:
         """Blocks of one pack into the cache. Damage shows when a damaged block is read."""
         for flight in self._fly(refs[0].pack, _requests(refs)):
-            with suppress(CorruptError, NotFoundError):
+            try:
                 flight.result()
+            except (CorruptError, NotFoundError):
+                continue
+            except BaseException as error:
+                if not was_left(flight, error):
+                    raise
+
+    def _brought(self, pack: PackId, requests: Sequence[ChunkRequest]) -> bytes:
+        """The first of them."""
+        while True:
+            flight = self._fly(pack, requests)[0]
+            try:
+                return flight.result()
+            except BaseException as error:
+                if not was_left(flight, error):
+                    raise
 
     def _fly(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[Future[bytes]]:
         """Fetches what no other thread is fetching; the flights of all, in order. A failed request
@@ -196,9 +211,11 @@ class StoreBlocks:
             for request, raw in zip(wanted, self.reader.read_many(pack, wanted), strict=True):
                 self.cache.put(request.hash, raw)
                 self._flights.end(mine[request.hash], None, raw)
-        except BaseException as error:  # noqa: BLE001  # handed to every thread that waits
+        except BaseException as error:  # handed to every thread that waits
             for flight in mine.values():
                 self._flights.end(flight, error)
+            if not isinstance(error, Exception):
+                raise
         return flights
 
 

@@ -119,11 +119,16 @@ def _run(pool: Helpers, store: ObjectStore, races: Sequence[Sequence[ObjectStore
     try:
         # Those of one race are neighbours in the pool's queue, so its threads never all wait.
         starters = [(key, race, threading.Barrier(len(race))) for key, race in zip(keys, races, strict=True)]
-        running = [
-            [pool.submit(_try_to_win, racer, key, number, start) for number, racer in enumerate(race)]
-            for key, race, start in starters
-        ]
-        wait(each for race in running for each in race)  # none puts anything behind the deletion
+        try:
+            running = [
+                [pool.submit(_try_to_win, racer, key, number, start) for number, racer in enumerate(race)]
+                for key, race, start in starters
+            ]
+            wait(each for race in running for each in race)  # none puts anything behind the deletion
+        except BaseException:
+            for _, _, start in starters:
+                start.abort()  # its others may never begin
+            raise
         won = [[each.result() for each in race] for race in running]
         return list(pool.map(lambda key, told: _winners(store, key, told), keys, won))
     finally:

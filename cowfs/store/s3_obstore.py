@@ -383,7 +383,10 @@ def _off_the_main_thread(request: Callable[[], T]) -> T:
             problems.append(error)
 
     thread = threading.Thread(target=run, name="cowfs-s3", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no thread can be had
+        return request()
     while thread.is_alive() and apart.has_time():
         thread.join(apart.LOOK_S)
     thread.join(CLOSING_S)

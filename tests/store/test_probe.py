@@ -8,12 +8,15 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
 
 import pytest
 
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnavailableError, UnsupportedFormatError
 from cowfs.format import fields, keys
+from cowfs.helpers import Helpers
 from cowfs.store import ObjectStore, initialize, load_record, open_store, refs, require_writable
+from cowfs.store import probe as module
 from cowfs.store.contract import Data
 from cowfs.store.probe import PAIRS, PAIRS_IN_A_DIRECTORY, WRITERS, probe
 from tests.faulty_store import Fault, FaultyStore
@@ -240,3 +243,27 @@ def test_a_newer_format_is_refused_by_its_number(directory: ObjectStore) -> None
         with pytest.raises(UnsupportedFormatError, match="77"):
             call(directory)
     assert directory.get(keys.STORE) == newer
+
+
+def test_a_race_that_is_interrupted_ends_though_its_others_never_begin(
+    directory: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    tried = module._try_to_win
+
+    def try_to_win(*arguments: Any) -> bool | None:
+        begun.set()
+        return tried(*arguments)
+
+    def interrupted(_: object) -> NoReturn:
+        assert begun.wait(60)
+        threading.Timer(0.3, may_end.set).start()  # what waits for a thread has been dropped by then
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "Helpers", lambda _, *, name: Helpers(3, name=name))
+    monkeypatch.setattr(module, "_refuses_second", lambda _: True)
+    monkeypatch.setattr(module, "_with_scratch", lambda *_: may_end.wait(60))  # two of the three threads
+    monkeypatch.setattr(module, "_try_to_win", try_to_win)
+    monkeypatch.setattr(module, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        probe(directory)
