@@ -83,7 +83,8 @@ def put(
                 return _is_same(tree, path, target, there, attr)
 
             found = LocalSource(tree, leaves_out)
-            done = copying.copy(found, at, target, to, progress, keeps=keeps, marks=marks)
+            is_fuse = not entry.is_copy
+            done = copying.copy(found, at, target, to, progress, keeps=keeps, marks=marks, tells_apart=is_fuse)
     return TransferReport(**asdict(done), removed=removed, locator=locator, is_new=False, mount_path=entry.mount_path)
 
 

@@ -146,7 +146,7 @@ class Copy:
         """Everything is in the directory that `begin` made, and comes into the folder now.
         expected: (size, mtime_ns) of each path that was written; one that is not so gets no stamp,
         and counts as changed. ConflictError: somebody has put something into the folder
-        meanwhile."""
+        meanwhile, or the file system does not show a path as it was written."""
         record = self.record
         root = os.fsencode(record.mount_path)
         self.sync()
@@ -157,8 +157,14 @@ class Copy:
             )
         clock.sleep_s(stamps.STILL_NS / 1e9)
         away = _aside(record)
-        found = ((path, stamps.of(each)) for path, each in stamps.walk(away))
-        known = {path: each for path, each in found if _is_as(each, expected.get(path))}
+        found = {path: stamps.of(each) for path, each in stamps.walk(away)}
+        if (missing := next((path for path in expected if path not in found), None)) is not None:
+            raise ConflictError(
+                f"{os.fsdecode(missing)!r} of the version would not be in the copy at {record.mount_path} by this name: its file "
+                "system changes the name, or takes it for that of another file",
+                hint="Choose a path on another file system, or mount by FUSE (mode='fuse', --mode fuse), which keeps all names.",
+            )
+        known = {path: each for path, each in found.items() if _is_as(each, expected.get(path))}
         if not mapped_stores.are_noted(os.fsdecode(away)):
             known = {path: _with_digest(os.path.join(away, path), each) for path, each in known.items()}
         stamps.store(self.stamps_path, version, known)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cowfs.session import copying
 from cowfs.session.copying import KEPT_BITS
-from cowfs.session.local_files import Clones, LocalFiles, Missing
+from cowfs.session.local_files import Clones, LocalFiles, Missing, is_special
 
 if TYPE_CHECKING:
     from cowfs.session.cloned_files import ClonedFiles
@@ -31,7 +31,8 @@ def fill(
     report: ProgressListener | None = None,
     clones: ClonedFiles | None = None,
 ) -> dict[bytes, tuple[int, int]]:
-    """(size, mtime_ns) of each path that the directory has now. clones: of large files."""
+    """(size, mtime_ns) of each path that the directory has now. clones: of large files.
+    ConflictError: two paths would be one there."""
     source = _Noting(tree)
     with (_ReadOnlyTarget if read_only else LocalFiles)(path) as target:
         copying.copy(source, b"", target, b"", report, expect=tree.expect, resumes=tree, clones=clones)
@@ -56,7 +57,7 @@ def size_bytes(tree: VersionTree) -> int:
 
 
 class _Noting:
-    """The version's tree, with a note of what was listed."""
+    """The version's tree, with a note of what was listed and is copied."""
 
     def __init__(self, tree: VersionTree) -> None:
         self._tree = tree
@@ -68,7 +69,8 @@ class _Noting:
     def list(self, path: bytes) -> Sequence[tuple[bytes, VersionAttr]]:
         found = self._tree.list(path)
         for name, attr in found:
-            self.noted[path + b"/" + name if path else name] = attr.size, attr.mtime_ns
+            if not is_special(attr.mode):
+                self.noted[path + b"/" + name if path else name] = attr.size, attr.mtime_ns
         return found
 
     def readlink(self, path: bytes) -> bytes:

@@ -8,7 +8,8 @@ again gives the same tree. One that is there already keeps its own permissions a
     not kept    owners, extended attributes; special files are counted and left out
 
 A file replaces a file or a link; a directory is never replaced, nor made in place of a file. A
-special file is never replaced.
+special file is never replaced. Before anything is written, names are found that the target would
+take for one (`names_alike`).
 
 A large file whose source can tell what of it is there (`Resumes`) is written beside under a name of
 its own, which is found again: a copy that was ended goes on within it. What a killed copy has left
@@ -29,9 +30,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import apart, clock
-from cowfs.errors import CorruptError
+from cowfs.errors import ConflictError, CorruptError
 from cowfs.helpers import Helpers
-from cowfs.session.local_files import part_name
+from cowfs.session.local_files import is_special, part_name
+from cowfs.session.names_alike import groups
 from cowfs.session.upload_plan import NAMED_SKIPPED
 from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
@@ -108,13 +110,15 @@ def copy(
     resumes: Resumes | None = None,
     marks: Marks = lambda attr: (),
     clones: Clones | None = None,
+    tells_apart: bool = False,
 ) -> Copied:
     """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
     report hears of the stage "copy". keeps: whether what is at `there` in the target stays, a file
     or a link. expect hears of each file that will be read, before it is. resumes: the source, if it
     can go on with large files that are half there. marks: what each file that is read is marked
-    with. clones: for large files of a source that can go on with them."""
-    return _Copy(source, target, report, keeps, expect, resumes, marks, clones).run(at, to)
+    with. clones: for large files of a source that can go on with them. tells_apart: the target is
+    known to take no two names for one. ConflictError: it does so with two of the source."""
+    return _Copy(source, target, report, keeps, expect, resumes, marks, clones, tells_apart).run(at, to)
 
 
 class _Copy:
@@ -130,6 +134,7 @@ class _Copy:
         resumes: Resumes | None,
         marks: Marks,
         clones: Clones | None,
+        tells_apart: bool,
     ) -> None:
         self._source = source
         self._target = target
@@ -139,6 +144,7 @@ class _Copy:
         self._resumes = resumes
         self._marks = marks
         self._clones = clones
+        self._tells_apart = tells_apart
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._is_stopped = False
@@ -155,8 +161,8 @@ class _Copy:
 
     def run(self, at: bytes, to: bytes) -> Copied:
         first = self._source.stat(at)
-        if self._report is not None:
-            self._total = self._counted(at, first)
+        if self._report is not None or not self._tells_apart:
+            self._total = self._counted(at, to, first)
         apart.run(lambda: self._copy_all(at, to, first), self._stop)
         for existing, path in self._links:
             self._target.link(existing, path)
@@ -195,7 +201,7 @@ class _Copy:
                 if not is_made:
                     self._left += self._target.tidy(there, (name for name, _ in entries))
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
-            elif not (stat.S_ISREG(attr.mode) or stat.S_ISLNK(attr.mode)):
+            elif is_special(attr.mode):
                 self._count(skipped=1)
                 if len(self._skipped) < NAMED_SKIPPED:
                     self._skipped.append(os.fsdecode(path))
@@ -287,18 +293,34 @@ class _Copy:
             self._tell(len(piece[1]))
         self._count(files=1, bytes=size)
 
-    # -- how far it is
-
-    def _counted(self, at: bytes, first: Attributes) -> tuple[int, int]:
-        """Files, and their bytes."""
-        files, size, waiting = 0, 0, [(at, first)]
+    def _counted(self, at: bytes, to: bytes, first: Attributes) -> tuple[int, int]:
+        """Files, and their bytes. ConflictError: two of them would be one at the target."""
+        if not stat.S_ISDIR(first.mode):
+            return int(stat.S_ISREG(first.mode)), first.size
+        files, size, waiting = 0, 0, [(at, to)]
         while waiting:
-            path, attr = waiting.pop()
-            if stat.S_ISDIR(attr.mode):
-                waiting += ((_below(path, name), each) for name, each in self._source.list(path))
-            elif stat.S_ISREG(attr.mode):
-                files, size = files + 1, size + attr.size
+            path, there = waiting.pop()
+            entries = self._source.list(path)
+            if not self._tells_apart:
+                self._require_apart(path, there, [name for name, each in entries if not is_special(each.mode)])
+            for name, each in entries:
+                if stat.S_ISDIR(each.mode):
+                    waiting.append((_below(path, name), _below(there, name)))
+                elif stat.S_ISREG(each.mode):
+                    files, size = files + 1, size + each.size
         return files, size
+
+    def _require_apart(self, path: bytes, there: bytes, names: Sequence[bytes]) -> None:
+        alike = groups(names)
+        if alike and (found := self._target.first_same(there, alike)) is not None:
+            one, other = (os.fsdecode(_below(path, name)) for name in found)
+            raise ConflictError(
+                f"{one!r} and {other!r} would be one at the target: its file system does not tell such names apart",
+                hint="Choose a target on another file system, or mount by FUSE (mode='fuse', --mode fuse), which tells all names "
+                "apart.",
+            )
+
+    # -- how far it is
 
     def _count(self, **more: int) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ A file appears whole under its name, or not at all. A special file is never repl
 
     .cowfs-<16 hex>-<16 hex>       what is being written: a hash of its name, then a random number
     .cowfs-part-<16 hex>-<16 hex>  a large file, which is gone on with: hashes of name and content
+    .cowfs-names-<16 hex>/         empty files, for a moment: whether their names are one here
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from cowfs.format.codec import Blob, Codec
 from cowfs.ids import ChunkHash
 from cowfs.machine.mapped_stores import Devices
 from cowfs.native.local import FoundStat, list_directory, open_beneath, read_small_files
+from cowfs.session.names_alike import differ_in_case
 from cowfs.session.source_files import SourceFile, Stamp, wide_ino
 from cowfs.values import dataclass
 
 _BESIDE = b".cowfs-%b-%b"
 _PART = b".cowfs-part-%b-%b"
+_NAMES = b".cowfs-names-%b"
 _LEFT = re.compile(rb"\.cowfs-(part-)?([0-9a-f]{16})-[0-9a-f]{16}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -75,6 +78,7 @@ class LocalFiles:
         self._path = root
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._devices = Devices(root)
+        self._tells_case = set[bytes]()  # directories of which `first_same` knows it
 
     def close(self) -> None:
         os.close(self._root)
@@ -224,6 +228,28 @@ class LocalFiles:
         with self._parent(path) as (directory, name):
             _remove_left(name, directory)
 
+    def first_same(self, path: bytes, alike: Iterable[Sequence[bytes]]) -> tuple[bytes, bytes] | None:
+        """Two names that are one in the directory `path`. alike: groups of names that may be; they
+        are tried in a directory that is made for that, there or, if that is missing, in the nearest
+        one above it that can have one. Where none can, nothing can be written either."""
+        while True:
+            with contextlib.suppress(OSError), self._opened_parent(path + b"/." if path else b"") as (directory, _):
+                return self._first_same(path, directory, alike)
+            if not path:
+                return None
+            path = path.rpartition(b"/")[0]
+
+    def _first_same(self, path: bytes, directory: int, alike: Iterable[Sequence[bytes]]) -> tuple[bytes, bytes] | None:
+        for names in alike:
+            is_case = differ_in_case(names)
+            if is_case and path in self._tells_case:
+                continue
+            if (found := _tried(names, directory)) is not None:
+                return found
+            if is_case:
+                self._tells_case.add(path)
+        return None
+
     def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None:
         with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
             os.symlink(target, beside, dir_fd=directory)
@@ -326,6 +352,44 @@ def _open_up(name: bytes, directory: int, mode: int) -> None:
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode) | 0o700)
     finally:
         os.close(fd)
+
+
+def _tried(names: Sequence[bytes], directory: int) -> tuple[bytes, bytes] | None:
+    """Two of the names that are one in a new directory in this one."""
+    beside = _NAMES % clock.random_bytes(8).hex().encode()
+    os.mkdir(beside, 0o700, dir_fd=directory)
+    made: list[bytes] = []
+    at = -1
+    try:
+        at = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        for name in names:
+            try:
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at))
+            except OSError as error:
+                if made and isinstance(error, FileExistsError):
+                    return _other_name(name, made, at), name
+                continue  # no name that a file can have here: the copy itself says so
+            made.append(name)
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            for name in made:
+                os.unlink(name, dir_fd=at)
+        if at >= 0:
+            os.close(at)
+        with contextlib.suppress(OSError):
+            os.rmdir(beside, dir_fd=directory)
+
+
+def _other_name(name: bytes, made: list[bytes], directory: int) -> bytes:
+    """Which of what was made is called `name`, too. Others of it are removed."""
+    while len(made) > 1:
+        os.unlink(other := made.pop(), dir_fd=directory)
+        try:
+            os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return other
+    return made[0]
 
 
 def _opened_part(part: bytes, directory: int) -> int | None:

@@ -43,7 +43,7 @@ from cowfs.errors import (
 )
 from cowfs.machine import births, open_writers, registry, stamps
 from cowfs.machine.copies import Copy
-from cowfs.session import copy_filling, local_files
+from cowfs.session import copy_filling, copying, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import half_written, place
 from tests.api.test_uploading import (
@@ -59,6 +59,7 @@ from tests.api.test_uploading import (
     machine,
     stored_read_first,
 )
+from tests.session.folding import fold
 
 __all__ = ["place"]
 
@@ -1720,6 +1721,32 @@ def test_what_somebody_uses_is_not_tidied_away(volume: RWVolume) -> None:
         file.write("!")
     assert Volume.open("data").commit().files.read("file") == b"one!"
     Volume.open("data").unmount()
+
+
+@pytest.mark.parametrize("is_foreseen", [True, False])
+@pytest.mark.parametrize("names", [("readme", "README"), ("dir/x", "Dir/y")])
+def test_a_version_that_a_file_system_cannot_show_whole_is_not_mounted(
+    place: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], is_foreseen: bool
+) -> None:
+    """is_foreseen: how it takes names for one is known to copies."""
+    volume: RWVolume = Volume.new("data")
+    for name in names:
+        (place / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / "source" / name).write_text(name)
+    volume.files.upload(place / "source")
+    [version] = volume.history()
+    with monkeypatch.context() as patch:
+        fold(patch)
+        if not is_foreseen:
+            patch.setattr(copying, "groups", lambda names: [])
+        for mounted, path in ((volume, place / "mnt" / "w"), (version, place / "mnt" / "r")):
+            with pytest.raises(ConflictError, match="name"):
+                mounted.mount(path, mode="copy")
+            assert not path.exists()
+    assert (registry.list_mounts(), volume.history()) == ([], [version])
+    root = volume.mount(place / "mnt" / "w", mode="copy")
+    assert [(root / name).read_text() for name in names] == [*names]
+    volume.unmount()
 
 
 @pytest.fixture

@@ -10,19 +10,20 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cowfs import clock
-from cowfs.errors import InvalidInputError
-from cowfs.session import copying
+from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.session import copying, local_files
 from cowfs.session.copying import Copied
 from cowfs.session.local_files import LocalFiles
 from cowfs.store import initialize, open_store
 from cowfs.version.commit import Progress
+from tests.session.folding import fold
 from tests.version.working_volume import WorkingVolume
 
 LARGE = os.urandom(3_500_000)
@@ -185,6 +186,58 @@ def test_nothing_is_written_outside_of_the_target(tmp_path: Path) -> None:
         copying.copy(theirs, b"file", local, b"file")
     assert (inside / "file").read_text() == "theirs", "the link was replaced, not followed"
     assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("file", "mine")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("README", "readme"),
+        ("Dir/", "dir/"),
+        ("d/e/É", "d/e/e\u0301"),
+        ("a", "a. "),
+        ("ﬁx", "FIX"),
+        ("co-op", "co\xad-op"),
+    ],
+)
+def test_names_that_are_one_at_the_target_end_it_before_anything_is_written(
+    one: str, other: str, out: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, there = tmp_path / "source", tmp_path / "out"
+    files = [f"{each}{number}" if each.endswith("/") else each for number, each in enumerate((one, other, "0"))]
+    for path in files:
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text(path)
+    (there / "0").write_text("mine")
+    with Directory(source) as local:
+        with monkeypatch.context() as patch:
+            fold(patch)
+            with pytest.raises(ConflictError) as caught:
+                copying.copy(local, b"", out, b"")
+        assert all(repr(each.rstrip("/")) in str(caught.value) for each in (one, other))
+        assert (os.listdir(there), (there / "0").read_text()) == (["0"], "mine")
+        copying.copy(local, b"", out, b"")
+    assert [(there / path).read_text() for path in files] == files
+
+
+def test_where_case_is_told_apart_is_tried_once(
+    out: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (tmp_path / "source" / f"{number}").mkdir(parents=True)
+        for name in ("Makefile", "makefile"):
+            (tmp_path / "source" / f"{number}" / name).touch()
+    tried: list[int] = []
+    really_try = local_files._tried
+
+    def counted(names: Sequence[bytes], directory: int) -> tuple[bytes, bytes] | None:
+        tried.append(1)
+        return really_try(names, directory)
+
+    monkeypatch.setattr(local_files, "_tried", counted)
+    with Directory(tmp_path / "source") as local:
+        assert copying.copy(local, b"", out, b"").files == 40
+    assert tried == [1]
+    assert len(os.listdir(tmp_path / "out")) == 20, "nothing is left of it"
 
 
 def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(out: LocalFiles, tmp_path: Path) -> None:

@@ -1,0 +1,38 @@
+"""A file system, as far as `local_files` sees it, that takes names for one which others tell apart,
+as those of Windows and macOS do. Names are kept as they are folded."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import Any
+
+import pytest
+
+from cowfs.native.local import open_beneath
+from cowfs.session import local_files
+
+CALLS = frozenset({"link", "mkdir", "open", "readlink", "rename", "rmdir", "stat", "symlink", "unlink", "utime"})
+
+
+def fold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(local_files, "os", _Calls())
+    patch.setattr(local_files, "open_beneath", lambda root, path: open_beneath(root, _folded(path)))
+
+
+class _Calls:
+    """The module `os`."""
+
+    def __getattr__(self, name: str) -> Any:
+        called = getattr(os, name)
+        if name not in CALLS:
+            return called
+        return lambda *paths, **named: called(*map(_folded, paths), **named)
+
+
+def _folded(given: Any) -> Any:
+    """Absolute paths are the test's."""
+    if not isinstance(given, bytes) or given.startswith(b"/"):
+        return given
+    text = unicodedata.normalize("NFKD", given.decode(errors="surrogateescape")).replace("\xad", "").casefold()
+    return b"/".join((each.rstrip(". ") or each).encode(errors="surrogateescape") for each in text.split("/"))
