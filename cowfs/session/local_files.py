@@ -393,10 +393,17 @@ def _other_name(name: bytes, made: list[bytes], directory: int) -> bytes:
 
 
 def _opened_part(part: bytes, directory: int) -> int | None:
-    """Locked, and to be closed by the caller. None: somebody else has it, or may write to it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    """Locked, and to be closed by the caller. None: somebody else has it, or may write to it. One
+    that is made here is this process' own, whatever owner and mode the file system shows: some show
+    the same ones of all files."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    is_made = False
     try:
-        fd = os.open(part, flags, 0o600, dir_fd=directory)
+        with contextlib.suppress(FileExistsError):
+            fd = os.open(part, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
+            is_made = True
+        if not is_made:
+            fd = os.open(part, flags, dir_fd=directory)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
@@ -404,11 +411,14 @@ def _opened_part(part: bytes, directory: int) -> int | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         found, named = os.fstat(fd), os.stat(part, dir_fd=directory, follow_symlinks=False)
-        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-        if is_ours and found.st_nlink == 1 and found.st_ino == named.st_ino:
+        is_ours = is_made or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
+        if is_ours and stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_ino == named.st_ino:
             return fd
+        is_left = is_made
     except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.ENOENT):  # a file system without locks: nobody uses it
+        is_left = error.errno not in (errno.EWOULDBLOCK, errno.ENOENT)  # a file system without locks: nobody uses it
+    if is_left:
+        with contextlib.suppress(OSError):
             os.unlink(part, dir_fd=directory)
     os.close(fd)
     return None

@@ -53,10 +53,14 @@ _DIRECTORY = "Give a file in a directory that is there."
 def _beside(path: Path, data: bytes) -> str:
     """A new file of its own name: several mounts may write one profile."""
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+    except BaseException:
+        os.unlink(name)
+        raise
     return name
 
 

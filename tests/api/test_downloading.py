@@ -334,6 +334,36 @@ def test_a_part_that_others_may_write_to_is_left_alone(place: Path, large: RWVol
     assert (out / "file").read_bytes() == content(1)
 
 
+@pytest.mark.parametrize("shown", [{"st_mode": 0o100777}, {"st_uid": 12345}, {"st_nlink": 2}])
+def test_where_all_files_are_shown_alike_nothing_is_left(
+    place: Path, large: RWVolume, asked: list[int], monkeypatch: pytest.MonkeyPatch, shown: dict[str, int]
+) -> None:
+    """As by file systems that keep neither owners nor modes."""
+
+    class Shown:
+        def __init__(self, fd: int) -> None:
+            self._found = fstat(fd)
+
+        def __getattr__(self, name: str) -> Any:
+            return shown.get(name, getattr(self._found, name))
+
+    class Calls:
+        """The module `os`."""
+
+        fstat = staticmethod(Shown)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+    fstat = os.fstat
+    monkeypatch.setattr(local_files, "os", Calls())
+    whole = downloaded(large, place / "whole", asked)
+    assert (place / "whole" / "file").read_bytes() == content(1)
+    part = die("/", place / "out")
+    assert downloaded(large, place / "out", asked) == whole, "anybody may have written to what is there"
+    assert not part.exists()
+
+
 def test_two_at_a_time_write_to_files_of_their_own(place: Path, large: RWVolume, asked: list[int]) -> None:
     out = place / "out"
     part = die("/", out)

@@ -3,6 +3,7 @@ memory of a fixed size, whatever the file holds."""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import CorruptError
+from cowfs.errors import CorruptError, NoSpaceError
 from cowfs.format.profile import MAX_OFFSET, ReadRange
 from cowfs.session import profile_files, replaying, warming
 from cowfs.session.recording import Recorder
@@ -39,6 +40,16 @@ def test_a_file_that_is_too_large_for_a_profile_is_not_read_whole(tmp_path: Path
     os.truncate(huge, 1 << 43)  # more than there is memory
     with pytest.raises(CorruptError, match="no profile"):
         profile_files.load(huge)
+
+
+def test_a_profile_for_which_there_is_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceError):
+        profile_files.store(tmp_path / "profile", [])
+    assert os.listdir(tmp_path) == []
 
 
 def test_one_range_of_a_whole_large_file_is_fetched_in_parts(
