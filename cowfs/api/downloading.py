@@ -3,7 +3,8 @@ each chunk checked, nothing kept in a cache.
 
 A file appears whole under its name, with its time. So a download that was killed goes on where it
 was: what has the same size and time as in the version is there already, and of a large file that is
-half there, the chunks that are what the version has.
+half there, the chunks that are what the version has. Where the file system keeps less of a time,
+the content is compared.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from cowfs.api.files import FilePath
     from cowfs.api.rw_volume import RWVolume
     from cowfs.session.copying import Attributes, Copied, Resumes, SourceTree
-    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.local_files import LocalAttr, LocalFiles
     from cowfs.session.version_tree import VersionTree
 
 Overwrite = Literal["error", "newer", "always"]
@@ -117,7 +118,7 @@ def _copied(
             os.makedirs(target, exist_ok=True)
         name = b"" if stat.S_ISDIR(mode) else given.rpartition(b"/")[2]
         there, to = local_paths.target(stack, target, name)
-        existing = _Existing(tree, there, overwrite)
+        existing = _Existing(tree, there, overwrite, resumes)
         if overwrite == "error":
             existing.look(at, to)
         return copying.copy(tree, at, there, to, progress, keeps=existing.keeps, expect=expect, resumes=resumes)
@@ -171,10 +172,12 @@ def require_outside(target: bytes, store_url: str) -> None:
 class _Existing:
     """What stays of the files and links that are at the target already."""
 
-    def __init__(self, tree: SourceTree, target: LocalFiles, overwrite: Overwrite) -> None:
+    def __init__(self, tree: SourceTree, target: LocalFiles, overwrite: Overwrite, resumes: Resumes | None) -> None:
         self._tree = tree
         self._target = target
         self._overwrite = overwrite
+        self._resumes = resumes
+        self._compared: dict[bytes, LocalAttr] = {}  # files that have the content, though not the time
 
     def look(self, at: bytes, to: bytes) -> None:
         """ConflictError for the first one that would be replaced: before anything is."""
@@ -202,12 +205,30 @@ class _Existing:
             )
         return self._overwrite == "newer" and found.mtime_ns >= attr.mtime_ns
 
-    def _is_same(self, path: bytes, there: bytes, attr: Attributes, found: Attributes) -> bool:
+    def _is_same(self, path: bytes, there: bytes, attr: Attributes, found: LocalAttr) -> bool:
+        from cowfs.session import same_content
+
         if stat.S_IFMT(found.mode) != stat.S_IFMT(attr.mode):
             return False
         if stat.S_ISLNK(attr.mode):
             return self._target.readlink(there) == self._tree.readlink(path)
-        return (found.size, found.mtime_ns) == (attr.size, attr.mtime_ns)
+        if (found.size, found.mtime_ns) == (attr.size, attr.mtime_ns):
+            return True
+        if found.size != attr.size or not same_content.may_be_kept(attr.mtime_ns, found):
+            return False
+        if self._compared.get(there) != found and self._has_content(path, there, attr):
+            self._compared[there] = found
+        return self._compared.get(there) == found
+
+    def _has_content(self, path: bytes, there: bytes, attr: Attributes) -> bool:
+        from cowfs.session import same_content
+
+        with suppress(PermissionError), closing(self._target.open_file(there)) as file:
+            if self._resumes is not None:
+                return self._resumes.is_content(path, file.fd)
+            with closing(self._tree.pieces(path)) as pieces:
+                return same_content.has_content(file.fd, attr.size, pieces)
+        return False
 
     def _is_there(self, there: bytes) -> bool:
         with suppress(FileNotFoundError, NotADirectoryError):

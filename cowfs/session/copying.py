@@ -70,12 +70,13 @@ class SourceTree(Protocol):
 
 
 class Resumes(Protocol):
-    """What `VersionTree` does for files that are half there."""
+    """What `VersionTree` does for files that are half there, or may be whole."""
 
     def content_id(self, path: bytes) -> str: ...
     def missing(
         self, path: bytes, there: Callable[[int, int], bytes], kept: Callable[[int], None]
     ) -> Generator[tuple[int, bytes]]: ...
+    def is_content(self, path: bytes, fd: int) -> bool: ...
 
 
 # (path in the source, path in the target, attributes in the source)

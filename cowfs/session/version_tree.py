@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
+from cowfs import apart
 from cowfs.errors import CorruptError
 from cowfs.format import codec
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index import content_with_links
 from cowfs.native.constants import ROOT_INO
+from cowfs.session import same_content
 from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.store.packs.read import ChunkRequest
 from cowfs.values import dataclass
@@ -171,12 +173,28 @@ class VersionTree:
             yield from self._ahead(left)
         yield row[6], b""
 
+    def is_content(self, path: bytes, fd: int) -> bool:
+        """Whether the local file, which has the size of this one, has its bytes, too. Nothing is
+        fetched but what `missing` does not know by its name."""
+        row = self._row(path)
+        at = 0
+        for extent in self._extents(row[0]):
+            if not same_content.is_hole(fd, at, extent[0]):
+                return False
+            at = extent[0] + extent[1]
+            if self._is_there(extent, lambda offset, length: os.pread(fd, length, offset)):
+                apart.require_wanted()
+            elif _is_known(extent) or not all(
+                same_content.has_bytes(fd, *piece) for piece in self._fetched(extent[3], [extent])
+            ):
+                return False
+        return same_content.is_hole(fd, at, row[6])
+
     def _is_there(self, extent: ExtentRow, there: Callable[[int, int], bytes]) -> bool:
-        offset, length = extent[0], extent[1]
-        if is_linked(extent[3]) or length != extent[6] or length > codec.MAX_RAW_BYTES:
+        if not _is_known(extent):
             return False
-        found = there(offset, length)
-        return len(found) == length and self._packs.sealing.name(found) == bytes(extent[2])
+        found = there(extent[0], extent[1])
+        return len(found) == extent[1] and self._packs.sealing.name(found) == bytes(extent[2])
 
     def _taken(self, path: bytes) -> _Batch | None:
         """The batch that the file was announced in, on its way."""
@@ -256,6 +274,11 @@ class VersionTree:
 
 def _attr(row: InodeRow) -> VersionAttr:
     return VersionAttr(row[0], row[1], row[2], row[6], row[9])
+
+
+def _is_known(row: ExtentRow) -> bool:
+    """Whether the chunk's name says what the file shows there."""
+    return not is_linked(row[3]) and row[1] == row[6] and row[1] <= codec.MAX_RAW_BYTES
 
 
 def _request(row: ExtentRow) -> ChunkRequest:

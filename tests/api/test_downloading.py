@@ -12,8 +12,9 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -21,7 +22,7 @@ from cowfs import storage
 from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NoSpaceError, NotFoundError
 from cowfs.session import local_files
-from cowfs.session.local_files import LocalFiles
+from cowfs.session.local_files import LocalAttr, LocalFiles
 from cowfs.store import unlocking
 from cowfs.store.packs import PackReader
 from tests.api.conftest import half_written, place
@@ -74,6 +75,92 @@ def test_what_is_there_is_not_fetched(
     (out / "sub" / "small").unlink()
     assert (volume.files.download("/", out).unchanged, fetched) == (5, [1])
     assert in_source(out) == expected(tree)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, place: Path, request: pytest.FixtureRequest) -> int:
+    """The file system at `out` keeps times as exactly as this, in nanoseconds."""
+    each_ns: int = request.param
+    really_stat = LocalFiles.stat
+
+    def coarse(self: LocalFiles, path: bytes) -> LocalAttr:
+        found = really_stat(self, path)
+        if not self._path.startswith(os.fsencode(place / "out")):
+            return found
+        mtime_ns, ctime_ns = (time_ns - time_ns % each_ns for time_ns in (found.mtime_ns, found.ctime_ns))
+        return replace(found, mtime_ns=mtime_ns, ctime_ns=ctime_ns)
+
+    monkeypatch.setattr(LocalFiles, "stat", coarse)
+    return each_ns
+
+
+def changed(path: Path, offset: int) -> None:
+    """Within the time that it has."""
+    found = path.stat()
+    with path.open("r+b") as file:
+        file.seek(offset)
+        [byte] = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
+
+
+@pytest.mark.parametrize("kept", [2_000_000_000, 1_000_000_000, 100], indirect=True)
+def test_what_is_there_is_known_where_times_are_not_kept_whole(
+    place: Path, tree: Path, volume: RWVolume, asked: list[int], kept: int
+) -> None:
+    for number, path in enumerate((tree / "big", tree / "sub" / "small", tree / "sparse")):
+        os.utime(path, ns=(LARGE_NS + number, LARGE_NS + number))
+    upload(volume, tree)
+    out = place / "out"
+    volume.files.download("/", out)
+    overwrite: Literal["error", "newer", "always"]
+    for overwrite in ("error", "newer", "always"):
+        asked.clear()
+        assert volume.files.download("/", out, overwrite=overwrite).unchanged == 6
+        assert asked == []
+    for name, offset in (("sub/same", 1 << 20), ("sub/small", 1), ("sparse", (tree / "sparse").stat().st_size - 1)):
+        changed(out / name, offset)
+        with pytest.raises(ConflictError, match=name):
+            volume.files.download("/", out)
+        volume.files.download("/", out, overwrite="newer")
+        assert (out / name).read_bytes() == (tree / name).read_bytes()
+
+
+@pytest.mark.parametrize("kept", [1_000_000_000], indirect=True)
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_parts_of_chunks_are_compared_too(place: Path, large: RWVolume, kept: int, is_mounted: bool) -> None:
+    """And what a mount has, which has no chunks."""
+    with large.files.open("file", "r+b") as file:
+        file.truncate(30_000_001)
+    large.commit()
+    large.unmount()
+    if is_mounted:
+        large.mount(place / "mnt" / "copy", mode="copy")
+    out = place / "out"
+    for unchanged in (0, 1):
+        assert large.files.download("/", out).unchanged == unchanged
+    for offset in (30_000_000, 15 << 20, 1):
+        changed(out / "file", offset)
+        with pytest.raises(ConflictError):
+            large.files.download("/", out)
+        changed(out / "file", offset)
+    assert large.files.download("/", out).unchanged == 1
+    if is_mounted:
+        large.unmount()
+
+
+def test_a_time_that_is_nearly_the_same_is_another_one_where_it_is_kept_whole(
+    place: Path, tree: Path, volume: RWVolume
+) -> None:
+    os.utime(tree / "big", ns=(LARGE_NS, LARGE_NS))
+    upload(volume, tree)
+    out = place / "out"
+    for other_ns in (LARGE_NS - 1, LARGE_NS + 1, LARGE_NS + 1_000_000_000):
+        volume.files.download("/", out, overwrite="always")
+        os.utime(out / "big", ns=(other_ns, other_ns))
+        with pytest.raises(ConflictError, match="sub/same"):
+            volume.files.download("/", out)
 
 
 def test_other_names_of_a_file_that_is_there_are_there(place: Path, tree: Path) -> None:
@@ -130,7 +217,7 @@ def test_nothing_is_written_outside(place: Path, volume: RWVolume) -> None:
 KILLED = """
 import os, signal, sys
 from cowfs.blocking import Volume
-from cowfs.session.local_files import LocalFiles
+from cowfs.session.local_files import LocalAttr, LocalFiles
 really_put = LocalFiles.put
 
 def put(self, path, pieces, **attributes):
