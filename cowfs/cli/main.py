@@ -214,7 +214,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
             return _run(arguments, as_json=as_json)
         return _report(error, as_json=as_json)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        output.talk(error.format_message())
         return InvalidInputError.exit_code
     except click.ClickException as error:
         return _report(_usage(error), as_json=as_json)
@@ -264,7 +264,7 @@ def _is_trusted_now(error: CowfsError) -> bool:
     server = error.details.get("untrusted_server")
     if server is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    click.echo(f"cowfs: {error.message}", err=True)
+    output.talk(f"cowfs: {error.message}")
     if not click.confirm(f"Send your credentials to {server}, now and from now on?", default=False, err=True):
         return False
     from cowfs.api import stores
@@ -283,7 +283,7 @@ def _is_unlocked_now(error: CowfsError) -> bool:
     if store is None or not (sys.stdin.isatty() and sys.stderr.isatty()) or _passphrases_left == 0:
         return False
     _passphrases_left -= 1
-    click.echo(f"cowfs: {error.message}", err=True)
+    output.talk(f"cowfs: {error.message}")
     from cowfs.api import encryption
 
     encryption.use_passphrase(click.prompt("Passphrase", hide_input=True, err=True))
@@ -298,15 +298,24 @@ def _usage(error: click.ClickException) -> CowfsError:
 
 def _report(error: CowfsError, *, as_json: bool) -> int:
     error.set_hint(output.about_store(error.hint))
-    if is_of_stdout := error.details.get("stream") == "stdout":
+    if error.details.get("stream") == "stdout":
         _leave_stdout()
-    if as_json and not is_of_stdout:
-        click.echo(output.document({"error": errors.to_record(error)}))
-    else:
-        click.echo(f"cowfs: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+    elif as_json and _is_taken(output.document({"error": errors.to_record(error)})):
+        return error.exit_code
+    output.talk(f"cowfs: {error.message}")
+    if error.hint:
+        output.talk(f"hint: {error.hint}")
     return error.exit_code
+
+
+def _is_taken(document: str) -> bool:
+    """Whether stdout takes it; or whoever read has seen enough."""
+    try:
+        click.echo(document)
+    except OSError as error:
+        _leave_stdout()
+        return isinstance(error, BrokenPipeError)
+    return True
 
 
 if __name__ == "__main__":

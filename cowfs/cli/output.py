@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,7 +135,13 @@ def _with_text_times(value: Any) -> Any:
 def say(as_json: bool, text: str) -> None:
     """A word to a person, on stderr; programs that asked for JSON need none."""
     if not as_json:
-        click.echo(about_store(text), err=True)
+        talk(about_store(text))
+
+
+def talk(text: str) -> None:
+    """To stderr. Nothing fails because nobody can be told."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def about_store(text: str) -> str:
@@ -156,7 +162,7 @@ def forget_store() -> None:
 def confirm(question: str) -> None:
     """Ends the command with 1 if the answer is no."""
     if not click.confirm(question, err=True):
-        click.echo("Not done.", err=True)
+        talk("Not done.")
         click.get_current_context().exit(1)
 
 
@@ -265,7 +271,7 @@ class ProgressLine:
 
     def _say_last(self) -> None:
         if self._last is not None and not self._is_last_said:
-            click.echo(document({"progress": dataclasses.asdict(self._last)}), err=True)
+            talk(document({"progress": dataclasses.asdict(self._last)}))
             self._is_last_said = True
 
 

@@ -79,7 +79,7 @@ def command(
 def _ask(plan: RepairPlan) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidInputError("nobody can be asked whether to repair", hint="Add -y, or --dry-run.")
-    click.echo(_text(plan), err=True)
+    output.talk(_text(plan))
     output.confirm("Write this?")
 
 

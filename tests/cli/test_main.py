@@ -149,6 +149,40 @@ def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
 
 
+def test_an_error_document_that_nobody_reads_leaves_the_exit_code_of_its_error(run: Run) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-P", "-m", "cowfs.cli", "log", "absent", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run(
+        command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_an_error_document_that_cannot_be_written_is_told_on_standard_error(run: Run) -> None:
+    done = shell("COWFS log absent --json >/dev/full")
+    assert done.returncode == 3
+    message, hint = done.stderr.splitlines()
+    assert message.startswith("cowfs: there is no store")
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("create new", 0), ("log absent", 3), ("", 2)])
+def test_nothing_fails_because_standard_error_cannot_be_written(run: Run, arguments: str, code: int) -> None:
+    assert shell(f"COWFS {arguments} 2>/dev/full").returncode == code
+
+
+def test_progress_that_nobody_reads_ends_nothing(run: Run, tmp_path: Path) -> None:
+    run("create", "data")
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_bytes(b"content")
+    assert shell("COWFS upload $1 data: --progress json 2>/dev/full", source).returncode == 0
+    assert run("cat", "data:/file").out == "content"
+
+
 @pytest.mark.parametrize("arguments", ["ls", "ls --json", "completion bash", "--help", "--version"])
 def test_a_closed_standard_output_is_an_error_of_two_lines(run: Run, arguments: str) -> None:
     run("create", "data")
