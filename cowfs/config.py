@@ -18,6 +18,7 @@ Nothing here touches the network; only `runtime_dir` creates a directory.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import stat
@@ -27,7 +28,7 @@ from typing import Any
 
 import platformdirs
 
-from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.errors import AccessDeniedError, InvalidInputError, unusable
 
 STORE_TIMEOUT_S = 900.0
 KEYS = ("store", "store_timeout", "trusted_endpoints")
@@ -196,6 +197,14 @@ def inaccessible(path: Path, error: OSError) -> AccessDeniedError:
     )
 
 
+def refused_writing(directory: Path) -> OSError | None:
+    """Why nothing can be made in it; None: it can, as far as is told without trying."""
+    if os.access(directory, os.W_OK | os.X_OK):
+        return None
+    number = errno.EROFS if os.statvfs(directory).f_flag & os.ST_RDONLY else errno.EACCES
+    return OSError(number, os.strerror(number))
+
+
 def runtime_dir() -> Path:
     """The directory of control sockets: created with mode 0700; one that somebody else owns is
     refused."""
@@ -209,10 +218,8 @@ def runtime_dir() -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise AccessDeniedError(
-            f"{path} cannot be used for control sockets: {error.strerror}",
-            hint="Set XDG_RUNTIME_DIR to a directory of yours, or unset it.",
-        ) from error
+        elsewhere = "set XDG_RUNTIME_DIR to a directory of yours, or unset it."
+        raise unusable(error, f"{path} cannot be used for control sockets", elsewhere=elsewhere) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise AccessDeniedError(
             f"{path} is not a directory of user {os.getuid()}",

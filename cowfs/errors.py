@@ -11,7 +11,7 @@ happened to what; `hint` says what to do next.
     conflict            4     EEXIST   choose another name, or look at what is there
     lease_held          5     EBUSY    wait, fork, or take over
     lease_lost          6     ESTALE   the work is kept: fork it
-    read_only           7     EROFS    fork, or mount writable
+    read_only           7     EROFS    fork, mount writable, or choose another place
     unavailable         8     EIO      try again later; nothing is lost
     access_denied       9     EACCES   correct the credentials or permissions
     corrupt             10    EIO      stored bytes are not what was written
@@ -101,7 +101,8 @@ class LeaseLostError(CowfsError, kind="lease_lost", exit_code=6, errno=_errno.ES
 
 
 class ReadOnlyError(CowfsError, kind="read_only", exit_code=7, errno=_errno.EROFS):
-    """The mount or the store can't be written. Fork the version, or mount the volume writable."""
+    """The mount, the store or a file system can't be written. Fork the version, mount the volume
+    writable, or choose another place."""
 
 
 class UnavailableError(CowfsError, kind="unavailable", exit_code=8):
@@ -142,9 +143,37 @@ class SourceChangedError(CowfsError, kind="source_changed", exit_code=16):
     Import it again; `details` has url, key and whether it is gone."""
 
 
-def from_local_disk(error: OSError, what: str) -> CowfsError:
+PLACES = (
+    "choose other places: COWFS_STATE_DIR, COWFS_CACHE_DIR and XDG_RUNTIME_DIR say where cowfs keeps what it has on this "
+    "machine; `sudo -E` and `su` keep those of the user before."
+)
+
+
+def from_local_disk(
+    error: OSError, what: str, *, elsewhere: str = PLACES, otherwise: str = "Please report this."
+) -> CowfsError:
     """The error for a call of the operating system that failed on this machine; `what` says what
-    was being done."""
+    was being done. elsewhere: how another place is chosen, as the end of a sentence; otherwise:
+    the hint about an error that is not expected."""
+    return _refused(error, what, elsewhere) or unexpected(what, error, hint=otherwise)
+
+
+def unusable(error: OSError, what: str, *, elsewhere: str) -> CowfsError:
+    """The same, about a place that the user has chosen, so that no error is unexpected:
+    AccessDeniedError if no other kind is meant."""
+    return _refused(error, what, elsewhere) or _denied(error, what, elsewhere)
+
+
+def lacking(text: str, elsewhere: str) -> CowfsError:
+    """The error for a file system that has not got what is asked of it."""
+    return InvalidInputError(
+        text,
+        hint="The file system there lacks what this needs: links, permissions or such names (FAT, exFAT and some network "
+        f"file systems do). Rather {elsewhere}",
+    )
+
+
+def _refused(error: OSError, what: str, elsewhere: str) -> CowfsError | None:
     text = f"{what}: {error.strerror or error}"
     if error.errno == _errno.EDQUOT:
         return NoSpaceError(
@@ -153,12 +182,11 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
             "remove files, or raise it, and try again.",
         )
     if error.errno == _errno.ENOSPC:
-        where = f" ({error.filename})" if error.filename else ""
-        return NoSpaceError(
-            f"the local disk is full, {text}{where}",
-            hint="Nothing is lost. Remove files, or free space where working copies and caches lie (`cowfs status` shows "
-            "the place) and in XDG_RUNTIME_DIR, and try again.",
+        usual = (
+            "Remove files, or free space where working copies and caches lie (`cowfs status` shows the place) and in "
         )
+        hint = f"{usual}XDG_RUNTIME_DIR, and try again." if elsewhere is PLACES else f"Free space there, or {elsewhere}"
+        return NoSpaceError(f"the local disk is full, {_with_path(text, error)}", hint=f"Nothing is lost. {hint}")
     if error.errno == _errno.EFBIG:
         return NoSpaceError(text, hint="Nothing is lost. Raise the limit of file sizes (ulimit -f) and try again.")
     if error.errno == _errno.ENOMEM:
@@ -166,18 +194,40 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
     if error.errno == _errno.ENOTCONN and error.filename:
         return InvalidStateError(
             f"{os.fsdecode(error.filename)} lies in a mount whose daemon has died",
-            hint="`cowfs status` names it, and what takes it off; mount() of its volume brings uncommitted work back.",
+            hint="If it is one of cowfs, `cowfs status` names it, and what takes it off; mount() of its volume brings "
+            "uncommitted work back. `umount -l` takes off any other.",
         )
     if error.errno in (_errno.EMFILE, _errno.ENFILE):
         return UnavailableError(text, hint="Nothing is lost. Raise the limit of open files (ulimit -n) and try again.")
-    if error.errno in (_errno.EACCES, _errno.EPERM, _errno.EROFS):
-        where = f" ({error.filename})" if error.filename else ""
-        return AccessDeniedError(
-            f"{text}{where}",
-            hint="Correct the owner or the permissions there. COWFS_STATE_DIR, COWFS_CACHE_DIR and XDG_RUNTIME_DIR say where "
-            "cowfs keeps what it has on this machine; `sudo -E` and `su` keep those of the user before.",
+    if error.errno in (_errno.EACCES, _errno.EPERM):
+        return _denied(error, what, elsewhere)
+    if error.errno == _errno.EROFS:
+        return ReadOnlyError(
+            _with_path(text, error), hint=f"The file system there is mounted read-only. To write, {elsewhere}"
         )
-    return unexpected(what, error, hint="Please report this; daemon.log has the traceback.")
+    if error.errno in (_errno.EOPNOTSUPP, _errno.ENOSYS, _errno.EILSEQ):
+        return lacking(_with_path(text, error), elsewhere)
+    if error.errno == _errno.ENAMETOOLONG:
+        return InvalidInputError(
+            _with_path(text, error),
+            hint=f"A path of this machine has at most 4,095 bytes, and a name 255. Use shorter ones, or {elsewhere}",
+        )
+    return None
+
+
+def _denied(error: OSError, what: str, elsewhere: str) -> CowfsError:
+    is_call = error.errno == _errno.EPERM  # not of this user, or not on such a file system
+    lacks = "; if they are right, the file system there lacks links or permissions (FAT, exFAT)" if is_call else ""
+    return AccessDeniedError(
+        _with_path(f"{what}: {error.strerror or error}", error),
+        hint=f"Correct the owner or the permissions there{lacks}. Or {elsewhere}",
+    )
+
+
+def _with_path(text: str, error: OSError) -> str:
+    """With the path that the call was about, if it is not told already."""
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    return text if path in text else f"{text} ({path})"
 
 
 def unexpected(what: str, error: BaseException, *, hint: str) -> CowfsError:

@@ -16,14 +16,15 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from cowfs import apart, clock
+from cowfs.api.path_errors import NothingThere, errors_of_ours
 from cowfs.control import live_mount
 from cowfs.errors import (
-    AccessDeniedError,
     ConflictError,
     CowfsError,
     InvalidInputError,
     InvalidStateError,
     NotFoundError,
+    unusable,
 )
 from cowfs.ids import StoreId
 from cowfs.machine import copies, dead_mounts, mount_table, mounting, registry, reservation, sharing, working_copy
@@ -68,11 +69,13 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
 
 def check(given: str | os.PathLike[str] | None) -> None:
     """Refuses, before anything is claimed in a store, a path that can't be mounted on because its
-    parent is missing, or no directory, or in a mount whose daemon has died."""
+    parent is missing, or no directory, or out of reach, as in a mount whose daemon has died."""
     if given is None:
         return
     parent = os.path.dirname(checked(given))
     require_alive(parent)
+    with errors_of_ours(parent, ""), NothingThere():
+        os.stat(parent)
     found = next(path for path in (Path(parent), *Path(parent).parents) if os.path.lexists(path))
     if not found.is_dir():
         raise InvalidInputError(f"{found} is not a directory", hint="Choose a path below one.")
@@ -195,7 +198,7 @@ def _defaults(name: str, store_id: StoreId) -> list[str]:
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AccessDeniedError(f"{root} cannot be made: {error.strerror}", hint="Give a mount path.") from error
+        raise unusable(error, f"{root} cannot be made", elsewhere="give a mount path.") from error
     first = registry.canonical(root / name)
     paths = [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
     taken = _folders_of_copies()

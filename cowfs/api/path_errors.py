@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, from_local_disk
+from cowfs.errors import CowfsError, InvalidInputError, NotFoundError, from_local_disk, lacking
 
 NOT_HERE = "It is a path of this machine; a volume's files are named SOURCE:PATH."
 NOT_DOWN = (
@@ -19,6 +19,7 @@ TOO_LONG = (
     "A path of this machine has at most 4,095 bytes, and a name 255. Shorten names, or transfer the folders that are "
     "deep down by themselves."
 )
+ELSEWHERE = "choose another path."
 SHOWN_CHARACTERS = 100
 """Of the beginning and of the end of a path in a message."""
 
@@ -55,9 +56,10 @@ def _error(error: OSError, name: str, missing: str) -> CowfsError:
         return InvalidInputError(text, hint=NOT_DOWN)
     if error.errno == errno.ENAMETOOLONG:
         return InvalidInputError(text, hint=TOO_LONG)
-    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        return AccessDeniedError(text, hint="Change its permissions, or choose a path that you may read, or write to.")
-    return from_local_disk(error, about)
+    if error.errno == errno.EINVAL:
+        return lacking(text, ELSEWHERE)
+    named = OSError(error.errno, error.strerror, about if error.filename else None)
+    return from_local_disk(named, about, elsewhere=ELSEWHERE)
 
 
 def _shown(path: str) -> str:

@@ -32,7 +32,7 @@ from cowfs.api import (
 )
 from cowfs.api.files import FilePath
 from cowfs.api.local_paths import Own
-from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
+from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, NothingThere, errors_of_ours
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -184,6 +184,8 @@ def upload_to(
 
 def _no_directory(src: str | os.PathLike[str]) -> CowfsError:
     mount_paths.require_alive(registry.canonical(os.fsdecode(os.fspath(src))))
+    with errors_of_ours(os.fspath(src), NOT_HERE), NothingThere():
+        os.stat(src)
     if os.path.lexists(src):
         return InvalidInputError(f"{os.fspath(src)} is no directory", hint="`cowfs cp FILE NAME:PATH` copies a file.")
     return NotFoundError(f"{os.fspath(src)} does not exist", hint="Give a directory of this machine.")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.bench import machine, material, rows
 from cowfs.bench.crew import Crew, WorkloadFailed
 from cowfs.bench.material import Material
@@ -27,7 +27,7 @@ from cowfs.bench.results import Results
 from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.trial import Trial
 from cowfs.bench.workloads import files, large, programs
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.errors import InvalidInputError, NotFoundError, from_local_disk
 
 WORKLOADS: dict[str, Callable[[Trial], None]] = {
     "files": files.run,
@@ -85,6 +85,8 @@ def _checked(directory: str | os.PathLike[str]) -> Path:
     path = Path(directory).expanduser().resolve()
     if not path.is_dir():
         raise NotFoundError(f"{path} is no directory", hint="Name one with room for a gigabyte.")
+    if (refusal := config.refused_writing(path)) is not None:
+        raise from_local_disk(refusal, f"{path} cannot be measured", elsewhere="choose another directory.")
     return path
 
 

@@ -59,6 +59,8 @@ commit."""
 
 HEAR_OUT_S = 1.0
 
+_REPORT = "Please report this; daemon.log has the traceback."
+
 _logger = log.get("control")
 
 
@@ -205,11 +207,10 @@ class Server:
             return {"error": to_record(error)}
         except OSError as error:
             _logger.exception("control request %s failed", op)
-            return {"error": to_record(from_local_disk(error, f"{op} failed"))}
+            return {"error": to_record(from_local_disk(error, f"{op} failed", otherwise=_REPORT))}
         except BaseException as error:  # a panic of the engine is no Exception; the client waits for an answer
             _logger.exception("control request %s failed", op)
-            hint = "Please report this; daemon.log has the traceback."
-            return {"error": to_record(unexpected(f"{op} failed", error, hint=hint))}
+            return {"error": to_record(unexpected(f"{op} failed", error, hint=_REPORT))}
 
 
 def _line(event: Progress | StoreWait) -> dict[str, Any]:

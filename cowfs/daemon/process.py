@@ -119,7 +119,10 @@ class Daemon:
             self._failure = error
             raise
         except OSError as error:
-            self._failure = from_local_disk(error, "the mount ended")
+            _logger.exception("the mount ended")
+            self._failure = from_local_disk(
+                error, "the mount ended", otherwise="Please report this; daemon.log has more."
+            )
             raise self._failure from error
         except BaseException as error:
             self._failure = unexpected("the mount ended", error, hint="Please report this; daemon.log has more.")

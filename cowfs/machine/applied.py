@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cowfs import config
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, UnsupportedFormatError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, UnsupportedFormatError, unusable
 from cowfs.machine.state import replace_durably
 from cowfs.values import dataclass
 
 FORMAT = 1
+ELSEWHERE = "set COWFS_STATE_DIR."
 Made = Literal["created", "registered"]
 Setting = str | int | bool | None
 
@@ -147,9 +148,7 @@ def store(applied: Applied) -> None:
     try:
         replace_durably(path, applied.to_json())
     except OSError as error:
-        raise AccessDeniedError(
-            f"{path} cannot be written: {error.strerror}", hint="Make room or make it writable, or set COWFS_STATE_DIR."
-        ) from error
+        raise unusable(error, f"{path} cannot be written", elsewhere=ELSEWHERE) from error
 
 
 @contextmanager
@@ -176,7 +175,7 @@ def _opened(path: Path) -> FileIO:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return FileIO(path, "r+", opener=_made)
     except OSError as error:
-        raise config.inaccessible(path, error) from error
+        raise unusable(error, f"{path} cannot be opened", elsewhere=ELSEWHERE) from error
 
 
 def _made(path: str, _: int) -> int:

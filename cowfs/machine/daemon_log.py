@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cowfs.errors import AccessDeniedError
+from cowfs.errors import unusable
 
 ATTEMPTS = 100
 """A link that leads nowhere looks like a directory that is deleted each time."""
 
 
 def opened(path: Path) -> int:
-    """A descriptor that appends to it; makes file and directory. AccessDeniedError: it cannot be
-    made."""
+    """A descriptor that appends to it; makes file and directory. AccessDeniedError, ReadOnlyError,
+    NoSpaceError: it cannot be made."""
     for left in reversed(range(ATTEMPTS)):
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -26,8 +26,6 @@ def opened(path: Path) -> int:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and left:
                 continue
-            raise AccessDeniedError(
-                f"{path} cannot be written: {error.strerror}",
-                hint="Make it writable, or choose another place with COWFS_STATE_DIR.",
-            ) from error
+            elsewhere = "choose another place with COWFS_STATE_DIR."
+            raise unusable(error, f"{path} cannot be written", elsewhere=elsewhere) from error
     raise AssertionError("the last attempt returns or raises")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cowfs import apart, clock, config
-from cowfs.errors import AccessDeniedError, CowfsError, LeaseHeldError, from_local_disk
+from cowfs.errors import CowfsError, LeaseHeldError, unusable
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.values import dataclass
@@ -157,8 +157,8 @@ def _write_text(fd: int, text: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """The directory of a working copy, for its owner alone; AccessDeniedError or NoSpaceError where
-    it cannot be made."""
+    """The directory of a working copy, for its owner alone; AccessDeniedError, ReadOnlyError
+    or NoSpaceError where it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -259,13 +259,8 @@ def _is_same_file(fd: int, path: Path) -> bool:
 
 
 def _unusable(path: Path, error: OSError) -> CowfsError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return from_local_disk(error, f"{path} cannot be used for a working copy")
-    is_usual = path.is_relative_to(config.state_dir())
-    return AccessDeniedError(
-        f"{path} cannot be used for a working copy: {error.strerror}",
-        hint=f"Make it writable, or choose another place with {'COWFS_STATE_DIR' if is_usual else 'meta_dir (--meta-dir)'}.",
-    )
+    how = "COWFS_STATE_DIR" if path.is_relative_to(config.state_dir()) else "meta_dir (--meta-dir)"
+    return unusable(error, f"{path} cannot be used for a working copy", elsewhere=f"choose another place with {how}.")
 
 
 def _beside(volume: str) -> str:

@@ -22,7 +22,7 @@ import subprocess
 from pathlib import Path
 
 from cowfs import clock
-from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError, unusable
 from cowfs.machine import dead_mounts, mount_table, processes, registry
 from cowfs.machine.mount_table import MountInfo
 
@@ -365,7 +365,7 @@ def _make(path: str) -> bool:
         parent = os.path.dirname(path)
         if not os.path.lexists(parent):
             raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {parent}") from None
-        raise AccessDeniedError(f"{path} cannot be made: {error.strerror}", hint="Choose another path.") from error
+        raise unusable(error, f"{path} cannot be made", elsewhere="choose another path.") from error
     return True
 
 

@@ -15,12 +15,13 @@ import os
 from pathlib import Path
 
 from cowfs import config
-from cowfs.errors import AccessDeniedError
+from cowfs.errors import unusable
 from cowfs.machine import state as states
 
 
 def remember(working_copy: Path) -> None:
-    """Durable when it returns. AccessDeniedError where the state directory cannot be written."""
+    """Durable when it returns. AccessDeniedError, ReadOnlyError, NoSpaceError where the state
+    directory cannot be written."""
     note = _note(working_copy)
     if note.exists():
         return
@@ -28,9 +29,10 @@ def remember(working_copy: Path) -> None:
         note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         states.replace_durably(note, os.fsencode(working_copy))
     except OSError as error:
-        raise AccessDeniedError(
-            f"{note.parent} cannot be written: {error.strerror}",
-            hint="Where uncommitted work lies is noted there. Make it writable, or choose another place with COWFS_STATE_DIR.",
+        raise unusable(
+            error,
+            f"{note.parent}, which says where uncommitted work lies, cannot be written",
+            elsewhere="choose another place with COWFS_STATE_DIR.",
         ) from error
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs import apart, clock, log
+from cowfs import apart, clock, config, log
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -28,6 +28,7 @@ from cowfs.errors import (
     InvalidStateError,
     NotFoundError,
     UnavailableError,
+    unusable,
 )
 from cowfs.ids import VersionId, WriteId
 from cowfs.index import empty_index, open_index
@@ -58,23 +59,17 @@ CLOSE_S = 4.0
 _logger = log.get("mount")
 
 
-_OTHER_CACHE = "Set COWFS_CACHE_DIR to a directory that you may write to; mounts take cache_dir (--cache-dir), too."
+_OTHER_CACHE = "set COWFS_CACHE_DIR to a directory that you may write to; mounts take cache_dir (--cache-dir), too."
 
 
 def check_cache_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_writable = os.access(path, os.W_OK | os.X_OK)
+        refusal = config.refused_writing(path)
     except OSError as error:
-        raise AccessDeniedError(
-            f"the cache directory {path} cannot be made: {error.strerror}",
-            hint=_OTHER_CACHE,
-        ) from error
-    if not is_writable:
-        raise AccessDeniedError(
-            f"the cache directory {path} is not writable",
-            hint=_OTHER_CACHE,
-        )
+        raise unusable(error, f"the cache directory {path} cannot be made", elsewhere=_OTHER_CACHE) from error
+    if refusal is not None:
+        raise unusable(refusal, f"the cache directory {path} is not writable", elsewhere=_OTHER_CACHE)
 
 
 def open_session_store(spec: SessionSpec, stack: ExitStack, access: Access) -> ObjectStore:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, from_local_disk
+from cowfs.errors import InvalidInputError, NotFoundError, from_local_disk
 from cowfs.format import profile
 from cowfs.format.profile import ReadRange
 
@@ -72,7 +72,5 @@ def _errors_of_ours(what: str, missing: str) -> Iterator[None]:
         raise NotFoundError(f"{what}: {error.strerror}", hint=missing) from error
     except (IsADirectoryError, NotADirectoryError) as error:
         raise InvalidInputError(f"{what}: {error.strerror}", hint=_DIRECTORY) from error
-    except PermissionError as error:
-        raise AccessDeniedError(f"{what}: {error.strerror}", hint="Choose a file that you may use.") from error
     except OSError as error:
-        raise from_local_disk(error, what) from error
+        raise from_local_disk(error, what, elsewhere="choose another file.") from error

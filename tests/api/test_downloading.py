@@ -203,6 +203,20 @@ def test_work_that_is_not_committed_is_told_of(place: Path, volume: RWVolume) ->
     volume.unmount()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EILSEQ, errno.EINVAL])
+def test_a_target_whose_file_system_lacks_something_is_told_of(
+    place: Path, volume: RWVolume, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "symlink", refused)
+    with pytest.raises(InvalidInputError, match=os.strerror(number)) as caught:
+        volume.files.download(dst=place / "out")
+    assert str(place / "out") in str(caught.value)
+    assert "file system there lacks" in caught.value.hint
+
+
 def test_nothing_is_written_outside(place: Path, volume: RWVolume) -> None:
     out = place / "out"
     (out / "elsewhere").mkdir(parents=True)

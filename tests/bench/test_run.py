@@ -21,7 +21,7 @@ from cowfs.bench import rows, runner
 from cowfs.bench.crew import Crew, Outcome, WorkloadFailed
 from cowfs.bench.trial import Trial
 from cowfs.cli.bench import command
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 ROOT_ONLY = {"read-disk"}
 NOT_EVERYWHERE = {"git-clone", "git-status", "pip-install"}
@@ -89,11 +89,16 @@ def test_a_directory_that_takes_no_writes_fails_and_nothing_is_left_in_it(places
     assert not any("left behind" in line for line in said)
 
 
-def test_what_cannot_be_done_is_refused(places: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_refused(
+    places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InvalidInputError, match="sleep"):
         bench.run(places[0], quick=True, groups=["sleep"])
     with pytest.raises(NotFoundError):
         bench.run(tmp_path / "missing", quick=True)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    with pytest.raises(AccessDeniedError, match="cannot be measured: Permission denied"):
+        bench.run(places[0], quick=True)
 
 
 def test_the_help_names_the_groups() -> None:

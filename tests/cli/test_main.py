@@ -266,12 +266,43 @@ def test_an_interrupted_unmount_says_that_the_mount_goes_on(
     assert "goes on" not in run("unmount", "data", *flags).err  # it is this process that does it
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENOMEM])
-def test_what_the_machine_refuses_is_no_fault_of_cowfs(run: Run, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        *((number, "no_space") for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+        *((number, "unavailable") for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)),
+        *((number, "access_denied") for number in (errno.EACCES, errno.EPERM)),
+        *((number, "invalid_input") for number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EILSEQ, errno.ENAMETOOLONG)),
+        (errno.EROFS, "read_only"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_fault_of_cowfs(
+    run: Run, monkeypatch: pytest.MonkeyPatch, number: int, kind: str
+) -> None:
     def refused(*_: object, **__: object) -> NoReturn:
         raise OSError(number, os.strerror(number), "/place")
 
     monkeypatch.setattr("cowfs.api.stores.open_store", refused)
     said = run("ls", "--json")
-    assert said.json["error"]["kind"] != "internal"
+    assert said.json["error"]["kind"] == kind
     assert os.strerror(number) in said.json["error"]["message"]
+    assert "report" not in said.json["error"]["hint"]
+
+
+def test_a_dead_mount_of_another_file_system_is_not_said_to_be_one_of_cowfs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, stat = tmp_path / "dead", os.stat
+
+    def asked(path: object, *arguments: object, **named: object) -> object:
+        if isinstance(path, str | os.PathLike) and Path(path).is_relative_to(dead):
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), str(path))
+        return stat(path, *arguments, **named)  # type: ignore[arg-type]
+
+    run("create", "data")
+    monkeypatch.setattr(os, "stat", asked)
+    for arguments in (("mount", "data", dead / "inside"), ("upload", dead, "data")):
+        error = run(*map(str, arguments), "--json").json["error"]
+        assert error["kind"] == "invalid_state"
+        assert f"{dead} lies in a mount whose daemon has died" in error["message"]
+        assert error["hint"].startswith("If it is one of cowfs")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,20 +21,24 @@ from cowfs import clock
 from cowfs.errors import (
     AccessDeniedError,
     CorruptError,
+    CowfsError,
+    InvalidInputError,
     InvalidStateError,
     LeaseHeldError,
     NoSpaceError,
     NotFoundError,
+    ReadOnlyError,
     UnsupportedFormatError,
 )
 from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.machine import lock, reservation
+from cowfs.machine import daemon_log, lock, mounting, places, reservation
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.processes import start_time, this_process
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy, list_working_copies
+from cowfs.session.acquiring import check_cache_dir
 
 pytestmark = pytest.mark.quick
 
@@ -387,6 +392,39 @@ def test_a_disk_without_room_for_a_working_copy_is_full(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "mkdir", full)
     with pytest.raises(NoSpaceError, match="the local disk is full"):
         made()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.EROFS, ReadOnlyError),
+        (errno.ENOSPC, NoSpaceError),
+        (errno.EPERM, AccessDeniedError),
+        (errno.ENAMETOOLONG, InvalidInputError),
+        (errno.ENOSYS, InvalidInputError),
+        (errno.EEXIST, AccessDeniedError),
+    ],
+)
+def test_a_place_that_cannot_be_made_is_told_of_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[CowfsError]
+) -> None:
+    def refused(path: object, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(os, "mkdir", refused)
+    made_of: list[tuple[Callable[[], object], str]] = [
+        (made, "COWFS_STATE_DIR"),
+        (lambda: daemon_log.opened(tmp_path / "none" / "daemon.log"), "COWFS_STATE_DIR"),
+        (lambda: places.remember(tmp_path / "elsewhere"), "COWFS_STATE_DIR"),
+        (lambda: check_cache_dir(tmp_path / "cache"), "COWFS_CACHE_DIR"),
+    ]
+    if number != errno.EEXIST:
+        made_of.append((lambda: mounting.prepare_directory(str(tmp_path / "mount")), "another path"))
+    for make, elsewhere in made_of:
+        with pytest.raises(CowfsError, match=os.strerror(number)) as caught:
+            make()
+        assert type(caught.value) is kind
+        assert elsewhere in caught.value.hint
 
 
 def test_a_lock_is_let_go_when_the_directory_cannot_be_used() -> None:

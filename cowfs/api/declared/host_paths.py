@@ -65,7 +65,7 @@ def link(source: str, path: str) -> None:
             hint="Remove it, or declare another path.",
         ) from error
     except OSError as error:
-        raise from_local_disk(error, f"{path} cannot be made") from error
+        raise from_local_disk(error, f"{path} cannot be made", elsewhere="declare another path.") from error
 
 
 def unlink(source: str, path: str) -> bool:
@@ -75,5 +75,5 @@ def unlink(source: str, path: str) -> bool:
     try:
         os.unlink(path)
     except OSError as error:
-        raise from_local_disk(error, f"{path} cannot be removed") from error
+        raise from_local_disk(error, f"{path} cannot be removed", elsewhere="remove it yourself.") from error
     return True

@@ -13,7 +13,7 @@ from pathlib import Path
 from cowfs import config, sizes
 from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.control.options import MountOptions
-from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
+from cowfs.errors import CowfsError, MountFailedError, unusable
 from cowfs.machine import kernel, processes, working_copy
 from cowfs.machine.mount_table import READ_AHEAD_KB
 
@@ -102,8 +102,8 @@ def runtime_directory() -> Check:
     except CowfsError as error:
         return failed(name, error)
     except OSError as error:
-        refused = AccessDeniedError(f"cannot be made: {error}", hint="Set XDG_RUNTIME_DIR to a directory of yours.")
-        return failed(name, refused)
+        elsewhere = "set XDG_RUNTIME_DIR to a directory of yours."
+        return failed(name, unusable(error, "cannot be made", elsewhere=elsewhere))
 
 
 def read_ahead() -> Check:
@@ -223,8 +223,7 @@ def _directory(name: str, path: Path, how: str) -> Check:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        refused = AccessDeniedError(f"{path} is not writable: {error.strerror}", hint=f"Choose another with {how}.")
-        return failed(name, refused)
+        return failed(name, unusable(error, f"{path} is not writable", elsewhere=f"choose another with {how}."))
     found = os.statvfs(path)
     free_bytes = found.f_bavail * found.f_frsize
     if free_bytes < LOW_DISK_BYTES:

@@ -56,7 +56,9 @@ class Objects:
         except FileNotFoundError as error:
             raise NotFoundError(f"{os.fspath(src)} does not exist") from error
         except OSError as error:
-            raise from_local_disk(error, f"{os.fspath(src)} cannot be read") from error
+            raise from_local_disk(
+                error, f"{os.fspath(src)} cannot be read", elsewhere="choose another file."
+            ) from error
         self._store.put(key, data)
 
     def download(self, key: str, dst: str | os.PathLike[str]) -> Path:
@@ -70,7 +72,7 @@ class Objects:
         try:
             self._fetch(key, size, target)
         except OSError as error:
-            raise from_local_disk(error, f"{target} cannot be written") from error
+            raise from_local_disk(error, f"{target} cannot be written", elsewhere="choose another file.") from error
         return target
 
     def ls(self, prefix: str = "") -> list[ObjectInfo]:

@@ -78,7 +78,7 @@ class DirectoryOrigin:
     def _error(self, error: OSError, key: str) -> CowfsError:
         if error.errno == errno.ELOOP:  # a link took its place
             return changed(self._url, key)
-        return from_local_disk(error, f"{self._root / key} cannot be read")
+        return from_local_disk(error, f"{self._root / key} cannot be read", elsewhere="leave it out.")
 
 
 class _Opened:
