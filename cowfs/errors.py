@@ -10,7 +10,7 @@ happened to what; `hint` says what to do next.
     not_found           3     ENOENT   check the name
     conflict            4     EEXIST   choose another name, or look at what is there
     lease_held          5     EBUSY    wait, fork, or take over
-    lease_lost          6     ESTALE   the work is kept: fork it
+    lease_lost          6     ESTALE   fork the work, which a mount keeps; or do it again
     read_only           7     EROFS    fork, mount writable, or choose another place
     unavailable         8     EIO      try again later; nothing is lost
     access_denied       9     EACCES   correct the credentials or permissions
@@ -97,7 +97,8 @@ class LeaseHeldError(CowfsError, kind="lease_held", exit_code=5, errno=_errno.EB
 
 
 class LeaseLostError(CowfsError, kind="lease_lost", exit_code=6, errno=_errno.ESTALE):
-    """Another writer took over; nothing was published, the work is kept in the working copy."""
+    """Another writer took over; nothing was published. A mount's work is kept in its working
+    copy."""
 
 
 class ReadOnlyError(CowfsError, kind="read_only", exit_code=7, errno=_errno.EROFS):

@@ -97,6 +97,8 @@ def publish(
                 raise
         except _HeadMovedError as error:
             if clock.monotonic_s() > end_s:
+                if isinstance(error.why, LeaseLostError):
+                    error.why.set_hint("Nothing was changed. Do it again.")
                 raise error.why from None
         clock.sleep_s(pause_s * (0.5 + clock.random_bytes(1)[0] / 256))
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

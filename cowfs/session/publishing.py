@@ -119,6 +119,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
             max_uploads=spec.options.max_uploads,
             uploads=UploadLog(working_copy.uploads_path),
             quota_bytes=quota(),
+            keeps_work=is_copy,
         )
         is_done = threading.Event()
         stack.callback(_leave, writer, publisher, is_done)

@@ -138,7 +138,7 @@ class Lease:
         found = _newest_from(self._store, self.volume, self.epoch + 1)
         who = _describe(found.record.holder) if found and found.record else "somebody"
         return LeaseLostError(
-            f"volume {self.volume} is now being written by {who}; this mount (epoch {self.epoch}) can no longer publish",
+            f"volume {self.volume} is now being written by {who}; this writer (epoch {self.epoch}) can no longer publish",
             hint="The work is kept: fork it under another name.",
             details={"epoch": self.epoch, "newer_epoch": found.epoch if found else self.epoch + 1},
         )

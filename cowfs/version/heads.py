@@ -71,7 +71,7 @@ def settle_head(
     if head.epoch > epoch:
         raise LeaseLostError(
             f"volume {volume} was taken over by another writer while this one (epoch {epoch}) was starting",
-            hint="Nothing is lost. Mount again, with take_over=True (--take-over) if the other writer should end.",
+            hint="Nothing is lost. Do it again; a mount with take_over=True (--take-over) ends the other writer.",
             details={"epoch": epoch, "newer_epoch": head.epoch},
         )
     return Settled(head, intent is not None and _is_in_line(store, volume, intent))

@@ -178,7 +178,8 @@ class Publisher:
 
     record_intent must be on stable storage when it returns: a restart tells by it whether the head
     it finds is its own. drop_intent: it is not in the line, and never will be. quota_bytes: of the
-    volume, where nobody has seen to it before, as an engine does.
+    volume, where nobody has seen to it before, as an engine does. keeps_work: what is published
+    lies in a working copy, not where it can be taken from again.
     """
 
     def __init__(
@@ -198,6 +199,7 @@ class Publisher:
         max_uploads: int = 50,
         uploads: UploadLog | None = None,
         quota_bytes: int = quotas.NONE,
+        keeps_work: bool = True,
     ) -> None:
         self._store = store
         self._volume = volume
@@ -211,6 +213,7 @@ class Publisher:
         self._record_published = record_published
         self._drop_intent = drop_intent
         self._quota_bytes = quota_bytes
+        self._keeps_work = keeps_work
         self._new_uploader = partial(PackUploader, store, max_uploads=max_uploads)
         self.chunks = StoredChunks(
             store,
@@ -478,7 +481,9 @@ class Publisher:
                 f"{self._store.url} has not the version that this work stands on, as head {number} of volume "
                 f"{self._volume!r}: it is another store now, or was put back to an earlier state; nothing was published",
                 hint="The work is kept. Make the store that was there available again, and commit; or copy what you need out of "
-                "the mount (`cowfs upload PATH NAME`, files.upload()).",
+                "the mount (`cowfs upload PATH NAME`, files.upload())."
+                if self._keeps_work
+                else "Make the store that was there available again, and do it again.",
             )
 
     def _put_manifest(self, prepared: _Prepared) -> None:
@@ -534,6 +539,16 @@ class Publisher:
         prepared.source.published(self._index)  # which takes the most memory: last
         before.close()
 
+    def _what_now(self, *, is_deleted: bool = False) -> str:
+        """For whoever has lost the line."""
+        back = f"the volume back (`cowfs undelete {self._volume}`, Volume.undelete())"
+        if self._keeps_work:
+            fork = "Nothing is lost: the work is kept in the working copy. Fork it under another name"
+            return f"{fork}, or bring {back} and mount it again." if is_deleted else f"{fork}."
+        return (
+            f"Bring {back}, and do it again." if is_deleted else "Do it again, once nobody else writes to the volume."
+        )
+
     def _settled(self) -> None:
         self._unsettled = None
         self._protection.is_bound = False
@@ -545,8 +560,7 @@ class Publisher:
         if head is None or head.is_deleted:
             raise LeaseLostError(
                 f"volume {self._volume!r} was deleted; this commit was not published",
-                hint=f"Nothing is lost: the work is kept in the working copy. Fork it under another name, or bring the volume "
-                f"back (`cowfs undelete {self._volume}`, Volume.undelete()) and mount it again.",
+                hint=self._what_now(is_deleted=True),
                 details={"volume": self._volume},
             ) from error
         # A collection's fence has the epoch of the head before it: of an earlier writer, if this
@@ -555,7 +569,7 @@ class Publisher:
         if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):
             raise LeaseLostError(
                 f"another writer went on with volume {self._volume!r}; this commit was not published",
-                hint="Nothing is lost: the work is kept in the working copy. Fork it under another name.",
+                hint=self._what_now(),
                 details={"volume": self._volume, "epoch": head.epoch, "version": str(head.version or "")},
             ) from error
         self._base = replace(self._base, head_number=head.number)

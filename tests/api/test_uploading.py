@@ -7,6 +7,7 @@ import contextlib
 import mmap
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -25,7 +26,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cowfs import clock
-from cowfs.api import uploading
+from cowfs.api import tree_publishing, uploading
 from cowfs.blocking import ROVolume, RWVolume, TransferReport, Volume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
@@ -34,6 +35,7 @@ from cowfs.errors import (
     InvalidInputError,
     InvalidStateError,
     LeaseHeldError,
+    LeaseLostError,
     UnavailableError,
 )
 from cowfs.format.locator import Locator
@@ -42,6 +44,9 @@ from cowfs.session import publishing
 from cowfs.session.opening import opened
 from cowfs.session.session import Session
 from cowfs.session.source_files import SourceExtent, SourceFile
+from cowfs.store import open_store
+from cowfs.store.holder import current_holder
+from cowfs.version import deletion
 from cowfs.version.commit import CommitRequest
 from tests.api.conftest import place
 
@@ -421,6 +426,30 @@ def test_who_else_writes_is_told_of(place: Path, tree: Path) -> None:
         upload(volume, tree / "sub")
     with writing(volume) as session:
         assert session.files.read("left") == b"uncommitted"
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_an_upload_that_was_overtaken_keeps_nothing_and_says_what_to_do(
+    place: Path, tree: Path, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    volume: RWVolume = Volume.new("data")
+    upload(volume, tree)
+    publish_tree = tree_publishing.publish_tree
+
+    def overtaken(*arguments: Any) -> Any:
+        with closing(open_store(volume.store_url or "")) as store:
+            deletion.delete_volume(store, "data", current_holder("elsewhere"), take_over=True)
+            if not is_deleted:
+                deletion.undelete_volume(store, "data")
+        return publish_tree(*arguments)
+
+    monkeypatch.setattr(tree_publishing, "publish_tree", overtaken)
+    (tree / "more").write_bytes(b"more")
+    with pytest.raises(LeaseLostError) as lost:
+        upload(volume, tree)
+    assert lost.value.hint.endswith("do it again." if is_deleted else "once nobody else writes to the volume.")
+    assert ("cowfs undelete data" in lost.value.hint) == is_deleted
+    assert not re.search("working copy|fork", lost.value.hint, re.IGNORECASE)
 
 
 def test_types_that_differ(place: Path) -> None:
