@@ -2,8 +2,8 @@
 is refused.
 
 A volume with uncommitted work on this machine is committed first, so that the fork has what its
-files show; that is said. Work that another writer has overtaken moves to the fork instead, and its
-mount ends: that is said, too.
+files show; that is said. So is that a volume without a version was given a first, empty one. Work
+that another writer has overtaken moves to the fork instead, and its mount ends: that is said, too.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
 
     wanted = names.checked(name)
     found = sources.find(source, store, with_manifest=True)
-    mounted_at = None
+    mounted_at, is_work = None, True
     if found.head is not None:
         volume = RWVolume.made(found.store, found.head, None)
         mounted_at = volume.path if volume.is_mounted else None
+        is_work = found.head.version is not None or volume.has_changes()
         fork = volume.fork(wanted, strict=True)
     else:
         fork = ROVolume(found.locator(), found.manifest).resolve().fork(wanted, strict=True)
     base = fork.forked_from
     committed = base.locator if base is not None and base.is_new else None
-    if committed is not None:
+    if committed is not None and is_work:
         output.say(as_json, f"Committed uncommitted work of {found.volume} first: {committed}")
+    elif committed is not None:
+        output.say(as_json, f"Made a first, empty version of {found.volume}, which had none: {committed}")
     output.say(as_json, f"Made volume {fork.name} from {source}")
     is_rescue = committed is None and fork.has_changes()
     if is_rescue:

@@ -262,6 +262,17 @@ def test_a_fork_says_that_it_committed(run: Command, mounted: Path) -> None:
     assert run("fork", "data", "third", "--json").json["committed"] == run("commit", mounted).out.strip()
 
 
+def test_a_fork_of_what_has_no_version_says_that_it_made_an_empty_one(run: Command, place: Path) -> None:
+    for name, is_mounted in (("unmounted", False), ("untouched", True)):
+        run("create", name)
+        if is_mounted:
+            assert run("mount", name, place / "mnt" / name).code == 0
+        said = run("fork", name, f"{name}-fork")
+        assert f"Made a first, empty version of {name}, which had none: cowfs+file://" in said.err
+        assert "ncommitted" not in said.err
+        assert run("find", f"{name}-fork").out == run("find", name).out == ""
+
+
 @pytest.mark.parametrize("has_version", [True, False])
 def test_a_fork_says_that_overtaken_work_has_moved(
     run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch, has_version: bool
