@@ -93,6 +93,16 @@ def test_work_that_was_overtaken_is_shown_with_what_to_do() -> None:
     assert "cowfs fork data NAME" in line
 
 
+def test_overtaken_work_of_a_detached_mount_is_saved_once_that_has_ended() -> None:
+    found = status(replace(WRITER, overtaken_by=VersionId(b"\xab" * 32)))
+    (line,) = _advice(replace(found, mounts=[replace(found.mounts[0], is_detached=True)]))
+    assert (
+        line.index("Once nobody uses the mount")
+        < line.index("cowfs unmount data --force")
+        < line.index("cowfs fork data")
+    )
+
+
 def test_a_dead_daemon_is_shown_with_its_volume() -> None:
     found = Status([], [], ["/m"], [DeadMount("/m", "data", None, False)])
     assert _text(found, is_all=False).splitlines()[1].split()[:3] == ["data", "daemon", "died"]
