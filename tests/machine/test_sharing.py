@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from cowfs import clock
+from cowfs.api import mount_paths
+from cowfs.errors import ConflictError, InvalidStateError
 from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
 
@@ -200,3 +203,24 @@ def test_who_shared_an_entry_that_was_removed_and_is_idle_counts(entry: MountEnt
             assert not is_unshared
     with sharing.ending(entry, held) as is_unshared:
         assert is_unshared, "it has ended"
+
+
+def test_a_daemon_that_ends_its_mount_is_no_other_user_and_waited_for(
+    entry: MountEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for is_ended in (False, True):
+        with ExitStack() as daemon:
+            assert daemon.enter_context(sharing.ending(entry, sharing.Held()))
+            if is_ended:
+                daemon.callback(registry.unregister, entry)
+            monkeypatch.setattr(sharing, "others", lambda _: [4711])
+            with pytest.raises(ConflictError, match="4711"):
+                mount_paths.require_unshared(entry)
+            monkeypatch.setattr(sharing, "others", lambda _: [entry.pid])
+            monkeypatch.setattr(clock, "sleep_s", lambda _, daemon=daemon: daemon.close())
+            if is_ended:
+                with pytest.raises(InvalidStateError, match="unmounted already"):
+                    mount_paths.require_unshared(entry)
+            else:
+                mount_paths.require_unshared(entry)
+                sharing.forget(entry)
