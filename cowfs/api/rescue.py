@@ -12,6 +12,7 @@ from cowfs.api.provenance import author
 from cowfs.errors import CowfsError
 from cowfs.format.locator import Locator
 from cowfs.machine import state as states
+from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import WorkingCopy, list_working_copies
 from cowfs.version import volumes
 from cowfs.version.volumes import Head
@@ -23,7 +24,10 @@ def fork(
     store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool
 ) -> tuple[Head, Locator | None]:
     """Makes a volume of the version that the work was made on, and moves the working copy to it;
-    its head, and that version, if there is one. The working copy is not mounted."""
+    its head, and that version, if there is one. LeaseHeldError, before a volume is made: somebody
+    has the working copy."""
+    with working_copy.lock(LockHolder.for_a_moment(f"(moving {working_copy.path})")):
+        pass
     state = WorkingCopy(working_copy.path).state
     base = volumes.locator(store.objects, state.volume, state.base_version) if state.base_version is not None else None
 

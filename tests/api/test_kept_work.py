@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.api import rescue
 from cowfs.blocking import Volume
-from cowfs.errors import InvalidStateError, NotFoundError, UnavailableError
+from cowfs.errors import InvalidStateError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.machine import places
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.working_copy import WorkingCopy
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
@@ -64,6 +67,18 @@ def test_work_below_a_meta_dir_moves_to_a_fork_there(place: Path) -> None:
     fork = Volume.open("data").fork("saved")
     assert [path.parent for path in places.remembered()] == [place / "meta" / "working"]
     assert names(fork.commit()) == ["one"]
+
+
+def test_a_fork_that_cannot_have_the_work_makes_no_volume() -> None:
+    left("data", "one")
+    volume = Volume.open("data").resolve()
+    kept, store = volume._working_copy(), volume._opened()
+    with WorkingCopy(kept.path).lock(LockHolder.this_process("/mnt")), pytest.raises(LeaseHeldError):
+        rescue.fork(store, kept, "saved", strict=True)
+    assert [each.name for each in Volume.list()] == ["data"]
+    head, _ = rescue.fork(store, kept, "saved", strict=True)
+    assert head.volume == "saved"
+    assert Volume.open("saved").has_changes()
 
 
 def test_a_place_that_is_not_there_is_told_of_and_no_version_made_without_it(
