@@ -188,8 +188,9 @@ def require_writable(record: StoreRecord, *, accept_unsafe: bool = False) -> Non
         reasons.append("a list did not show what was written before")
     raise InvalidInputError(
         f"this store cannot keep two writers of one volume apart: {'; '.join(reasons)}",
-        hint="Use another store; a new prefix in the same bucket is tested anew. Or accept it (accept_unsafe_store=True, "
-        "--accept-unsafe-store) and see to it that a volume never has two writers at a time: a commit of one could replace "
-        "a commit of the other, which is lost.",
+        hint="Use another store; a new prefix in the same bucket is tested anew. Or accept it, and write through a mount: "
+        "the commands create and mount take --accept-unsafe-store, resolve() and mount() accept_unsafe_store=True. See to "
+        "it that a volume never has two writers at a time then: a commit of one could replace a commit of the other, "
+        "which is lost.",
         details={"race_max_winners": seen.race_max_winners},
     )

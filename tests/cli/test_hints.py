@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,7 +19,8 @@ from cowfs.api import hints, stores
 from cowfs.api.located import names_locator
 from cowfs.blocking import Volume
 from cowfs.cli import main
-from cowfs.errors import InvalidStateError, NotFoundError
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.store import load_record, open_store, require_writable
 from tests.cli.conftest import Run
 
 ELSEWHERE = "s3://bucket/a b"
@@ -34,6 +37,27 @@ def test_every_command_but_those_of_files_takes_a_store() -> None:
         if not any("--store" in each.opts for each in command.params):
             without.add(name)
     assert without == words.ABOUT_NO_STORE - {"status"}  # it only narrows the list
+
+
+@pytest.mark.quick
+def test_the_hint_about_an_unsafe_store_names_the_commands_that_accept_it(run: Run) -> None:
+    group = main.cowfs
+    assert isinstance(group, main.LazyGroup)
+    accepting = set()
+    for name in main.COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if any("--accept-unsafe-store" in each.opts for each in command.params):
+            accepting.add(name)
+    run("create", "data")
+    with closing(open_store(stores.canonical_url(None))) as store:
+        record = load_record(store)
+    unsafe = replace(record, probe=replace(record.probe, put_if_absent=False))
+    with pytest.raises(InvalidInputError) as caught:
+        require_writable(unsafe)
+    said = re.search("the commands ([a-z, ]+) take --accept-unsafe-store", caught.value.hint)
+    assert said is not None
+    assert set(re.split(", | and ", said[1])) == accepting
 
 
 @pytest.mark.quick
