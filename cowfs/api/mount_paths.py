@@ -143,12 +143,13 @@ def require_unshared(entry: MountEntry) -> None:
     """ConflictError while other processes share the mount. Else they are kept away, until
     `sharing.forget` or `keep`. A daemon that is ending its mount, for somebody who does not live to
     see it, is waited for; InvalidStateError: it has ended."""
-    end_s = clock.monotonic_s() + ENDING_S
+    end_s, has_waited = clock.monotonic_s() + ENDING_S, False
     while not sharing.is_alone(entry):
         others = sharing.others(entry)
         if others == [entry.pid] and not entry.is_copy and clock.monotonic_s() < end_s:
             apart.require_wanted()
             clock.sleep_s(PAUSE_S)
+            has_waited = True
             continue
         pids = ", ".join(map(str, others))
         stays = "It goes when the last of them unmounts, finalizes or ends."
@@ -159,7 +160,7 @@ def require_unshared(entry: MountEntry) -> None:
             hint=f"{stays} To end it now all the same, unmount it with force (force=True, --force); then they are told when "
             "they commit.",
         )
-    if not entry.is_copy and all(each.id != entry.id for each in registry.list_mounts()):
+    if has_waited and all(each.id != entry.id for each in registry.list_mounts()):
         raise InvalidStateError(
             f"{entry.mount_path} is unmounted already",
             hint="Another process has ended it meanwhile. `cowfs status` shows what is left.",
