@@ -181,7 +181,7 @@ def test_unwritable_cache_directory(
     read_only_directory(place)
     environment = {"COWFS_CACHE_DIR": str(place)}
     for source in (published, "published"):
-        refused(machine, "access_denied", "mount", source, machine.mount_point("m"), environment=environment)
+        refused(machine, "read_only", "mount", source, machine.mount_point("m"), environment=environment)
 
 
 @pytest.mark.parametrize("how", [("--mode", "fuse"), ("--scratch",)])
