@@ -223,12 +223,15 @@ class _Existing:
     def _has_content(self, path: bytes, there: bytes, attr: Attributes) -> bool:
         from cowfs.session import same_content
 
-        with suppress(PermissionError), closing(self._target.open_file(there)) as file:
+        try:
+            opened = self._target.open_file(there)
+        except PermissionError:
+            return False
+        with closing(opened) as file:
             if self._resumes is not None:
                 return self._resumes.is_content(path, file.fd)
             with closing(self._tree.pieces(path)) as pieces:
                 return same_content.has_content(file.fd, attr.size, pieces)
-        return False
 
     def _is_there(self, there: bytes) -> bool:
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -140,31 +140,25 @@ def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
 
 
 def require_unshared(entry: MountEntry) -> None:
-    """ConflictError while other processes share the mount. Else they are kept away, until
-    `sharing.forget` or `keep`. A daemon that is ending its mount, for somebody who does not live to
-    see it, is waited for; InvalidStateError: it has ended."""
-    end_s, has_waited = clock.monotonic_s() + ENDING_S, False
-    while not sharing.is_alone(entry):
-        others = sharing.others(entry)
-        if others == [entry.pid] and not entry.is_copy and clock.monotonic_s() < end_s:
-            apart.require_wanted()
-            clock.sleep_s(PAUSE_S)
-            has_waited = True
-            continue
-        pids = ", ".join(map(str, others))
-        stays = "It goes when the last of them unmounts, finalizes or ends."
-        if registry.is_lasting(entry):
-            stays = "It was mounted by command, and can be unmounted so when they are done."
+    """ConflictError while other processes share the mount, or its daemon is beginning or ending it.
+    Else others are kept away, until `sharing.forget` or `keep`."""
+    if sharing.is_alone(entry):
+        return
+    others = sharing.others(entry)
+    if others == [entry.pid]:
         raise ConflictError(
-            f"other processes of yours use the mount {entry.mount_path}, too" + (f": {pids}" if pids else ""),
-            hint=f"{stays} To end it now all the same, unmount it with force (force=True, --force); then they are told when "
-            "they commit.",
+            f"the mount at {entry.mount_path} is being made, or ended, by its process {entry.pid}",
+            hint="Try again in a moment. To end it now all the same, unmount it with force (force=True, --force).",
         )
-    if has_waited and all(each.id != entry.id for each in registry.list_mounts()):
-        raise InvalidStateError(
-            f"{entry.mount_path} is unmounted already",
-            hint="Another process has ended it meanwhile. `cowfs status` shows what is left.",
-        )
+    pids = ", ".join(map(str, others))
+    stays = "It goes when the last of them unmounts, finalizes or ends."
+    if registry.is_lasting(entry):
+        stays = "It was mounted by command, and can be unmounted so when they are done."
+    raise ConflictError(
+        f"other processes of yours use the mount {entry.mount_path}, too" + (f": {pids}" if pids else ""),
+        hint=f"{stays} To end it now all the same, unmount it with force (force=True, --force); then they are told when "
+        "they commit.",
+    )
 
 
 def is_there(entry: MountEntry) -> bool:

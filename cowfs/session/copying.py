@@ -162,8 +162,6 @@ class _Copy:
 
     def run(self, at: bytes, to: bytes) -> Copied:
         first = self._source.stat(at)
-        if self._report is not None or not self._tells_apart:
-            self._total = self._counted(at, to, first)
         apart.run(lambda: self._copy_all(at, to, first), self._stop)
         for existing, path in self._links:
             self._target.link(existing, path)
@@ -175,6 +173,8 @@ class _Copy:
         return Copied(**self._done, skipped_paths=tuple(self._skipped))
 
     def _copy_all(self, at: bytes, to: bytes, first: Attributes) -> None:
+        if self._report is not None or not self._tells_apart:
+            self._total = self._counted(at, to, first)
         with Helpers(THREADS, name="cowfs-copy") as helpers:
             try:
                 self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
@@ -297,9 +297,9 @@ class _Copy:
     def _counted(self, at: bytes, to: bytes, first: Attributes) -> tuple[int, int]:
         """Files, and their bytes. ConflictError: two of them would be one at the target."""
         if not stat.S_ISDIR(first.mode):
-            return int(stat.S_ISREG(first.mode)), first.size
+            return (1, first.size) if stat.S_ISREG(first.mode) else (0, 0)
         files, size, waiting = 0, 0, [(at, to)]
-        while waiting:
+        while waiting and not self._is_stopped:
             path, there = waiting.pop()
             entries = self._source.list(path)
             if not self._tells_apart:
@@ -313,6 +313,8 @@ class _Copy:
 
     def _require_apart(self, path: bytes, there: bytes, names: Sequence[bytes]) -> None:
         alike = groups(names)
+        for name in (name for group in alike for name in group):
+            _below(path, name)  # no way out of the target
         if alike and (found := self._target.first_same(there, alike)) is not None:
             one, other = (os.fsdecode(_below(path, name)) for name in found)
             raise ConflictError(

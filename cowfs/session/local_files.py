@@ -38,6 +38,8 @@ _BESIDE = b".cowfs-%b-%b"
 _PART = b".cowfs-part-%b-%b"
 _NAMES = b".cowfs-names-%b"
 _LEFT = re.compile(rb"\.cowfs-(part-)?([0-9a-f]{16})-[0-9a-f]{16}")
+_LEFT_NAMES = re.compile(rb"\.cowfs-names-[0-9a-f]{16}")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -212,10 +214,15 @@ class LocalFiles:
         are called `names`. Gives the paths of large ones: they may be gone on with, and are removed
         by `remove_left` after a copy that was whole. What has one of `names` itself stays."""
         with self._directory(path) as directory:
-            found = [each for left in os.listdir(directory) if (each := _LEFT.fullmatch(os.fsencode(left)))]
-            if not found:
+            there = [os.fsencode(each) for each in os.listdir(directory)]
+            found = [each for name in there if (each := _LEFT.fullmatch(name))]
+            trials = [name for name in there if _LEFT_NAMES.fullmatch(name)]
+            if not found and not trials:
                 return []
             known = set(names)
+            for name in trials:
+                if name not in known:
+                    _remove_trial(name, directory)
             hashes = {_hash(name) for name in known}
             left = [each for each in found if each[2] in hashes and each[0] not in known]
             for each in left:
@@ -231,23 +238,30 @@ class LocalFiles:
     def first_same(self, path: bytes, alike: Iterable[Sequence[bytes]]) -> tuple[bytes, bytes] | None:
         """Two names that are one in the directory `path`. alike: groups of names that may be; they
         are tried in a directory that is made for that, there or, if that is missing, in the nearest
-        one above it that can have one. Where none can, nothing can be written either."""
+        one above it that can have one. Where none can, nothing can be written either. Names that
+        are there already, of files of their own, are not tried."""
         while True:
             with contextlib.suppress(OSError), self._opened_parent(path + b"/." if path else b"") as (directory, _):
-                return self._first_same(path, directory, alike)
+                return self._first_same(path, [each for each in alike if not _are_apart(each, directory)], directory)
             if not path:
                 return None
             path = path.rpartition(b"/")[0]
 
-    def _first_same(self, path: bytes, directory: int, alike: Iterable[Sequence[bytes]]) -> tuple[bytes, bytes] | None:
-        for names in alike:
-            is_case = differ_in_case(names)
-            if is_case and path in self._tells_case:
-                continue
-            if (found := _tried(names, directory)) is not None:
-                return found
-            if is_case:
-                self._tells_case.add(path)
+    def _first_same(self, path: bytes, alike: Sequence[Sequence[bytes]], directory: int) -> tuple[bytes, bytes] | None:
+        if path in self._tells_case:
+            alike = [each for each in alike if not differ_in_case(each)]
+        if not alike:
+            return None
+        with _trial(directory) as at:
+            for names in alike:
+                is_case = differ_in_case(names)
+                if is_case and path in self._tells_case:
+                    continue
+                made, found = _tried(names, at)
+                if found is not None:
+                    return found
+                if is_case and made > 1:
+                    self._tells_case.add(path)
         return None
 
     def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None:
@@ -354,31 +368,71 @@ def _open_up(name: bytes, directory: int, mode: int) -> None:
         os.close(fd)
 
 
-def _tried(names: Sequence[bytes], directory: int) -> tuple[bytes, bytes] | None:
-    """Two of the names that are one in a new directory in this one."""
+def _are_apart(names: Sequence[bytes], directory: int) -> bool:
+    """Whether each of them is something else there."""
+    try:
+        found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in names]
+    except OSError:
+        return False
+    return len({(each.st_dev, each.st_ino) for each in found}) == len(names)
+
+
+@contextmanager
+def _trial(directory: int) -> Iterator[int]:
+    """A new directory in this one, for the block; locked, so that nobody removes it as left."""
     beside = _NAMES % clock.random_bytes(8).hex().encode()
-    os.mkdir(beside, 0o700, dir_fd=directory)
-    made: list[bytes] = []
     at = -1
     try:
-        at = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-        for name in names:
-            try:
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at))
-            except OSError as error:
-                if made and isinstance(error, FileExistsError):
-                    return _other_name(name, made, at), name
-                continue  # no name that a file can have here: the copy itself says so
-            made.append(name)
-        return None
+        os.mkdir(beside, 0o700, dir_fd=directory)
+        at = os.open(beside, _DIRECTORY, dir_fd=directory)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(at, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield at
     finally:
         with contextlib.suppress(OSError):
-            for name in made:
-                os.unlink(name, dir_fd=at)
+            os.rmdir(beside, dir_fd=directory)
         if at >= 0:
             os.close(at)
-        with contextlib.suppress(OSError):
-            os.rmdir(beside, dir_fd=directory)
+
+
+def _remove_trial(name: bytes, directory: int) -> None:
+    """One that a killed copy has left: with nothing but empty files."""
+    with contextlib.suppress(OSError):
+        at = os.open(name, _DIRECTORY, dir_fd=directory)
+        try:
+            fcntl.flock(at, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left = os.listdir(at)
+            if all(_is_empty(os.stat(each, dir_fd=at, follow_symlinks=False)) for each in left):
+                for each in left:
+                    os.unlink(each, dir_fd=at)
+                os.rmdir(name, dir_fd=directory)
+        finally:
+            os.close(at)
+
+
+def _is_empty(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
+
+
+def _tried(names: Sequence[bytes], directory: int) -> tuple[int, tuple[bytes, bytes] | None]:
+    """How many of the names can be made in this directory, which has none of them; and two of them
+    that are one. None of them is there afterwards."""
+    made: list[bytes] = []
+    try:
+        for name in names:
+            try:
+                fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            except OSError as error:
+                if made and isinstance(error, FileExistsError):
+                    return len(made), (_other_name(name, made, directory), name)
+                continue  # no name that a file can have here: the copy itself says so
+            made.append(name)
+            os.close(fd)
+        return len(made), None
+    finally:
+        for name in made:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=directory)
 
 
 def _other_name(name: bytes, made: list[bytes], directory: int) -> bytes:

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 _KEPT_NS = (2_000_000_000, 1_000_000_000, 10_000_000, 1_000_000, 1_000, 100)
 """FAT; ext4 with inodes of 128 bytes, HFS+, SFTP; exFAT; others; UDF; NTFS and SMB."""
+_CHANGE_NS = 10_000_000
+"""FAT may keep the time of change better than that of modification."""
 _PIECE_BYTES = 1 << 20
 
 
 def may_be_kept(mtime_ns: int, found: LocalAttr) -> bool:
     """Whether the file may have been given this time, and its file system have kept the one that it
     has: an earlier one."""
-    return any(found.ctime_ns % each == 0 and mtime_ns - mtime_ns % each == found.mtime_ns for each in _KEPT_NS)
+    return any(
+        found.ctime_ns % min(each, _CHANGE_NS) == 0 and mtime_ns - mtime_ns % each == found.mtime_ns
+        for each in _KEPT_NS
+    )
 
 
 def has_content(fd: int, size: int, pieces: Iterable[tuple[int, bytes]]) -> bool:

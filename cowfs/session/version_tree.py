@@ -17,6 +17,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -178,17 +179,20 @@ class VersionTree:
         fetched but what `missing` does not know by its name."""
         row = self._row(path)
         at = 0
+        left = []
         for extent in self._extents(row[0]):
+            apart.require_wanted()
             if not same_content.is_hole(fd, at, extent[0]):
                 return False
             at = extent[0] + extent[1]
-            if self._is_there(extent, lambda offset, length: os.pread(fd, length, offset)):
-                apart.require_wanted()
-            elif _is_known(extent) or not all(
-                same_content.has_bytes(fd, *piece) for piece in self._fetched(extent[3], [extent])
-            ):
+            if not _is_known(extent):
+                left.append(extent)
+            elif not self._is_there(extent, lambda offset, length: os.pread(fd, length, offset)):
                 return False
-        return same_content.is_hole(fd, at, row[6])
+        if not same_content.is_hole(fd, at, row[6]):
+            return False
+        with self._large, closing(self._ahead(left)) as pieces:
+            return all(same_content.has_bytes(fd, *piece) for piece in pieces)
 
     def _is_there(self, extent: ExtentRow, there: Callable[[int, int], bytes]) -> bool:
         if not _is_known(extent):
@@ -221,7 +225,7 @@ class VersionTree:
             chunks |= {bytes(ordered[at].hash): raw for at, raw in self._read_each(number, ordered)}
         return {ino: [(row[0], _shown(row, chunks[bytes(row[2])])) for row in rows] for ino, rows in extents.items()}
 
-    def _ahead(self, extents: Sequence[ExtentRow]) -> Iterator[tuple[int, bytes]]:
+    def _ahead(self, extents: Sequence[ExtentRow]) -> Generator[tuple[int, bytes]]:
         waiting: deque[Future[Pieces]] = deque()
         try:
             for group in self._groups(extents):

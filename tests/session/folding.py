@@ -3,6 +3,7 @@ as those of Windows and macOS do. Names are kept as they are folded."""
 
 from __future__ import annotations
 
+import errno
 import os
 import unicodedata
 from typing import Any
@@ -15,19 +16,29 @@ from cowfs.session import local_files
 CALLS = frozenset({"link", "mkdir", "open", "readlink", "rename", "rmdir", "stat", "symlink", "unlink", "utime"})
 
 
-def fold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(local_files, "os", _Calls())
+def fold(patch: pytest.MonkeyPatch, *, refuses: bytes = b"") -> None:
+    """refuses: no file can be made whose name has it."""
+    patch.setattr(local_files, "os", _Calls(refuses))
     patch.setattr(local_files, "open_beneath", lambda root, path: open_beneath(root, _folded(path)))
 
 
 class _Calls:
     """The module `os`."""
 
+    def __init__(self, refuses: bytes) -> None:
+        self._refuses = refuses
+
     def __getattr__(self, name: str) -> Any:
         called = getattr(os, name)
         if name not in CALLS:
             return called
-        return lambda *paths, **named: called(*map(_folded, paths), **named)
+
+        def folding(*paths: Any, **named: Any) -> Any:
+            if self._refuses and isinstance(paths[0], bytes) and self._refuses in paths[0]:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            return called(*map(_folded, paths), **named)
+
+        return folding
 
 
 def _folded(given: Any) -> Any:

@@ -3,6 +3,7 @@ fail."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -18,7 +19,7 @@ import pytest
 
 from cowfs import clock
 from cowfs.errors import ConflictError, InvalidInputError
-from cowfs.session import copying, local_files
+from cowfs.session import copying, local_files, names_alike
 from cowfs.session.copying import Copied
 from cowfs.session.local_files import LocalFiles
 from cowfs.store import initialize, open_store
@@ -197,6 +198,7 @@ def test_nothing_is_written_outside_of_the_target(tmp_path: Path) -> None:
         ("a", "a. "),
         ("ﬁx", "FIX"),
         ("co-op", "co\xad-op"),
+        ("x\u1fb3", "x\u03b1\u03b9"),
     ],
 )
 def test_names_that_are_one_at_the_target_end_it_before_anything_is_written(
@@ -229,7 +231,7 @@ def test_where_case_is_told_apart_is_tried_once(
     tried: list[int] = []
     really_try = local_files._tried
 
-    def counted(names: Sequence[bytes], directory: int) -> tuple[bytes, bytes] | None:
+    def counted(names: Sequence[bytes], directory: int) -> tuple[int, tuple[bytes, bytes] | None]:
         tried.append(1)
         return really_try(names, directory)
 
@@ -238,6 +240,55 @@ def test_where_case_is_told_apart_is_tried_once(
         assert copying.copy(local, b"", out, b"").files == 40
     assert tried == [1]
     assert len(os.listdir(tmp_path / "out")) == 20, "nothing is left of it"
+
+
+def test_a_name_that_no_file_can_have_there_tells_nothing_of_others(
+    out: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a:B", "A:B", "README", "readme"):
+        (tmp_path / name).write_text(name)
+    fold(monkeypatch, refuses=b":")
+    with Directory(tmp_path) as local, pytest.raises(ConflictError, match=r"README.*readme|readme.*README"):
+        copying.copy(local, b"", out, b"")
+
+
+def test_names_that_are_there_already_are_not_tried(out: LocalFiles, tmp_path: Path) -> None:
+    """A trial would change the directory's time, and so make work of a copy that changes nothing."""
+    for name in ("README", "readme"):
+        (tmp_path / "source").mkdir(exist_ok=True)
+        (tmp_path / "source" / name).write_text(name)
+    with Directory(tmp_path / "source") as local:
+        copying.copy(local, b"", out, b"")
+        before = (tmp_path / "out").stat().st_mtime_ns
+        copying.copy(local, b"", out, b"", keeps=lambda *_: True)
+    assert (tmp_path / "out").stat().st_mtime_ns == before
+
+
+def test_a_trial_that_was_killed_is_removed_by_the_next_copy(out: LocalFiles, tmp_path: Path) -> None:
+    there = tmp_path / "out"
+    left, used, others = (there / f".cowfs-names-{each * 16}" for each in "123")
+    for each in (left, used, others):
+        each.mkdir()
+        (each / "README").touch()
+    (others / "README").write_text("somebody's")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").touch()
+    fd = os.open(used, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with Directory(tmp_path / "source") as local:
+        copying.copy(local, b"", out, b"")
+        assert {each.name for each in there.iterdir()} == {"file", used.name, others.name}
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("one", "other"), [("cafe", "caf\xe9"), ("\u304b", "\u304c"), ("a", "b"), ("a.b", "ab")])
+def test_names_that_no_file_system_takes_for_one_are_not_alike(one: str, other: str) -> None:
+    assert names_alike.groups([one.encode(), other.encode()]) == []
+
+
+@pytest.mark.parametrize("filler", ["\u115f", "\u3164", "\uffa0", "\u200d", "\ufe0f", "\U000e0001"])
+def test_names_that_differ_in_what_nobody_sees_are_alike(filler: str) -> None:
+    assert len(names_alike.groups([b"name", f"na{filler}me".encode()])) == 1
 
 
 def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(out: LocalFiles, tmp_path: Path) -> None:
