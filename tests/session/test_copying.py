@@ -253,14 +253,15 @@ def test_a_name_that_no_file_can_have_there_tells_nothing_of_others(
 
 
 def test_names_that_are_there_already_are_not_tried(out: LocalFiles, tmp_path: Path) -> None:
-    """A trial would change the directory's time, and so make work of a copy that changes nothing."""
+    """A trial would change the directory's time: what changes nothing is not to look like work."""
+    (tmp_path / "source").mkdir()
     for name in ("README", "readme"):
-        (tmp_path / "source").mkdir(exist_ok=True)
         (tmp_path / "source" / name).write_text(name)
     with Directory(tmp_path / "source") as local:
         copying.copy(local, b"", out, b"")
         before = (tmp_path / "out").stat().st_mtime_ns
-        copying.copy(local, b"", out, b"", keeps=lambda *_: True)
+        with LocalFiles(os.fsencode(tmp_path / "out")) as anew:
+            copying.copy(local, b"", anew, b"", keeps=lambda *_: True)
     assert (tmp_path / "out").stat().st_mtime_ns == before
 
 
