@@ -206,15 +206,17 @@ class _Existing:
         return self._overwrite == "newer" and found.mtime_ns >= attr.mtime_ns
 
     def _is_same(self, path: bytes, there: bytes, attr: Attributes, found: LocalAttr) -> bool:
-        from cowfs.session import same_content
-
         if stat.S_IFMT(found.mode) != stat.S_IFMT(attr.mode):
             return False
         if stat.S_ISLNK(attr.mode):
             return self._target.readlink(there) == self._tree.readlink(path)
         if (found.size, found.mtime_ns) == (attr.size, attr.mtime_ns):
             return True
-        if found.size != attr.size or not same_content.may_be_kept(attr.mtime_ns, found):
+        if found.size != attr.size:
+            return False
+        from cowfs.session import same_content
+
+        if not same_content.may_be_kept(attr.mtime_ns, found):
             return False
         if self._compared.get(there) != found and self._has_content(path, there, attr):
             self._compared[there] = found
