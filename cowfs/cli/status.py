@@ -127,11 +127,11 @@ def _advice(found: Status) -> list[str]:
         if each.is_scratch:
             path = output.printable(shlex.quote(each.mount_path))
             save, drop = f"`cowfs commit {path} --name NAME`", f"`cowfs unmount {path}`"
-        saved_or_dropped = f"Save it under another name ({save}), or drop it ({drop})"
+        first = "Save"
         if each.is_detached and not each.is_scratch:
             end = f"`cowfs unmount {each.volume} --force` has ended it (programs get errors then)"
-            saved_or_dropped = f"Once nobody uses the mount any more, or {end}: s{saved_or_dropped[1:]}"
-        saved_or_dropped = hints.about(each.store_url, saved_or_dropped)
+            first = f"Once nobody uses the mount any more, or {end}: save"
+        saved_or_dropped = hints.about(each.store_url, f"{first} it under another name ({save}), or drop it ({drop})")
         if writer is not None and writer.lease_lost is not None:
             lines.append(f"{each.volume}: {output.printable(writer.lease_lost)}. {saved_or_dropped}")
         elif writer is not None and writer.overtaken_by is not None:
