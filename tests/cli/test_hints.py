@@ -26,29 +26,26 @@ from tests.cli.conftest import Run
 ELSEWHERE = "s3://bucket/a b"
 
 
-@pytest.mark.quick
-def test_every_command_but_those_of_files_takes_a_store() -> None:
+def commands_with(option: str) -> set[str]:
     group = main.cowfs
     assert isinstance(group, main.LazyGroup)
-    without = set()
+    found = set()
     for name in main.COMMANDS:
         command = group.get_command(click.Context(group), name)
         assert command is not None
-        if not any("--store" in each.opts for each in command.params):
-            without.add(name)
+        if any(option in each.opts for each in command.params):
+            found.add(name)
+    return found
+
+
+@pytest.mark.quick
+def test_every_command_but_those_of_files_takes_a_store() -> None:
+    without = set(main.COMMANDS) - commands_with("--store")
     assert without == words.ABOUT_NO_STORE - {"status"}  # it only narrows the list
 
 
 @pytest.mark.quick
 def test_the_hint_about_an_unsafe_store_names_the_commands_that_accept_it(run: Run) -> None:
-    group = main.cowfs
-    assert isinstance(group, main.LazyGroup)
-    accepting = set()
-    for name in main.COMMANDS:
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
-        if any("--accept-unsafe-store" in each.opts for each in command.params):
-            accepting.add(name)
     run("create", "data")
     with closing(open_store(stores.canonical_url(None))) as store:
         record = load_record(store)
@@ -57,7 +54,7 @@ def test_the_hint_about_an_unsafe_store_names_the_commands_that_accept_it(run: R
         require_writable(unsafe)
     said = re.search("the commands ([a-z, ]+) take --accept-unsafe-store", caught.value.hint)
     assert said is not None
-    assert set(re.split(", | and ", said[1])) == accepting
+    assert set(re.split(", | and ", said[1])) == commands_with("--accept-unsafe-store")
 
 
 @pytest.mark.quick

@@ -94,7 +94,7 @@ def test_a_command_ends_whose_helpers_wait(
 def test_a_second_ctrl_c_ends_an_awaited_mount(url: Url, seaweedfs: SeaweedFS, contents: dict[str, bytes]) -> None:
     program = "import asyncio, cowfs, sys; asyncio.run(cowfs.Volume.new('data', store=sys.argv[1]).mount())"
     with SilentRelay(seaweedfs.ports[0], silent_after_bytes=0) as relay:
-        code, said = interrupted(relay, program, url(relay.port), times=2, pause_s=0.5)
+        code, said = interrupted(relay, program, url(relay.port), times=2, pause_s=2)  # two signals, not one
     assert (code, said.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt"), said
 
 
