@@ -15,12 +15,17 @@ pub const BLOCK_BYTES: u64 = 4 << 10;
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// crc32c of each block of a chunk; the last block may be short.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct BlockSums(Box<[u32]>);
 
 impl BlockSums {
     pub fn of(data: &[u8]) -> BlockSums {
         BlockSums(data.chunks(BLOCK).map(crc32c::crc32c).collect())
+    }
+
+    /// It has none: of a chunk without bytes, or not computed yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> BlockSums {

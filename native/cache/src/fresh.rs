@@ -15,6 +15,7 @@
 //! One lock, held for a few instructions, never while bytes are copied or written.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,6 +85,28 @@ impl Chunk {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: it was published; the slab is not filled again while this chunk holds it.
         unsafe { self.slab.range(self.at, self.raw_len) }
+    }
+}
+
+/// Bytes of a chunk where they lie in memory. As long as this is there, so are they.
+pub struct Held {
+    chunk: Chunk,
+    range: Range<usize>,
+}
+
+impl Held {
+    /// None: the chunk ends before.
+    pub fn new(chunk: Chunk, range: Range<usize>) -> Option<Held> {
+        chunk.bytes().get(range.clone())?;
+        Some(Held { chunk, range })
+    }
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.chunk.bytes()[self.range.clone()]
     }
 }
 
@@ -385,9 +408,7 @@ mod tests {
         let fresh = Fresh::new(SLAB, SLABS * SLAB);
         fresh.set_batch_bytes(SLAB / 4);
         for number in 0..100 {
-            for batch in insert(&fresh, number, &vec![7; SLAB / 4]) {
-                fresh.hold(batch, true);
-            }
+            insert_and_hold(&fresh, number, &vec![7; SLAB / 4]);
         }
         assert!(fresh.slabs.bytes() <= SLABS * SLAB);
         let mut hash = [0; 32];
@@ -396,5 +417,30 @@ mod tests {
             fresh.get(&hash, SLAB as u64 / 4).is_some()
         });
         assert_eq!(held.count(), 4 * SLABS);
+    }
+
+    fn insert_and_hold(fresh: &Fresh, number: u32, data: &[u8]) {
+        for batch in insert(fresh, number, data) {
+            fresh.hold(batch, true);
+        }
+    }
+
+    #[test]
+    fn what_is_held_stays_while_its_slab_is_let_go() {
+        let fresh = Fresh::new(SLAB, SLABS * SLAB);
+        for number in 0..20 {
+            let whole = vec![number as u8; SLAB];
+            insert_and_hold(&fresh, number, &whole);
+            let mut hash = [0; 32];
+            hash[..4].copy_from_slice(&number.to_le_bytes());
+            let chunk = fresh.get(&hash, SLAB as u64).unwrap();
+            let held = Held::new(chunk.clone(), 10..SLAB).unwrap();
+            assert!(Held::new(chunk, 10..SLAB + 1).is_none());
+            for other in 0..2 * SLABS as u32 {
+                insert_and_hold(&fresh, 1000 + other, &vec![200; SLAB]);
+            }
+            assert!(fresh.get(&hash, SLAB as u64).is_none());
+            assert!(*held == whole[10..]);
+        }
     }
 }

@@ -44,6 +44,7 @@ mod whole;
 mod writer;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +52,7 @@ use std::time::Duration;
 
 use account::Account;
 use blocks::BlockSums;
+pub use fresh::Held;
 use fresh::{Batch, Fresh};
 use memory::Memory;
 use record::{MAX_RAW_BYTES, Record};
@@ -138,15 +140,14 @@ impl ChunkCache {
     /// Fills `buffer` with the chunk's bytes from `skip` on; false (buffer undefined) when the
     /// chunk is not here or ends before.
     pub fn read_into(&self, hash: &Hash, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
-        let end = skip.checked_add(buffer.len() as u64);
-        if end.is_none_or(|end| end > raw_len) {
+        let Some(end) = skip.checked_add(buffer.len() as u64) else {
+            return false;
+        };
+        if end > raw_len {
             return false;
         }
-        if let Some(chunk) = self.fresh.get(hash, raw_len) {
-            buffer.copy_from_slice(&chunk.bytes()[skip as usize..][..buffer.len()]);
-            if chunk.since.elapsed() >= self.again_after {
-                self.segments.keep(hash, raw_len);
-            }
+        if let Some(held) = self.held(hash, raw_len, skip..end) {
+            buffer.copy_from_slice(&held);
             return true;
         }
         if raw_len > SMALL_BYTES {
@@ -167,6 +168,15 @@ impl ChunkCache {
         buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
         self.lock_small().insert(hash, data.into());
         true
+    }
+
+    /// The chunk's bytes in this range, if it came a moment ago and is still in memory.
+    pub fn held(&self, hash: &Hash, raw_len: u64, range: Range<u64>) -> Option<Held> {
+        let chunk = self.fresh.get(hash, raw_len)?;
+        if chunk.since.elapsed() >= self.again_after {
+            self.segments.keep(hash, raw_len);
+        }
+        Held::new(chunk, range.start as usize..range.end as usize)
     }
 
     /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still
@@ -211,15 +221,19 @@ impl ChunkCache {
         if raw_len > MAX_RAW_BYTES || self.contains(hash, raw_len) {
             return;
         }
+        let is_for_disk = is_for_disk();
+        let sums = match is_for_disk {
+            true => BlockSums::of(data), // while the bytes are near
+            false => BlockSums::default(),
+        };
         let record = Record {
             hash: *hash,
             offset: 0,
             raw_len: data.len() as u32,
             stored_s: segments::now_s(),
             is_used: false,
-            sums: BlockSums::of(data),
+            sums,
         };
-        let is_for_disk = is_for_disk();
         if is_for_disk {
             self.grown_bytes.fetch_add(raw_len, Ordering::Relaxed);
         }
@@ -284,10 +298,14 @@ impl ChunkCache {
     /// A batch that cannot be written stays in memory for as long as there is room; so does one that
     /// is hardly wanted on the disk.
     fn write(&self, mut batch: Batch) {
-        let records = batch.take_records();
+        let mut records = batch.take_records();
         if !batch.is_for_disk() {
             self.fresh.hold(batch, false);
             return;
+        }
+        for record in records.iter_mut().filter(|record| record.sums.is_empty()) {
+            let chunk = &batch.bytes()[record.offset as usize..][..record.raw_len as usize];
+            record.sums = BlockSums::of(chunk);
         }
         let written = self
             .writer
@@ -412,6 +430,26 @@ mod tests {
         come(0..100); // they are there
         come(300..500);
         assert!((90..=110).contains(&on_disk()));
+    }
+
+    #[test]
+    fn what_comes_for_the_first_time_among_what_comes_again_is_written_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = |number: u64| vec![number as u8; 70_000];
+        let come = |numbers: &[u64]| {
+            let cache = ChunkCache::open(dir.path(), 4 << 20);
+            for &number in numbers {
+                cache.insert_from_near(&hash(number), &data(number));
+            }
+            cache.close();
+        };
+        come(&[1, 2, 3]);
+        come(&[1, 7, 2, 8, 3]);
+        let cache = ChunkCache::open(dir.path(), 0);
+        for number in [1, 7, 2, 8, 3] {
+            let found = cache.get(&hash(number), 70_000);
+            assert_eq!(found.as_deref(), Some(&data(number)[..]));
+        }
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! range is reserved by one thread, filled by that thread without a lock, and given out only after
 //! `Fresh` (fresh.rs) has published it; it never changes afterwards.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 pub const PAGE: usize = 4096;
 
@@ -25,7 +27,7 @@ impl Slabs {
 /// Page-aligned bytes that are shared between the threads that fill and read ranges of them.
 pub struct Slab {
     start: NonNull<u8>,
-    layout: Layout,
+    size: usize,
     slabs: Arc<Slabs>,
 }
 
@@ -39,21 +41,27 @@ impl Slab {
     /// Room for at least this many bytes.
     pub fn new(capacity: usize, slabs: &Arc<Slabs>) -> Slab {
         let size = capacity.next_multiple_of(PAGE).max(PAGE);
-        let layout = Layout::from_size_align(size, PAGE).expect("a slab's size");
-        // SAFETY: the layout's size is not zero.
-        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let mapped = unsafe { mmap_anonymous(null_mut(), size, protection, flags) };
+        let Some(start) = mapped
+            .ok()
+            .and_then(|start| NonNull::new(start.cast::<u8>()))
+        else {
+            handle_alloc_error(Layout::from_size_align(size, PAGE).expect("a slab's size"))
         };
+        // SAFETY: the mapping just made. It is as good without.
+        let _ = unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxHugepage) };
         slabs.0.fetch_add(size, Ordering::Relaxed);
         Slab {
             start,
-            layout,
+            size,
             slabs: slabs.clone(),
         }
     }
 
     pub fn capacity(&self) -> usize {
-        self.layout.size()
+        self.size
     }
 
     /// Copies bytes to a place.
@@ -83,10 +91,8 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
-        self.slabs
-            .0
-            .fetch_sub(self.layout.size(), Ordering::Relaxed);
+        // SAFETY: the mapping of `new`; nobody has a part of it any more. It fails for none.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
+        self.slabs.0.fetch_sub(self.size, Ordering::Relaxed);
     }
 }

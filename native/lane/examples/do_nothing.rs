@@ -127,7 +127,7 @@ impl Server {
         let operation = Operation::parse(header.opcode, body).unwrap_or(Operation::Other);
         if let Some((reply, data)) = self.answer(&header, operation) {
             // The one error there is: nobody waits for it any more.
-            let _ = self.device.send(&reply.finish(data.len()), data);
+            let _ = self.device.send(&reply.finish(data.len()), [data]);
         }
     }
 

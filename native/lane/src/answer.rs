@@ -17,7 +17,7 @@ use cowfs_fuse_abi::{
 
 use cowfs_mounted::{Error, Mounted, Result};
 
-use crate::buffer::ReadBuffer;
+use crate::buffer::Data;
 use crate::device::MAX_WRITE_BYTES;
 use crate::handshake::{Handshake, MAX_PAGES, features};
 use crate::lane::Shared;
@@ -51,7 +51,7 @@ pub(crate) struct Lifetime {
 pub(crate) struct Answer {
     pub message: Vec<u8>,
     /// Follows the message in the same write.
-    pub data: ReadBuffer,
+    pub data: Data,
     /// The inode whose count was raised.
     pub node: Option<u64>,
     /// The handle that was opened.

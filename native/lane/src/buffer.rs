@@ -9,9 +9,16 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use cowfs_base::sync::Mutex;
+use cowfs_engine::Held;
 
 thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What follows the message of an answer.
+pub(crate) enum Data {
+    Copied(ReadBuffer),
+    Held(Vec<Held>),
 }
 
 /// As many threads as answer reads that waited for the store at once, on most machines.
@@ -40,6 +47,31 @@ impl ReadBuffer {
 
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
+    }
+}
+
+impl Default for Data {
+    fn default() -> Data {
+        Data::Copied(ReadBuffer::default())
+    }
+}
+
+impl Data {
+    pub fn len(&self) -> usize {
+        self.parts().map(<[u8]>::len).sum()
+    }
+
+    /// One behind the other, none empty.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (copied, held): (Option<&[u8]>, &[Held]) = match self {
+            Data::Copied(data) => (Some(&**data), &[]),
+            Data::Held(parts) => (None, parts),
+        };
+        let held = held.iter().map(|part| &**part);
+        copied
+            .into_iter()
+            .chain(held)
+            .filter(|part| !part.is_empty())
     }
 }
 

@@ -56,10 +56,19 @@ impl Device {
 
     /// Writes one reply or notice; what the kernel says to it is the error. ENOENT: nobody waits
     /// for the reply any more.
-    pub fn send(&self, message: &[u8], data: &[u8]) -> Result<(), Errno> {
-        let written = match data {
-            [] => (&self.0).write(message),
-            _ => (&self.0).write_vectored(&[IoSlice::new(message), IoSlice::new(data)]),
+    pub fn send<'a>(
+        &self,
+        message: &'a [u8],
+        data: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), Errno> {
+        let mut data = data.into_iter();
+        let written = match data.next() {
+            None => (&self.0).write(message),
+            Some(first) => {
+                let parts = [message, first].into_iter().chain(data);
+                let slices: Vec<_> = parts.map(IoSlice::new).collect();
+                (&self.0).write_vectored(&slices)
+            }
         };
         match written {
             Ok(_) => Ok(()),

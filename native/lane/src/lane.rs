@@ -301,16 +301,14 @@ impl Lane {
     /// been answered, so it must not be called by a thread the lane or the engine waits for.
     /// ENOENT: the kernel does not know the inode.
     pub fn invalidate_inode(&self, ino: u64) -> Result<(), Errno> {
-        self.shared.device.send(&invalidate_inode(ino), &[])
+        self.shared.device.send(&invalidate_inode(ino), [])
     }
 
     /// Makes the kernel forget what a name of a directory leads to, or that it leads nowhere. Waits
     /// for requests about that directory, so it must not be called by a thread that one of them
     /// waits for. ENOENT: the kernel does not know the name or the directory.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
-        self.shared
-            .device
-            .send(&invalidate_entry(parent, name), &[])
+        self.shared.device.send(&invalidate_entry(parent, name), [])
     }
 }
 

@@ -194,7 +194,10 @@ impl Shared {
 
     /// Writes an answer to the device; whether the kernel took it.
     pub(crate) fn send(&self, answer: &Answer) -> bool {
-        let is_taken = self.device.send(&answer.message, &answer.data).is_ok();
+        let is_taken = self
+            .device
+            .send(&answer.message, answer.data.parts())
+            .is_ok();
         if !is_taken {
             self.take_back(answer);
         }

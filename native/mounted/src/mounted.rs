@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cowfs_base::sync::Mutex;
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO, now_ns};
-use cowfs_engine::{DirectoryEntry, Engine};
+use cowfs_engine::{DirectoryEntry, Engine, ReadBytes};
 
 use crate::error::Result;
 use crate::folder::{Entry, Folder, Target};
@@ -264,9 +264,9 @@ impl Mounted {
         self.at(fh, |engine, fh| engine.read_file(fh, offset, size))
     }
 
-    /// As `Engine::read_into`.
-    pub fn read_into(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.at(fh, |engine, fh| engine.read_into(fh, offset, buffer))
+    /// As `Engine::read_or_hold`.
+    pub fn read_or_hold(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
+        self.at(fh, |engine, fh| engine.read_or_hold(fh, offset, buffer))
     }
 
     /// As `Engine::seek`.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cowfs_base::{Errno, Ino, Segment};
+use cowfs_cache::Held;
 
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
@@ -14,6 +15,17 @@ use crate::state::State;
 /// A segment may be removed, its bytes now in chunks, between planning and reading; a plan fails
 /// for that once, hardly twice.
 const PLANS_MAX: usize = 4;
+
+/// Parts that are shorter, on average, are copied: the kernel takes them one by one.
+const HELD_PART_BYTES: usize = 64 << 10;
+
+/// What was read.
+pub enum ReadBytes {
+    /// So many bytes of the caller's buffer, from its start on.
+    Copied(usize),
+    /// These, one behind the other.
+    Held(Vec<Held>),
+}
 
 /// A committed range has both: then the staged bytes are a cache.
 struct Source {
@@ -39,28 +51,67 @@ impl Engine {
     /// Bytes of an open file; fewer than `size` only at its end.
     pub fn read_file(&self, fh: u64, offset: u64, size: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; size];
-        let length = self.read_into(fh, offset, &mut bytes)?;
+        let length = self.read_by_plan(fh, offset, size, |plan, ino| {
+            self.follow(plan, ino, &mut bytes[..plan.length])?;
+            Ok(plan.length)
+        })?;
         bytes.truncate(length);
         Ok(bytes)
     }
 
-    /// Fills `buffer` from an open file, each byte copied once; how many there were, fewer than it
-    /// holds only at the file's end. What is behind them, and all of it after an error, is
-    /// undefined.
-    pub fn read_into(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// As `read_file`, without a copy of large parts that are in memory. All else is put into
+    /// `buffer`, whose length is how much is wanted; what is behind that, and all of it after an
+    /// error, is undefined.
+    pub fn read_or_hold(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
+        self.read_by_plan(fh, offset, buffer.len(), |plan, ino| {
+            if let Some(parts) = self.hold(plan) {
+                return Ok(ReadBytes::Held(parts));
+            }
+            self.follow(plan, ino, &mut buffer[..plan.length])?;
+            Ok(ReadBytes::Copied(plan.length))
+        })
+    }
+
+    /// Plans until a plan can be followed.
+    fn read_by_plan<T>(
+        &self,
+        fh: u64,
+        offset: u64,
+        size: usize,
+        mut follow: impl FnMut(&Plan, Ino) -> Result<T>,
+    ) -> Result<T> {
         let handle = self.handles.get(fh)?;
         for _ in 0..PLANS_MAX {
-            let plan = plan(&*self.read()?, handle.ino, offset, buffer.len())?;
+            let plan = plan(&*self.read()?, handle.ino, offset, size)?;
             let end = offset.saturating_add(plan.length as u64);
             self.ahead.note(&handle, offset, end, plan.size);
             self.reads.note(handle.ino, offset, end);
-            match self.follow(&plan, handle.ino, &mut buffer[..plan.length]) {
-                Ok(()) => return Ok(plan.length),
+            match follow(&plan, handle.ino) {
                 Err(Error::Os(_)) if plan.pieces.iter().any(|piece| self.is_gone(piece)) => {}
-                Err(error) => return Err(error),
+                outcome => return outcome,
             }
         }
         Err(Errno::EIO.into())
+    }
+
+    /// Where the plan's bytes lie in memory, if all of them do, in few parts.
+    fn hold(&self, plan: &Plan) -> Option<Vec<Held>> {
+        if plan.length < HELD_PART_BYTES * plan.pieces.len().max(1) {
+            return None;
+        }
+        let in_memory = |piece: &Piece| {
+            let (chunk, skip) = piece.source.chunk.as_ref()?;
+            let range = u64::from(*skip)..u64::from(*skip) + piece.length as u64;
+            match piece.source.staged {
+                Some(_) => None,
+                None => self
+                    .cache
+                    .held(&chunk.hash.0, chunk.raw_length.into(), range),
+            }
+        };
+        let parts: Vec<Held> = plan.pieces.iter().map(in_memory).collect::<Option<_>>()?;
+        let has_no_hole = parts.iter().map(|part| part.len()).sum::<usize>() == plan.length;
+        has_no_hole.then_some(parts)
     }
 
     fn is_gone(&self, piece: &Piece) -> bool {

@@ -1,13 +1,13 @@
 //! Answers about the bytes of files.
 
 use cowfs_base::Errno;
-use cowfs_engine::{Clears, depends_on_groups};
+use cowfs_engine::{Clears, ReadBytes, depends_on_groups};
 use cowfs_fuse_abi::{Header, IoIn, Operation, Reply, WRITE_CACHE, WRITE_KILL_SUIDGID, opcode};
 
 use cowfs_mounted::{Error, Result};
 
 use crate::answer::{Answer, unknown};
-use crate::buffer::ReadBuffer;
+use crate::buffer::{Data, ReadBuffer};
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
 
@@ -28,8 +28,13 @@ impl Shared {
             }
             Operation::Read(io) => {
                 let mut data = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
-                let length = files.read_into(io.fh, io.offset, &mut data)?;
-                data.truncate(length);
+                let data = match files.read_or_hold(io.fh, io.offset, &mut data)? {
+                    ReadBytes::Copied(length) => {
+                        data.truncate(length);
+                        Data::Copied(data)
+                    }
+                    ReadBytes::Held(parts) => Data::Held(parts),
+                };
                 let message = Reply::new(unique).finish(data.len());
                 Ok(Answer {
                     message,

@@ -30,7 +30,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 
 use crate::answer::Answer;
-use crate::buffer::ReadBuffer;
+use crate::buffer::Data;
 use crate::cpus::{bind, this_thread};
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
@@ -249,7 +249,7 @@ impl Ring {
         entry.is_ours = false;
         if answer.node.is_some() || answer.fh.is_some() || !answer.listed.is_empty() {
             answer.message = Vec::new();
-            answer.data = ReadBuffer::default();
+            answer.data = Data::default();
             entry.sent = Some(answer);
         }
         let submission = opcode::UringCmd80::new(DEVICE, ring::COMMIT_AND_FETCH).cmd(command);
@@ -441,7 +441,12 @@ impl Arena {
             ring::put_reply(&mut *entry.cast(), head, payload_bytes as u32);
             let payload = std::slice::from_raw_parts_mut(entry.add(PAYLOAD_AT), payload_bytes);
             payload[..body.len()].copy_from_slice(body);
-            payload[body.len()..].copy_from_slice(&answer.data);
+            let mut rest = &mut payload[body.len()..];
+            for part in answer.data.parts() {
+                let (place, behind) = rest.split_at_mut(part.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            }
         }
         payload_bytes
     }
