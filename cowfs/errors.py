@@ -144,6 +144,8 @@ class SourceChangedError(CowfsError, kind="source_changed", exit_code=16):
     Import it again; `details` has url, key and whether it is gone."""
 
 
+FEWER_PROCESSES = "Try again when this machine or control group runs fewer processes and threads (ulimit -u, pids.max)."
+
 PLACES = (
     "choose other places: COWFS_STATE_DIR, COWFS_CACHE_DIR and XDG_RUNTIME_DIR say where cowfs keeps what it has on this "
     "machine; `sudo -E` and `su` keep those of the user before."
@@ -192,6 +194,8 @@ def _refused(error: OSError, what: str, elsewhere: str) -> CowfsError | None:
         return NoSpaceError(text, hint="Nothing is lost. Raise the limit of file sizes (ulimit -f) and try again.")
     if error.errno == _errno.ENOMEM:
         return UnavailableError(text, hint="Nothing is lost. Raise the limit of memory (ulimit -v) and try again.")
+    if error.errno == _errno.EAGAIN:
+        return UnavailableError(text, hint=f"Nothing is lost. {FEWER_PROCESSES}")
     if error.errno == _errno.ENOTCONN and error.filename:
         return InvalidStateError(
             f"{os.fsdecode(error.filename)} lies in a mount whose daemon has died",
@@ -234,6 +238,8 @@ def _with_path(text: str, error: OSError) -> str:
 def unexpected(what: str, error: BaseException, *, hint: str) -> CowfsError:
     """An error that is none of ours, for people: its kind and what it says, never what else it
     carries."""
+    if "start new thread" in str(error) or "spawn thread" in str(error):  # Python's, and a panic of the native code
+        return UnavailableError(f"{what}: no thread can be started", hint=f"Nothing is lost. {FEWER_PROCESSES}")
     return CowfsError(f"{what}: {described(error)}", hint=hint)
 
 

@@ -29,7 +29,7 @@ from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
 OF_THIS_MACHINE = (
     *(errno.ENOTCONN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
-    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
     *(errno.EOPNOTSUPP, errno.ENOSYS, errno.EILSEQ, errno.ENAMETOOLONG),
 )
 COMMANDS = {

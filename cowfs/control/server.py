@@ -24,6 +24,7 @@ from cowfs import clock, log
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import to_json
 from cowfs.errors import (
+    FEWER_PROCESSES,
     AccessDeniedError,
     CowfsError,
     InvalidInputError,
@@ -286,7 +287,7 @@ def _refuse(connection: socket.socket, error: Exception) -> None:
     """Tells a client, whom no thread serves, why."""
     refused = UnavailableError(
         f"the mount daemon cannot answer: {error}",
-        hint="Try again when this machine or control group runs fewer processes and threads (ulimit -u, pids.max).",
+        hint=FEWER_PROCESSES,
     )
     _Listener(LineSocket(connection)).tell({"error": to_record(refused)})
     _hear_out(connection)

@@ -474,7 +474,7 @@ def main() -> NoReturn:
     heap.collect_seldom()
     faulthandler.enable()
     log.configure()
-    _raise_descriptor_limit()
+    _raise_limits()
     for number in SIGNALS:
         signal.signal(number, _interrupted)  # until the mount is served: undo what was done, then exit
     status = _run(answer_fd)
@@ -500,13 +500,15 @@ def _may_spin() -> bool:
     return os.environ.get(SPIN_VARIABLE, "") != "0" and not processes.has_processor_quota()
 
 
-def _raise_descriptor_limit() -> None:
-    """Chunk files and segments are kept open; the usual 1,024 is for programs that use
-    select(2)."""
+def _raise_limits() -> None:
+    """Chunk files and segments are kept open; the usual 1,024 is for programs that use select(2).
+    How long a file may be that the caller's shell writes says nothing of the volume's files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def answer(answer_fd: int, message: dict[str, Any]) -> None:

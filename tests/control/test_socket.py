@@ -343,6 +343,24 @@ def test_a_daemon_that_may_start_no_thread_says_so_and_answers_later(
     assert Client(path).call("echo", word="hello") == {"word": "hello"}
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+        BaseException("failed to spawn thread: Os { code: 11 }"),  # as a panic of the native code is one
+    ],
+)
+def test_what_needs_more_threads_than_there_may_be_says_so(path: Path, error: BaseException) -> None:
+    def work(arguments: dict[str, Any], listener: Listener) -> Any:
+        raise error
+
+    with closing(Server(path, {"work": work})), pytest.raises(UnavailableError) as refused:
+        Client(path).call("work")
+    assert "ulimit -u" in refused.value.hint
+    assert refused.value.message.startswith("work failed: ")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_another_user_is_refused(server: Server, path: Path) -> None:
     path.parent.chmod(0o755)

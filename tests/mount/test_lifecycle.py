@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from cowfs import store as stores
+from cowfs.blocking import Volume
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -27,6 +29,7 @@ from cowfs.errors import (
     InvalidStateError,
     LeaseHeldError,
     MountFailedError,
+    NoSpaceError,
     NotFoundError,
     UnavailableError,
 )
@@ -46,6 +49,16 @@ def nothing_is_left(place: Place) -> None:
 def lease_state(place: Place, volume: str = "v") -> str | None:
     found = leases.read(place.store, volume)
     return None if found is None else found.state
+
+
+@contextlib.contextmanager
+def files_of_at_most(soft_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # -- beginning
@@ -241,6 +254,26 @@ def test_one_of_many_racing_mounts_wins(place: Place) -> None:
     assert len(outcomes) == 4
     assert len(winners) == 1
     assert all(isinstance(outcome, LeaseHeldError) for outcome in outcomes if outcome not in winners)
+
+
+def test_the_limit_of_file_sizes_of_who_mounts_is_none_of_the_mounts(place: Place) -> None:
+    with files_of_at_most(1 << 20):
+        mount = place.mount()
+    content = os.urandom(5 << 20)
+    (mount.path / "large").write_bytes(content)
+    mount.unmount(commit=True)
+    again = place.mount()
+    assert (again.path / "large").read_bytes() == content
+    again.unmount()
+
+
+def test_nothing_is_written_where_files_may_not_be_long_enough(place: Place) -> None:
+    volume = Volume.open(place.volume("w"), store=place.store_url)
+    with files_of_at_most(1 << 20), pytest.raises(NoSpaceError, match="working copy cannot be opened") as refused:
+        volume.files.write("a", b"1")
+    assert "ulimit -f" in refused.value.hint
+    volume.files.write("a", b"2")
+    assert volume.files.read("a") == b"2"
 
 
 # -- ending

@@ -151,7 +151,7 @@ impl Ballast {
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
-        Some(Errno::OPNOTSUPP | Errno::NOSYS)
+        Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) // PERM: as some sandboxes say it
     )
 }
 

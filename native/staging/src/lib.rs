@@ -50,6 +50,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 pub use ballast::{BALLAST_NAME, Ballast, Leaving, is_full};
 
@@ -93,8 +94,12 @@ impl Staging {
     ///
     /// `limit_bytes` bounds what all segments take together; 0: only the disk does. `segment_bytes`
     /// is SEGMENT_BYTES but in tests. The caller holds the working copy's lock. InvalidData: the
-    /// record of used numbers is damaged.
+    /// record of used numbers is damaged. EFBIG: this process may not write a whole segment.
     pub fn open(dir: &Path, limit_bytes: u64, segment_bytes: u64) -> io::Result<Staging> {
+        let most_bytes = getrlimit(Resource::Fsize).current;
+        if most_bytes.is_some_and(|most_bytes| most_bytes < segment_bytes) {
+            return Err(Errno::FBIG.into());
+        }
         std::fs::create_dir_all(dir)?;
         spares::remove_all(dir)?;
         let mut segments = BTreeMap::new();

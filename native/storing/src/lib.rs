@@ -308,11 +308,17 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
         let work = &work;
         let others: Vec<_> = rest
             .chunks(first.len())
-            .map(|part| scope.spawn(move || part.iter().map(work).collect::<Vec<R>>()))
+            .map(|part| {
+                let run = move || part.iter().map(work).collect::<Vec<R>>();
+                (part, thread::Builder::new().spawn_scoped(scope, run).ok())
+            })
             .collect();
         let mut results: Vec<R> = first.iter().map(work).collect();
-        for other in others {
-            results.extend(other.join().expect("the work does not panic"));
+        for (part, other) in others {
+            match other {
+                Some(other) => results.extend(other.join().expect("the work does not panic")),
+                None => results.extend(part.iter().map(work)), // no more threads are to be had
+            }
         }
         results
     })
