@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from cowfs.machine import births, open_writers
 from cowfs.machine.mapped_stores import Devices
 from cowfs.machine.stamps import FileStamp, Stamps, digest
+from cowfs.session.copying import KEPT_BITS
 
 if TYPE_CHECKING:
     from cowfs.session.copying import Attributes
@@ -60,6 +61,12 @@ class CopyStamps:
         at = os.path.join(self._root, path)
         self._digests[path] = b"" if open_writers.is_written(at) else digest(at)
         return known is not None and known.looks_like(found) and known.digest == (self._digests[path] or None)
+
+    def has_mode(self, path: bytes, mode: int) -> bool:
+        """Whether what the version has at the path was shown with this mode already when it was
+        written here: some file systems show one mode for all."""
+        known = self._known.get(path)
+        return known is not None and known.mode & KEPT_BITS == mode
 
     def path_before(self, path: bytes, attr: Attributes) -> bytes | None:
         """Where the version has the file or link that has this path now, if that is another path,

@@ -259,7 +259,9 @@ class _Drafting:
             self._stamps.take(path, attr)
         if old is not None and stat.S_ISDIR(old[MODE]):
             if self._stamps is None or not self._stamps.is_same(path, attr):
-                self._target.changes.set_attributes(old, mode=self._target.mode(old, mode), mtime_ns=attr.mtime_ns)
+                self._target.changes.set_attributes(
+                    old, mode=self._target.mode(path, old, mode), mtime_ns=attr.mtime_ns
+                )
             return Directory(old[INO], old, is_own=True)
         if old is not None:
             self._require_delete(path, errno.ENOTDIR)

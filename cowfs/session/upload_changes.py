@@ -186,7 +186,7 @@ class UploadChanges:
         with several names only unaltered."""
         if old[INO] in self._claimed:
             return False
-        return old[NLINK] < 2 or (stat.S_IMODE(old[MODE]), old[MTIME]) == (self.mode(old, mode), mtime_ns)
+        return old[NLINK] < 2 or (stat.S_IMODE(old[MODE]), old[MTIME]) == (self._mode(file, old, mode), mtime_ns)
 
     def put_directory(self, directory: Directory) -> None:
         if directory.entries and directory.base is not None:
@@ -223,7 +223,7 @@ class UploadChanges:
             return
         if (known := self._staying(file, read)) is not None:
             self._name_known(file.directory, file.name, known, old)
-            self.changes.set_attributes(known, mode=self.mode(known, read.mode), mtime_ns=read.mtime_ns)
+            self.changes.set_attributes(known, mode=self._mode(file, known, read.mode), mtime_ns=read.mtime_ns)
             self._set_state(known, read.state)
             self.done.unchanged += 1
             if known[NLINK] > 1 or read.rows is not None:
@@ -240,7 +240,9 @@ class UploadChanges:
         rows = read.rows or []
         ino = self.changes.make_file(
             file.directory.ino,
-            mode=read.mode,
+            mode=read.mode
+            if old is None or not stat.S_ISREG(old[MODE])
+            else self._mode(file, old, read.mode) & KEPT_BITS,
             mtime_ns=read.mtime_ns,
             size=read.size,
             mapped_bytes=sum(row[1] for row in rows),
@@ -293,10 +295,16 @@ class UploadChanges:
         if self._stamps is not None:
             self._stamps.take_file(file.path, file.attr, read.stamp)
 
-    def mode(self, old: InodeRow, mode: int) -> int:
-        """The one it gets: a copy has no set-id bits, and takes none away."""
-        is_same = self._stamps is not None and old[MODE] & KEPT_BITS == mode
+    def mode(self, path: bytes | None, old: InodeRow, mode: int) -> int:
+        """The one it gets: a copy has no set-id bits, and takes none away; nor any that its file
+        system does not keep. path: where the base has it; None: under another name than now."""
+        if self._stamps is None:
+            return mode
+        is_same = old[MODE] & KEPT_BITS == mode or (path is not None and self._stamps.has_mode(path, mode))
         return stat.S_IMODE(old[MODE]) if is_same else mode
+
+    def _mode(self, file: File, old: InodeRow, mode: int) -> int:
+        return self.mode(file.path if old is file.base else None, old, mode)
 
     def _staying(self, file: File, read: Read) -> InodeRow | None:
         """The base inode that stands for it."""

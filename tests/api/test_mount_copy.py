@@ -1749,6 +1749,52 @@ def test_a_version_that_a_file_system_cannot_show_whole_is_not_mounted(
     volume.unmount()
 
 
+def test_a_mode_that_is_changed_before_a_file_replaces_another_is_the_new_one(place: Path) -> None:
+    volume: RWVolume = Volume.new("data")
+    root = volume.mount(mode="copy")
+    for name, mode in (("before", 0o600), ("after", 0o644)):
+        (root / name).write_text(name)
+        (root / name).chmod(mode)
+    volume.commit()
+    (root / "before").chmod(0o644)
+    (root / "before").replace(root / "after")
+    version = volume.commit()
+    assert (version.files.read("after"), stat.S_IMODE(version.files.stat("after").mode)) == (b"before", 0o644)
+    volume.unmount()
+
+
+def test_modes_that_a_file_system_does_not_keep_stay_in_the_volume(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume: RWVolume = Volume.new("data")
+    modes = {"private": 0o600, "program": 0o755, "hidden": 0o700}
+    (place / "source" / "hidden").mkdir(parents=True)
+    for name, mode in modes.items():
+        if name != "hidden":
+            (place / "source" / name).write_text(name)
+        (place / "source" / name).chmod(mode)
+    volume.files.upload(place / "source")
+    root, change = place / "mnt" / "copy", os.fchmod
+
+    def show_to_all(fd: int, mode: int) -> None:
+        change(fd, 0o777 if os.readlink(f"/proc/self/fd/{fd}").startswith(f"{root}/") else mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fchmod", show_to_all)
+        volume.mount(root, mode="copy")
+    assert {stat.S_IMODE((root / name).stat().st_mode) for name in modes} == {0o777}
+    for text in ("one", "another"):
+        (root / "private").write_text(text)
+        (root / "program").touch()
+        (root / "hidden" / text).write_text("new")
+        version = volume.commit()
+        assert {name: stat.S_IMODE(version.files.stat(name).mode) for name in modes} == modes
+        assert version.files.read("private") == text.encode()
+    (root / "program").chmod(0o711)
+    assert stat.S_IMODE(volume.commit().files.stat("program").mode) == 0o711
+    volume.unmount()
+
+
 @pytest.fixture
 def coarse(place: Path) -> Iterator[Path]:
     """A file system that keeps whole seconds."""
