@@ -310,7 +310,8 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
             .chunks(first.len())
             .map(|part| {
                 let run = move || part.iter().map(work).collect::<Vec<R>>();
-                (part, thread::Builder::new().spawn_scoped(scope, run).ok())
+                let builder = thread::Builder::new().name("cowfs-cut".into());
+                (part, builder.spawn_scoped(scope, run).ok())
             })
             .collect();
         let mut results: Vec<R> = first.iter().map(work).collect();
