@@ -27,7 +27,7 @@ from cowfs.errors import (
     UnsupportedFormatError,
 )
 from cowfs.helpers import Helpers
-from cowfs.machine import dead_mounts, registry, working_copy
+from cowfs.machine import dead_mounts, lock, registry, working_copy
 from cowfs.machine.copies import Copy
 from cowfs.machine.mount_table import MountInfo
 from cowfs.machine.registry import MountEntry
@@ -52,6 +52,7 @@ __all__ = [
 VOLUMES_AT_ONCE = 16
 DAEMONS_AT_ONCE = 32
 GONE = "its folder is gone"
+USED_ELSEWHERE = "in use in another container or pid namespace"
 
 T = TypeVar("T")
 Unreadable = CorruptError | UnsupportedFormatError
@@ -119,7 +120,8 @@ class MountSummary:
 @dataclass(frozen=True)
 class WorkingCopySummary:
     """A working copy that no daemon serves. folder: of a copy, where its files are. pid: of a
-    process that holds it all the same. error: it can't be read, or the folder is gone."""
+    process that holds it all the same. error: it can't be read, is held by a process of another
+    container, or the folder is gone."""
 
     working_copy: str
     folder: str | None
@@ -353,6 +355,8 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         holder = copy.holder()
         folder = copy.copy.record.mount_path if copy.copy is not None else None
         is_gone = copy.copy is not None and copy.copy.is_gone
+        is_foreign = holder is not None and holder.process.is_foreign
+        is_used_elsewhere = is_foreign and lock.is_held(copy.lock_path)
     except CowfsError as error:
         return WorkingCopySummary(str(copy.path), None, copy.volume, None, None, None, None, error.message)
     return WorkingCopySummary(
@@ -362,6 +366,6 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         store_url=state.store_url,
         version=state.base_version.hex() if state.base_version is not None else None,
         uncommitted=None if is_gone else copy.may_have_uncommitted,
-        pid=holder.process.pid if holder is not None else None,
-        error=GONE if is_gone else None,
+        pid=holder.process.pid if holder is not None and not is_foreign else None,
+        error=GONE if is_gone else USED_ELSEWHERE if is_used_elsewhere else None,
     )

@@ -303,6 +303,12 @@ def _at(path: str, entry: MountEntry | None) -> Mounted:
             f"volume {found.volume} is mounted at {path} by another user",
             hint="Its files are used as theirs allow; who has mounted it commits and unmounts it.",
         )
+    if found is not None and found.is_cowfs:
+        raise NotFoundError(
+            f"volume {found.volume} is mounted at {path}, by a process that is not to be seen here",
+            hint=f"It runs in another container or pid namespace, or with other directories (COWFS_STATE_DIR, XDG_RUNTIME_DIR): "
+            f"`cowfs unmount {shlex.quote(path)}`, unmount() there.",
+        )
     raise NotFoundError(
         f"no volume is mounted at {path}", hint="`cowfs status` lists mounts, and work that waits for one."
     )

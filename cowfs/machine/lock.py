@@ -275,17 +275,15 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
             hint=f"Wait a moment, or {_beside(volume)}.",
         )
     since = time_text(found.since_ns)
+    details: dict[str, object] = {"who": f"{found.user}@{found.host}", "where": found.mount_path, "since": since}
+    if not found.process.is_foreign:
+        details["pid"] = found.process.pid
     if not found.mount_path.startswith("/"):
         return LeaseHeldError(
             f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
             hint="A copy, a commit or a program that uses vol.files is at work. Wait until it ends and try again, or "
             f"{_beside(volume)}.",
-            details={
-                "who": f"{found.user}@{found.host}",
-                "where": found.mount_path,
-                "since": since,
-                "pid": found.process.pid,
-            },
+            details=details,
         )
     if any(entry.is_detached and entry.process == found.process for entry in registry.list_mounts()):
         return LeaseHeldError(
@@ -294,29 +292,27 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
             hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process "
             f"(`cowfs unmount {volume} --force`, or os.kill(); they get errors, and what was written is kept); or "
             f"{_beside(volume)}.",
-            details={
-                "who": f"{found.user}@{found.host}",
-                "where": found.mount_path,
-                "since": since,
-                "pid": found.process.pid,
-            },
+            details=details,
         )
-    is_seen = mount_table.mount_at(found.mount_path) is not None
-    where = (
-        f"Work at {found.mount_path}, unmount it first"
-        if is_seen
-        else (
-            "No mount is to be seen there: programs may have files of it open still, or it is in another mount namespace. "
-            f"End process {found.process.pid}"
-        )
-    )
     return LeaseHeldError(
         f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
-        hint=f"{where}, or {_beside(volume)}.",
-        details={
-            "who": f"{found.user}@{found.host}",
-            "where": found.mount_path,
-            "since": since,
-            "pid": found.process.pid,
-        },
+        hint=f"{_way_on(volume, found)} or {_beside(volume)}.",
+        details=details,
+    )
+
+
+def _way_on(volume: str, found: LockHolder) -> str:
+    """What can be done about who has it mounted."""
+    mount = mount_table.mount_at(found.mount_path)
+    if found.process.is_foreign:
+        at = f"Work at {found.mount_path}; or u" if mount is not None and mount.volume == volume else "U"
+        return (
+            f"{at}nmount it where it was mounted (`cowfs unmount {volume}`), or end that container: its process runs in "
+            f"{found.process.where}, and nothing here can end it;"
+        )
+    if mount is not None:
+        return f"Work at {found.mount_path}, unmount it first,"
+    return (
+        "No mount is to be seen there: programs may have files of it open still, or it is in another mount namespace. "
+        f"End process {found.process.pid},"
     )

@@ -38,6 +38,11 @@ class ProcessIdentity:
         return self.host != machine_id()
 
     @property
+    def where(self) -> str:
+        """Of a foreign one, as messages name it: its pid means another process here."""
+        return f"another container or pid namespace{'' if self.boot_id == boot_id() else ', or on another machine'}"
+
+    @property
     def is_alive(self) -> bool:
         """Whether exactly this process still runs; a foreign one counts as alive."""
         return self.is_foreign or (self.boot_id == boot_id() and start_time(self.pid) == self.started)

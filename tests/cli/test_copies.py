@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import Volume
+from cowfs.machine import mount_table
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 
@@ -284,3 +285,16 @@ def test_kept_work_is_dropped_by_the_path_that_is_shown(run: Run, copied: Path) 
     assert (said.code, "Dropped uncommitted work of data" in said.err) == (0, True)
     assert not copied.exists()
     assert nothing_is_left(run)
+
+
+def test_a_mount_of_another_pid_namespace_is_not_said_to_be_none(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(home / "mnt" / "data")
+    options = frozenset({f"user_id={os.geteuid()}"})
+    seen = mount_table.MountInfo(1, "0:40", path, "fuse.cowfs", "cowfs:data", options)
+    monkeypatch.setattr(mount_table, "mount_at", lambda at: seen if at == path else None)
+    said = run("unmount", path)
+    assert (said.code, "no volume is mounted" in said.err) == (3, False)
+    assert "data is mounted at" in said.err
+    assert "another container or pid namespace" in said.err

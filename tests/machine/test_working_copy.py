@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cowfs import clock
+from cowfs.api import overview
 from cowfs.errors import (
     AccessDeniedError,
     CorruptError,
@@ -32,7 +33,7 @@ from cowfs.errors import (
 )
 from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.machine import daemon_log, lock, mounting, places, reservation
+from cowfs.machine import daemon_log, lock, mount_table, mounting, places, reservation
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.processes import start_time, this_process
@@ -172,6 +173,28 @@ def test_second_process_is_refused_with_who_where_since() -> None:
     assert said.startswith(f"LeaseHeldError {os.getpid()} /mnt/a")
     assert working_copy.holder() is None
     assert "LeaseHeldError" not in in_another_process(code)
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_holder_in_another_container_is_not_named_by_a_pid_that_means_another_process_here(
+    monkeypatch: pytest.MonkeyPatch, is_seen: bool
+) -> None:
+    """Nor is its mount said to be one that can be unmounted here."""
+    first, second = made(), made()
+    there = replace(this_process(), host="another pid:[4026531999]")
+    seen = mount_table.MountInfo(1, "0:40", "/mnt/a", "fuse.cowfs", f"cowfs:{first.volume}", frozenset())
+    monkeypatch.setattr(mount_table, "mount_at", lambda path: seen if is_seen else None)
+    with first.lock(replace(LockHolder.this_process("/mnt/a"), process=there)):
+        with pytest.raises(LeaseHeldError) as caught:
+            second.lock(LockHolder.this_process("/mnt/b")).__enter__()
+        shown = overview.working_copy_summary(second)
+    assert shown is not None
+    assert (shown.pid, shown.error) == (None, overview.USED_ELSEWHERE)
+    assert (caught.value.details["where"], "pid" in caught.value.details) == ("/mnt/a", False)
+    assert str(os.getpid()) not in caught.value.hint
+    assert "another container or pid namespace" in caught.value.hint
+    assert "unmount it where it was mounted" in caught.value.hint.lower()
+    assert ("Work at /mnt/a" in caught.value.hint) == is_seen
 
 
 def test_a_holder_that_is_about_to_end_is_waited_for() -> None:
