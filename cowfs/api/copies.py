@@ -29,6 +29,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
     AccessDeniedError,
+    ConflictError,
     CowfsError,
     InvalidInputError,
     InvalidStateError,
@@ -181,10 +182,36 @@ def mount_volume(
         return _registered(copy, store, target.name, working_copy=working_copy.path)
 
 
+def require_not_elsewhere(working_copy: WorkingCopy) -> None:
+    """LeaseHeldError: the folder of its copy is not to be seen here, and may be in another
+    container, with work."""
+    if (copy := working_copy.copy) is not None:
+        copy.require_not_elsewhere()
+
+
+def require_mine(copy: Copy) -> None:
+    """ConflictError: as of `require_not_elsewhere`, of a copy that is to be unmounted, or dropped,
+    from here."""
+    if not copy.exists or not copy.is_elsewhere:
+        return
+    record = copy.record
+    forget = f"`cowfs unmount {record.volume} --discard --force`, discard(force=True)"
+    if record.read_only:
+        forget = f"`cowfs unmount {shlex.quote(record.mount_path)} --force`, unmount(force=True)"
+    raise ConflictError(
+        f"the copy of {record.volume} at {record.mount_path} was made in {record.process.where}, and is not to be seen here: it "
+        "may be in use there",
+        hint=f"Unmount it there. If that container is gone, or nobody needs what it has: {forget} forgets the copy, and leaves "
+        "its folder alone.",
+        details={"where": record.mount_path},
+    )
+
+
 def tell_if_gone(working_copy: WorkingCopy) -> bool:
-    """Whether the folder with its work is gone: says so before its mount ends, or it is dropped."""
+    """Whether the folder with its work is gone, or not to be seen here: says so before its mount
+    ends, or it is dropped."""
     copy = working_copy.copy
-    if copy is None or not copy.is_gone:
+    if copy is None or not copy.is_out_of_sight:
         return False
     _log.warning("%s. %s", _gone(copy), LOST)
     return True
@@ -192,6 +219,11 @@ def tell_if_gone(working_copy: WorkingCopy) -> bool:
 
 def _gone(copy: Copy) -> str:
     record = copy.record
+    if copy.is_elsewhere:
+        return (
+            f"the folder of the copy of volume {record.volume}, {record.mount_path}, was made in {record.process.where}, and is not "
+            "to be seen here; what was written there since the last commit is in no version"
+        )
     other = " (another one is in its place)" if os.path.lexists(record.mount_path) else ""
     return (
         f"the folder of the copy of volume {record.volume}, {record.mount_path}, is gone{other}, and with it what was written "
@@ -204,7 +236,7 @@ def replacing_gone(working_copy: WorkingCopy) -> Iterator[None]:
     """Around what mounts the volume anew: a copy whose folder is gone is forgotten once it is
     mounted, and not if that fails. The folder may come back."""
     copy = working_copy.copy
-    if copy is None or not copy.is_gone:
+    if copy is None or not copy.is_out_of_sight:
         yield
         return
     gone = _gone(copy)
@@ -552,6 +584,12 @@ def required(copy: Copy) -> str:
     record = copy.record
     path = record.mount_path
     if not copy.settle() or copy.record.stage != "whole" or not copy.is_there:
+        if copy.exists and copy.is_elsewhere:
+            raise InvalidStateError(
+                f"the copy at {path} was made in {record.process.where}, and is not to be seen here; nothing was published",
+                hint=f"Commit it there. If that container is gone: `cowfs mount {shlex.quote(record.volume)} PATH --take-over`, "
+                "mount() with take_over=True, begins with what was committed.",
+            )
         raise InvalidStateError(
             f"the copy at {path} is not there any more, or is another directory; nothing was published",
             hint=f"{LOST} Move it back; or mount the volume again (`cowfs mount {shlex.quote(record.volume)} PATH`, mount()), "

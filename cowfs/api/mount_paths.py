@@ -213,11 +213,11 @@ def _defaults(name: str, store_id: StoreId) -> list[str]:
 
 
 def _folders_of_copies() -> set[str]:
-    """Where copies are, or have left work. Not those that are gone."""
+    """Where copies are, or have left work. Not those that are gone, or elsewhere."""
     found = {entry.mount_path for entry in registry.list_mounts() if entry.is_copy and is_there(entry)}
     for each in working_copy.list_working_copies():
         with contextlib.suppress(CowfsError):
-            if (copy := each.copy) is not None and not copy.is_gone:
+            if (copy := each.copy) is not None and not copy.is_out_of_sight:
                 found.add(copy.record.mount_path)
     return found
 

@@ -92,6 +92,8 @@ def unmount(entry: MountEntry, *, force: bool = False) -> Left:
         return live_mount.unmount(entry, force=force)
     with copies.turn(entry):
         copy = mount_paths.copy_of(entry)
+        if not force:
+            copies.require_mine(copy)
         if not force and copy.exists and copy.is_there:
             copy.require_unused()
         version, head_number = base_of(entry)
@@ -142,6 +144,8 @@ def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None =
         return
     with copies.turn(entry):
         copy = mount_paths.copy_of(entry)
+        if not force:
+            copies.require_mine(copy)
         if not force and copy.exists and copy.is_there:
             copy.require_unused()
         working_copy = WorkingCopy(Path(entry.working_copy)) if entry.working_copy is not None else None
@@ -150,7 +154,7 @@ def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None =
         if working_copy is None:
             copy.remove()
         elif working_copy.exists and working_copy.state.pin is not None:
-            unmounted.discard(store or copies.target_of(entry).store, working_copy)
+            unmounted.discard(store or copies.target_of(entry).store, working_copy, force=force)
         else:
             working_copy.delete()
         registry.unregister(entry)
@@ -213,7 +217,9 @@ def _leave(entry: MountEntry, copy: folders.Copy, version: VersionId | None, *, 
     if entry.working_copy is not None and copies.tell_if_gone(WorkingCopy(Path(entry.working_copy))):
         return False  # the next mount looks for it once more
     if entry.working_copy is None:
-        if force:
+        if copy.is_out_of_sight:
+            copy.forget()
+        elif force:
             copy.remove()
         elif not copy.remove_unchanged(version):
             _log.warning("the read-only copy %s was written to; it stays, and is in no version", entry.mount_path)

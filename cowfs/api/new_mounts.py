@@ -60,6 +60,8 @@ def of_volume(
     store = target.store
     stores.refuse_memory(store)
     stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
+    if not options.take_over:
+        copies.require_not_elsewhere(target.working_copy)
 
     def copy(why: MountFailedError | None) -> NewMount:
         return _copied(copies.mount_volume(target, given, options, progress, why))

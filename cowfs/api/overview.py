@@ -52,6 +52,7 @@ __all__ = [
 VOLUMES_AT_ONCE = 16
 DAEMONS_AT_ONCE = 32
 GONE = "its folder is gone"
+ELSEWHERE = "its folder is in another container"
 USED_ELSEWHERE = "in use in another container or pid namespace"
 
 T = TypeVar("T")
@@ -91,8 +92,8 @@ class MountSummary:
     nobody serves; pid is who made it. is_detached: off its path, and served until the last open
     file is closed.
 
-    uncommitted: None when its daemon does not say, or a copy's folder is gone; error: why it does
-    not. details: all that it says.
+    uncommitted: None when its daemon does not say, or a copy's folder is not to be seen; error: why
+    it does not. details: all that it says.
     """
 
     mount_path: str
@@ -116,12 +117,18 @@ class MountSummary:
         """Whether it is a copy whose folder is not there any more."""
         return self.error == GONE
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is a copy that was made in another container, and whose folder is not to be
+        seen here."""
+        return self.error == ELSEWHERE
+
 
 @dataclass(frozen=True)
 class WorkingCopySummary:
     """A working copy that no daemon serves. folder: of a copy, where its files are. pid: of a
     process that holds it all the same. error: it can't be read, is held by a process of another
-    container, or the folder is gone."""
+    container, or the folder is gone, or there."""
 
     working_copy: str
     folder: str | None
@@ -136,6 +143,12 @@ class WorkingCopySummary:
     def is_gone(self) -> bool:
         """Whether it is a copy whose folder is not there any more."""
         return self.error == GONE
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is a copy that was made in another container, and whose folder is not to be
+        seen here."""
+        return self.error == ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -300,8 +313,8 @@ def mount_summary(entry: MountEntry) -> MountSummary:
     said: MountStatus | None = None
     error, is_dirty = None, None
     try:
-        if entry.is_copy and _is_gone(copy_of(entry)):
-            error = GONE
+        if entry.is_copy and (trouble := _trouble(copy_of(entry))) is not None:
+            error = trouble
         elif entry.is_copy:
             is_dirty = mounts.has_uncommitted(entry)
         else:
@@ -327,9 +340,12 @@ def mount_summary(entry: MountEntry) -> MountSummary:
     )
 
 
-def _is_gone(copy: Copy) -> bool:
-    """Not one that an unmount removes, or was killed removing: nothing of value is in it."""
-    return not copy.exists or copy.is_gone
+def _trouble(copy: Copy) -> str | None:
+    """Where its folder is, if it is not to be seen. None also of one that an unmount removes, or
+    was killed removing: nothing of value is in it."""
+    if not copy.exists or copy.is_gone:
+        return GONE
+    return ELSEWHERE if copy.is_elsewhere else None
 
 
 def _version(entry: MountEntry, said: MountStatus | None) -> str | None:
@@ -354,7 +370,7 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         state = copy.state
         holder = copy.holder()
         folder = copy.copy.record.mount_path if copy.copy is not None else None
-        is_gone = copy.copy is not None and copy.copy.is_gone
+        trouble = _trouble(copy.copy) if copy.copy is not None else None
         is_foreign = holder is not None and holder.process.is_foreign
         is_used_elsewhere = is_foreign and lock.is_held(copy.lock_path)
     except CowfsError as error:
@@ -365,7 +381,7 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         volume=state.volume,
         store_url=state.store_url,
         version=state.base_version.hex() if state.base_version is not None else None,
-        uncommitted=None if is_gone else copy.may_have_uncommitted,
+        uncommitted=None if trouble is not None else copy.may_have_uncommitted,
         pid=holder.process.pid if holder is not None and not is_foreign else None,
-        error=GONE if is_gone else USED_ELSEWHERE if is_used_elsewhere else None,
+        error=trouble or (USED_ELSEWHERE if is_used_elsewhere else None),
     )

@@ -434,7 +434,7 @@ class RWVolume:
                     self._end_files(force=force, discard=True)
                     return
                 if entry is None or entry.working_copy != str(named.path):
-                    apart.run(partial(unmounted.discard, self._opened(), named))
+                    apart.run(partial(unmounted.discard, self._opened(), named, force=force))
                     return
             elif self._end_files(force=force, discard=True):
                 pass
@@ -444,7 +444,7 @@ class RWVolume:
                     used, store = self._working_copy(), self._opened()
                     if self._options.meta_path is None:
                         used = kept_work.to_discard(used, store.record.store_id)
-                    apart.run(partial(unmounted.discard, store, used))
+                    apart.run(partial(unmounted.discard, store, used, force=force))
             if entry is not None and not force:
                 self._mount_used.require_no_sharer(entry)
             apart.run(partial(self._mount_used.end, entry, partial(mounts.discard, store=self._store), force=force))

@@ -224,10 +224,12 @@ def _is_of(mount: MountInfo, url: str | None) -> bool:
     return entry is not None and entry.store_url == url
 
 
-def discard_kept(target: str) -> Dropped | None:
+def discard_kept(target: str, *, force: bool = False) -> Dropped | None:
     """Drops the work of a volume that is not mounted, in the directory that `status` shows. None:
-    target is no such directory."""
-    return unmounted.discard_at(Path(os.path.abspath(os.path.expanduser(target)))) if _is_path(target) else None
+    target is no such directory. force: as for `unmounted.discard_at`."""
+    if not _is_path(target):
+        return None
+    return unmounted.discard_at(Path(os.path.abspath(os.path.expanduser(target))), force=force)
 
 
 def find_mount(

@@ -72,12 +72,14 @@ def is_commit_due(store: stores.OpenStore, head: Head, request: CommitRequest) -
     return bool(request.given) and request.says_more_than(open_version(store.objects, head.version))
 
 
-def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
+def discard(store: stores.OpenStore, working_copy: WorkingCopy, *, force: bool = False) -> None:
     """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed
-    only costs space. One whose place is gone is not waited for any more."""
+    only costs space. One whose place is gone is not waited for any more. ConflictError: its folder
+    may be in another container; not with force."""
     if working_copy.is_out_of_reach:
         places.forget(working_copy.path)
         return
+    _require_mine(working_copy, force=force)
     copies.tell_if_gone(working_copy)
     pin = working_copy.state.pin if working_copy.exists else None
     working_copy.delete()
@@ -85,10 +87,16 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
         _remove(pin, nullcontext(store.objects))
 
 
-def discard_at(place: Path) -> Dropped | None:
+def _require_mine(working_copy: WorkingCopy, *, force: bool) -> None:
+    if not force and (copy := working_copy.copy) is not None:
+        copies.require_mine(copy)
+
+
+def discard_at(place: Path, *, force: bool = False) -> Dropped | None:
     """Drops the work of the working copy in that directory, or of a copy that is not mounted in
     that folder, whatever store it is of. A store that does not answer is waited for for some
-    seconds only, with the work gone. None: no work lies there. LeaseHeldError: it is in use."""
+    seconds only, with the work gone. None: no work lies there. LeaseHeldError: it is in use.
+    ConflictError, force: as for `discard`."""
     # Known ones only: the path may be a mount, with anything in it, or one that does not answer.
     known = list_working_copies()
     working_copy = next((each for each in known if each.path == place), None)
@@ -109,6 +117,7 @@ def discard_at(place: Path) -> Dropped | None:
             f"the work in {place} is mounted at {entry.mount_path}",
             hint=f"Unmount it: `cowfs unmount {shlex.quote(entry.mount_path)} --discard`, discard().",
         )
+    _require_mine(working_copy, force=force)
     is_gone = copies.tell_if_gone(working_copy)
     working_copy.delete()
     if state.pin is not None:

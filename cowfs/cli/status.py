@@ -49,7 +49,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             each.volume,
             _state(each),
             "-" if each.read_only and not each.error else _work(each),
-            str(each.pid),
+            "-" if each.is_elsewhere else str(each.pid),
             (each.version or "-")[:12],
             each.transport or "-",
             *store(each.store_url),
@@ -140,6 +140,7 @@ def _advice(found: Status) -> list[str]:
                 f"cannot be committed to it any more. {saved_or_dropped}"
             )
     gone: list[tuple[str, str | None]]
+    elsewhere: list[tuple[str, str | None, str]]
     gone = [(each.volume, each.store_url) for each in found.mounts if each.is_gone and not each.read_only]
     gone += [(each.volume, each.store_url) for each in found.working_copies if each.is_gone]
     lines += [
@@ -151,6 +152,16 @@ def _advice(found: Status) -> list[str]:
         )
         for volume, store_url in gone
     ]
+    elsewhere = [(each.volume, each.store_url, _forgets(each)) for each in found.mounts if each.is_elsewhere]
+    elsewhere += [(each.volume, each.store_url, _drops(each)) for each in found.working_copies if each.is_elsewhere]
+    lines += [
+        hints.about(
+            store_url,
+            f"{output.printable(volume)}: a copy was made in another container, and its folder is not to be seen here. If that "
+            f"container is gone, `{command} --force` forgets the copy, with what is in no version",
+        )
+        for volume, store_url, command in dict.fromkeys(elsewhere)
+    ]
     lines += [
         hints.about(
             each.store_url,
@@ -161,6 +172,14 @@ def _advice(found: Status) -> list[str]:
         for each in found.dead
     ]
     return lines
+
+
+def _forgets(each: MountSummary) -> str:
+    return f"cowfs unmount {output.printable(shlex.quote(each.mount_path))}" if each.read_only else _drops(each)
+
+
+def _drops(each: MountSummary | WorkingCopySummary) -> str:
+    return f"cowfs unmount {output.printable(each.volume)} --discard"
 
 
 def _mounts_again(dead: DeadMount) -> str:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 @click.option("-m", "--message", default="", help="With --commit: what this version is.")
 @click.option("--discard", "is_discard", is_flag=True, help="Drop uncommitted work for good.")
 @click.option(
-    "--force", "is_forced", is_flag=True, help="Also while in use or shared; programs that use it get errors."
+    "--force",
+    "is_forced",
+    is_flag=True,
+    help="Also while in use or shared, programs that use it get errors; also a copy in another container.",
 )
 @click.option("--meta-dir", type=click.Path(), help="With --discard NAME: drop the work that lies there alone.")
 @output.progress_option
@@ -63,7 +66,7 @@ def command(
         output.say(as_json, record.pop("said"))
         output.emit(as_json, record, "")
         return
-    if is_discard and (dropped := targets.discard_kept(target)) is not None:
+    if is_discard and (dropped := targets.discard_kept(target, force=is_forced)) is not None:
         record = {"mount_path": None, "volume": dropped.volume, "was_dead": False, "uncommitted": False}
         said = f"Dropped uncommitted work of {dropped.volume} in {target}"
         output.say(as_json, said if dropped.had_work else f"{dropped.volume} has no uncommitted work here any more")
@@ -77,7 +80,7 @@ def command(
     is_plain = not (is_commit or is_discard)
     found = targets.find_mount(target, store, read_only=is_plain, detached=is_plain)
     if not isinstance(found, targets.Mounted):
-        record = _unmounted(found, is_discard=is_discard, has_store=store is not None)
+        record = _unmounted(found, is_discard=is_discard, is_forced=is_forced, has_store=store is not None)
     else:
         with output.if_interrupted(_goes_on(found)), targets.out_of_mounts():
             if is_commit:
@@ -136,7 +139,7 @@ def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bo
     return {**record, "dropped": True, "said": f"Dropped uncommitted work of {volume.name} in {meta_dir}"}
 
 
-def _unmounted(volume: RWVolume, *, is_discard: bool, has_store: bool) -> dict[str, Any]:
+def _unmounted(volume: RWVolume, *, is_discard: bool, is_forced: bool, has_store: bool) -> dict[str, Any]:
     """A volume that is not mounted here has nothing to unmount, but may have a working copy to
     drop."""
     from cowfs.api import targets
@@ -148,9 +151,9 @@ def _unmounted(volume: RWVolume, *, is_discard: bool, has_store: bool) -> dict[s
     if not has_store:
         targets.require_one_store(volume)
     kept = volume.status()
-    is_gone = isinstance(kept, WorkingCopySummary) and kept.is_gone
-    had_work = not is_gone and volume.has_changes()
-    volume.discard()
+    is_unknown = isinstance(kept, WorkingCopySummary) and (kept.is_gone or kept.is_elsewhere)
+    had_work = not is_unknown and volume.has_changes()
+    volume.discard(force=is_forced)
     said = f"Dropped uncommitted work of {volume.name}" if had_work else f"{volume.name} has no uncommitted work here"
     record = {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": False}
     return {**record, "dropped": had_work, "said": said}

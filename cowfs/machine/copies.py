@@ -30,6 +30,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pwd
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -37,9 +38,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cowfs import clock, config, log
-from cowfs.errors import ConflictError, CorruptError, NotFoundError, UnsupportedFormatError
+from cowfs.errors import ConflictError, CorruptError, LeaseHeldError, NotFoundError, UnsupportedFormatError
 from cowfs.ids import VersionId
-from cowfs.machine import aside, births, mapped_stores, mount_table, open_writers, processes, stamps, used_paths
+from cowfs.machine import (
+    aside,
+    births,
+    lock,
+    makers,
+    mapped_stores,
+    mount_table,
+    open_writers,
+    processes,
+    stamps,
+    used_paths,
+)
 from cowfs.machine import state as states
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
@@ -276,7 +288,33 @@ class Copy:
     def is_gone(self) -> bool:
         """Whether the folder was whole and is not there any more: deleted or moved, or its disk is
         not attached. What it has is not known then."""
+        return self.is_out_of_sight and not self.is_elsewhere
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the folder is not to be seen here, and may be where it was made: in another
+        container, or on another machine."""
+        return self.is_out_of_sight and makers.may_be_elsewhere(self.record.process, self._directory)
+
+    @property
+    def is_out_of_sight(self) -> bool:
+        """Whether the folder was whole and is not to be seen here: `is_gone`, or `is_elsewhere`."""
         return self.record.stage in ("arriving", "whole") and not self.is_there
+
+    def require_not_elsewhere(self) -> None:
+        """LeaseHeldError: `is_elsewhere`, so its work may be under way there."""
+        if self.is_elsewhere:
+            record, user = self.record, _owner(self.record_path)
+            since = lock.time_text(self.record_path.stat().st_mtime_ns)
+            raise LeaseHeldError(
+                f"volume {record.volume!r} is mounted as a copy, or has work in one, at {record.mount_path}, made by {user} in "
+                f"{record.process.where}, at {since}; that folder is not to be seen here",
+                hint=f"Go on there, or commit and unmount it there (`cowfs unmount {record.volume} --commit`, finalize()); or "
+                f"{lock.beside(record.volume)}. If that container is gone, or its work is not needed, take over by a mount here "
+                "(take_over=True, `cowfs mount --take-over`), which begins with what was committed: that folder, if it is "
+                "there, stays, and is no copy any more.",
+                details={"who": f"{user} in {record.process.where}", "where": record.mount_path, "since": since},
+            )
 
     def differs(self, version: VersionId | None) -> bool:
         """Whether there may be something in the folder that is not in the version. Never wrongly
@@ -381,8 +419,11 @@ class Copy:
         that is not there is left alone, and so is, and that is told, one that may be another one.
         ConflictError: another file system is mounted in it, whose files are not the copy's to
         delete."""
+        if self.is_out_of_sight:
+            self.forget()
+            return
         mount_table.require_nothing_inside(os.path.realpath(self.record.mount_path))
-        if self.record.stage in ("arriving", "whole") and self.is_there and self._may_be_another:
+        if self.record.stage in ("arriving", "whole") and self._may_be_another:
             _log.warning(
                 "%s stays, with what is in it: nothing tells it from another folder that has got its inode number, since none of "
                 "its files was in a version, and its file system does not keep when it was made. Remove it by hand",
@@ -391,7 +432,7 @@ class Copy:
             self.forget()
             return
         stuck = {}
-        if self.record.stage in ("arriving", "whole") and self.is_there:
+        if self.record.stage in ("arriving", "whole"):
             _bring_back(self.record, self._opened)
             away = _aside(self.record)
             stuck = aside.set_aside(os.path.dirname(away), os.path.basename(away), self._opened)
@@ -488,7 +529,10 @@ def sweep(live: set[str]) -> None:
         copy = Copy(directory)
         with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, ConflictError, OSError):
             record = copy.record
-            if directory.name in live or record.process.is_alive or copy.is_used():  # or it is just being made
+            is_used = record.process.is_alive and not makers.is_of_the_past(
+                record.process, directory
+            )  # or is just being made
+            if directory.name in live or is_used or copy.is_used():
                 continue
             if not copy.is_there:
                 copy.forget()
@@ -522,6 +566,14 @@ def _stand_still(path: str) -> int:
     still_ns = stamps.still_ns(os.lstat(path).st_ctime_ns)
     clock.sleep_s(1.1 * still_ns / 1e9)
     return still_ns
+
+
+def _owner(path: Path) -> str:
+    uid = path.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _aside(record: CopyRecord) -> bytes:

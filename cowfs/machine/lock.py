@@ -30,7 +30,6 @@ from cowfs.values import dataclass
 
 ENDING_S = 90.0
 """More than a daemon takes that lets a commit under way finish."""
-LOCAL_FILE_SYSTEMS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})
 NAMELESS_S = 1.0
 """A holder writes its name right after it has the lock, and removes it right before it lets go."""
 PAUSE_S = 0.05
@@ -181,8 +180,7 @@ def excludes_all(fd: int) -> bool:
     True of local file systems. One of a network, of FUSE or an overlay can be mounted twice, and
     each mount then have locks of its own.
     """
-    mount = mount_table.mount_of(fd)
-    return mount is not None and mount.file_system in LOCAL_FILE_SYSTEMS
+    return mount_table.is_local(fd)
 
 
 def excludes_all_at(directory: Path) -> bool:
@@ -263,7 +261,7 @@ def _unusable(path: Path, error: OSError) -> CowfsError:
     return unusable(error, f"{path} cannot be used for a working copy", elsewhere=f"choose another place with {how}.")
 
 
-def _beside(volume: str) -> str:
+def beside(volume: str) -> str:
     """A fork of the volume itself has what is not committed, too, and that is the other's."""
     return f"work beside it in a fork of its last version (`cowfs fork '{volume}@{{0}}' NEW`, Volume.version({volume!r}).fork())"
 
@@ -272,7 +270,7 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
     if found is None:
         return LeaseHeldError(
             f"volume {volume!r} is being mounted writable by another process on this machine",
-            hint=f"Wait a moment, or {_beside(volume)}.",
+            hint=f"Wait a moment, or {beside(volume)}.",
         )
     since = time_text(found.since_ns)
     details: dict[str, object] = {"who": f"{found.user}@{found.host}", "where": found.mount_path, "since": since}
@@ -282,7 +280,7 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
         return LeaseHeldError(
             f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
             hint="A copy, a commit or a program that uses vol.files is at work. Wait until it ends and try again, or "
-            f"{_beside(volume)}.",
+            f"{beside(volume)}.",
             details=details,
         )
     if any(entry.is_detached and entry.process == found.process for entry in registry.list_mounts()):
@@ -291,12 +289,12 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
             f"have files of it open, or use it elsewhere; process {found.process.pid} serves them",
             hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process "
             f"(`cowfs unmount {volume} --force`, or os.kill(); they get errors, and what was written is kept); or "
-            f"{_beside(volume)}.",
+            f"{beside(volume)}.",
             details=details,
         )
     return LeaseHeldError(
         f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
-        hint=f"{_way_on(volume, found)} or {_beside(volume)}.",
+        hint=f"{_way_on(volume, found)} or {beside(volume)}.",
         details=details,
     )
 

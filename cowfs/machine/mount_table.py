@@ -19,6 +19,7 @@ from cowfs.values import dataclass
 FILE_SYSTEM_TYPE = "fuse.cowfs"
 SCRATCH_MARK = "+scratch"
 """Behind the volume in the source of a scratch mount; no volume's name has a plus sign."""
+LOCAL_FILE_SYSTEMS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})
 READ_AHEAD_KB = 4096
 
 
@@ -71,6 +72,13 @@ def mount_of(fd: int) -> MountInfo | None:
     lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
     number = next((int(line.split()[1]) for line in lines if line.startswith("mnt_id:")), None)
     return next((mount for mount in mounts() if mount.mount_id == number), None)
+
+
+def is_local(fd: int) -> bool:
+    """Whether an open file lies on a file system that only this kernel can have mounted. One of a
+    network, of FUSE or an overlay can be mounted twice."""
+    mount = mount_of(fd)
+    return mount is not None and mount.file_system in LOCAL_FILE_SYSTEMS
 
 
 def device_served(fd: int) -> str | None:

@@ -14,7 +14,8 @@ writes to, once it does: the entry itself is not replaced, since locks are held 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
 removes entries of dead processes and files that do not parse, and returns the rest; entries of
-other hosts or containers that share the directory are neither returned nor removed. The entry of a
+other hosts or containers that share the directory are neither returned nor removed, unless the
+machine was started anew since (`makers`). The entry of a
 dead process stays while there is a mount of cowfs at its path: it alone says of which store that is
 (`find_dead`). It never touches a mount point itself, so a hanging mount cannot hang it. Not here:
 detaching mounts whose daemon died (the next mount does), asking daemons anything (control).
@@ -33,7 +34,7 @@ from typing import Any
 
 from cowfs import clock, config
 from cowfs.errors import CowfsError
-from cowfs.machine import mount_table, processes
+from cowfs.machine import makers, mount_table, processes
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.values import dataclass
 
@@ -266,7 +267,7 @@ def list_mounts() -> list[MountEntry]:
     folder."""
     live: dict[str, MountEntry] = {}
     for path, entry in _entries():
-        if entry is None or not entry.is_live:
+        if entry is None or not entry.is_live or makers.is_of_the_past(entry.process, path.parent):
             if entry is None or not _may_be_left(entry):
                 _remove(path)
             continue
@@ -293,13 +294,16 @@ def find_by_path(path: str | Path, *, inside: bool = False) -> MountEntry | None
     """The mount at path; with `inside`, also the innermost mount that path lies in."""
     wanted = canonical(path)
     entries = _at_their_paths()
-    for entry in reversed(entries):  # of two mounts over each other the newer one is seen
-        if entry.mount_path == wanted:
-            return entry
-    if not inside:
-        return None
-    around = [entry for entry in entries if wanted.startswith(entry.mount_path.rstrip("/") + "/")]
-    return max(around, key=lambda entry: (len(entry.mount_path), entry.since_ns), default=None)
+    found = [entry for entry in entries if entry.mount_path == wanted]
+    if not found and inside:
+        found = [entry for entry in entries if wanted.startswith(entry.mount_path.rstrip("/") + "/")]
+    return max(found, key=_closeness, default=None)
+
+
+def _closeness(entry: MountEntry) -> tuple[int, bool, int]:
+    """Of two mounts over each other the newer one is seen; a copy of another container may have the
+    same path there."""
+    return len(entry.mount_path), not entry.process.is_foreign, entry.since_ns
 
 
 def find_by_volume(store_id: str, volume: str) -> MountEntry | None:

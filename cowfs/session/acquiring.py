@@ -101,8 +101,9 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
 
 def require_no_copy(working_copy: WorkingCopy) -> None:
     """InvalidStateError: the volume's work lies in the folder of a copy, where nobody else would
-    see it."""
+    see it. LeaseHeldError: that folder is not to be seen here, and may be in another container."""
     if (copy := working_copy.copy) is not None:
+        copy.require_not_elsewhere()
         path = copy.record.mount_path
         raise InvalidStateError(
             f"volume {working_copy.volume!r} is mounted as a copy at {path}, or has uncommitted work there",

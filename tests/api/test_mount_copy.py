@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +29,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cowfs
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.api import copies, launch, overview, targets
 from cowfs.api.doctor import machine as machine_checks
 from cowfs.blocking import MountSummary, ROVolume, RWVolume, Volume, WorkingCopySummary
@@ -41,8 +42,9 @@ from cowfs.errors import (
     NoSpaceError,
     UnavailableError,
 )
-from cowfs.machine import births, open_writers, registry, stamps
+from cowfs.machine import births, mount_table, open_writers, processes, registry, stamps
 from cowfs.machine.copies import Copy
+from cowfs.machine.processes import ProcessIdentity
 from cowfs.session import copy_filling, copying, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import half_written, place
@@ -1138,6 +1140,143 @@ def test_a_folder_that_is_gone_is_not_published_as_empty(volume: RWVolume, place
     again.unmount()
     assert not copy.exists()
     assert (place / "moved" / "file").read_text() == "one"
+
+
+def hide_at(path: Path, *, boot_id: str | None = None, host: str | None = None) -> Path:
+    """The folder goes out of sight, and everything says that another container has made it. Where
+    it is now."""
+    path.rename(away := path.with_name("in the container"))
+    state = config.state_dir()
+    copied = [*state.glob("working/*/copy.json"), *state.glob("copies/*/copy.json")]
+    for record in copied:
+        known = json.loads(record.read_bytes())
+        known["process"].update(made_by(boot_id, host))
+        record.write_text(json.dumps(known))
+    for entry in registry.list_mounts():
+        registry.enter(
+            replace(entry, process=ProcessIdentity.from_record({**entry.process.to_record(), **made_by(boot_id, host)}))
+        )
+    return away
+
+
+def made_by(boot_id: str | None, host: str | None) -> dict[str, str]:
+    machine_id = processes.machine_id().rpartition(" ")[0]
+    return {"host": f"{host or machine_id} pid:[4026531999]", "boot_id": boot_id or processes.boot_id()}
+
+
+@pytest.mark.parametrize("is_unmounted", [False, True])
+@pytest.mark.parametrize("mode", ["copy", "fuse", "auto"])
+def test_a_copy_of_another_container_is_not_taken_for_gone(
+    volume: RWVolume, mode: Any, is_unmounted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose state directory is this one's, and whose folder is not seen here: the container may be
+    at work there."""
+    path = volume.path
+    (path / "file").write_text("work")
+    if is_unmounted:
+        volume.unmount()
+    away = hide_at(path)
+    here = Volume.open("data")
+    for target in (path, path.with_name("m")):
+        with pytest.raises(LeaseHeldError) as caught:
+            here.mount(target, mode=mode)
+        assert caught.value.details["where"] == str(path)
+        assert caught.value.details["since"] in caught.value.message
+        assert "another container or pid namespace" in caught.value.details["who"]
+        assert ("--take-over" in caught.value.hint, "pid" in caught.value.details) == (True, False)
+    with pytest.raises((LeaseHeldError, InvalidStateError), match="another container"):
+        here.commit()
+    with pytest.raises(LeaseHeldError):
+        here.files.write("file", b"here")
+    with pytest.raises(ConflictError, match="another container"):
+        here.discard()
+    if not is_unmounted:
+        with pytest.raises(ConflictError, match="another container"):
+            here.unmount()
+    shown = here.status()
+    assert isinstance(shown, MountSummary | WorkingCopySummary)
+    assert (shown.is_elsewhere, shown.is_gone, shown.uncommitted) == (True, False, None)
+    assert "gone" not in caplog.text
+    away.rename(path)
+    if not is_unmounted:
+        assert [entry.mount_path for entry in registry.list_mounts()] == [str(path)]
+    assert Volume.open("data").commit().files.read("file") == b"work"
+
+
+def test_a_copy_of_another_container_is_taken_over_when_that_is_said(
+    volume: RWVolume, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = volume.path
+    (path / "file").write_text("work")
+    away = hide_at(path)
+    here = Volume.open("data")
+    assert (here.mount(path, mode="copy", take_over=True) / "file").read_text() == "one"
+    assert "another container" in caplog.text
+    assert "The mount begins with what was committed" in caplog.text
+    (path / "file").write_text("here")
+    assert here.finalize().files.read("file") == b"here"
+    assert (away / "file").read_text() == "work"
+
+
+def test_a_copy_of_another_container_is_dropped_by_force(volume: RWVolume) -> None:
+    path = volume.path
+    away = hide_at(path)
+    Volume.open("data").discard(force=True)
+    assert (away / "file").read_text() == "one"
+    assert not registry.list_mounts()
+    assert (Volume.open("data").mount(path, mode="copy") / "file").read_text() == "one"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local", "is_past"), [(None, True, True), (None, False, False), ("another machine", True, False)]
+)
+def test_a_copy_from_before_a_reboot_is_gone_if_that_is_certain(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch, host: str | None, is_local: bool, is_past: bool
+) -> None:
+    """Some containers have boot ids of their own, and other machines of one image the same id."""
+    path = volume.path
+    volume.unmount()
+    Volume.open("data").mount(path, mode="copy")
+    monkeypatch.setattr(mount_table, "is_local", lambda fd: is_local)
+    hide_at(path, boot_id="another", host=host)
+    here = Volume.open("data")
+    if is_past:
+        assert (here.mount(path, mode="copy") / "file").read_text() == "one"
+    else:
+        with pytest.raises(LeaseHeldError):
+            here.mount(path, mode="copy")
+
+
+def test_a_read_only_copy_of_another_container_is_forgotten_by_force(
+    volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = volume.finalize()
+    path = version.mount(place / "mnt" / "v", mode="copy")
+    away = hide_at(path)
+    with pytest.raises(ConflictError, match="another container"):
+        version.unmount()
+    check = machine_checks.copies()
+    assert (check.state, str(path) in check.message) == ("warn", True)
+    assert f"`cowfs unmount {path} --force`" in check.hint
+    version.unmount(force=True)
+    assert not registry.list_mounts()
+    assert not list((config.state_dir() / "copies").iterdir())
+    assert machine_checks.copies().state == "ok"
+    assert (away / "file").read_text() == "one"
+    assert "written to" not in caplog.text
+
+
+def test_a_read_only_copy_whose_folder_is_gone_is_not_said_to_be_written_to(
+    volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = volume.finalize()
+    path = version.mount(place / "mnt" / "v", mode="copy")
+    path.rename(path.with_name("away"))
+    check = machine_checks.copies()
+    assert (check.state, f"`cowfs unmount {path}`" in check.hint) == ("warn", True)
+    version.unmount()
+    assert "written to" not in caplog.text
+    assert machine_checks.copies().state == "ok"
 
 
 def made_anew(volume: RWVolume, *, names: tuple[str, ...]) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import Volume
-from cowfs.machine import mount_table
+from cowfs.machine import mount_table, processes
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 
@@ -298,3 +298,29 @@ def test_a_mount_of_another_pid_namespace_is_not_said_to_be_none(
     assert (said.code, "no volume is mounted" in said.err) == (3, False)
     assert "data is mounted at" in said.err
     assert "another container or pid namespace" in said.err
+
+
+@pytest.mark.parametrize("is_unmounted", [False, True])
+@pytest.mark.parametrize("by", ["name", "path"])
+def test_a_copy_of_another_container_is_dropped_by_force_alone(
+    run: Run, copied: Path, is_unmounted: bool, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_unmounted:
+        assert run("unmount", "data").code == 0
+    copied.rename(away := copied.with_name("away"))
+    monkeypatch.setattr(processes, "machine_id", lambda: "another pid:[4026531999]")
+    target = "data" if by == "name" else str(copied)
+    status = run("status")
+    assert ("its folder is in another container" in status.out, "is gone" in status.out) == (True, False)
+    assert "`cowfs unmount data --discard --force` forgets" in status.err
+    commands = [["unmount", target, "--discard"]]
+    commands += [["unmount", target], ["unmount", target, "--commit"]] if not is_unmounted else []
+    for command in commands:
+        said = run(*command)
+        assert (said.code in (4, 14), "another container" in said.err) == (True, True), said
+    mounted = run("mount", "data", str(copied), "--mode", "copy")
+    assert (mounted.code, "--take-over" in mounted.err) == (5, True)
+    said = run("unmount", target, "--discard", "--force", "--json")
+    assert (said.code, said.json["dropped"]) == (0, False), "nobody knows what it had"
+    assert nothing_is_left(run)
+    assert (away / "file").read_text() == "one"

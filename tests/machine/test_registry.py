@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.machine import processes, registry
+from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.registry import MountEntry
 
 pytestmark = pytest.mark.quick
@@ -127,6 +127,37 @@ def test_entry_from_before_a_reboot_is_swept(tmp_path: Path) -> None:
     path = rewrite(entered(tmp_path / "m"), boot_id="another")
     assert registry.list_mounts() == []
     assert not path.exists()
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_entry_of_a_container_is_swept_after_a_reboot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool
+) -> None:
+    host = f"{processes.machine_id().rpartition(' ')[0]} pid:[4026531999]"
+    entry = replace(entered(tmp_path / "m"), is_copy=is_copy)
+    path = rewrite(entry, boot_id="another", host=host)
+    monkeypatch.setattr(mount_table, "is_local", lambda fd: False)
+    registry.list_mounts()
+    assert path.exists(), "another machine may have the directory, too"
+    monkeypatch.setattr(mount_table, "is_local", lambda fd: True)
+    assert registry.list_mounts() == []
+    assert not path.exists()
+
+
+def test_a_path_means_the_mount_of_this_container(tmp_path: Path) -> None:
+    here = replace(entered(tmp_path / "m"), is_copy=True)
+    registry.enter(here)
+    there = replace(entered(tmp_path / "m"), is_copy=True, since_ns=here.since_ns + 1)
+    rewrite(there, host="another pid:[4026531999]")
+    assert len(registry.list_mounts()) == 2
+    for path in (tmp_path / "m", tmp_path / "m" / "dir"):
+        found = registry.find_by_path(path, inside=True)
+        assert found is not None
+        assert found.id == here.id
+    registry.unregister(here)
+    left = registry.find_by_path(tmp_path / "m")
+    assert left is not None
+    assert left.id == there.id
 
 
 def test_entry_of_another_host_is_neither_believed_nor_swept(tmp_path: Path) -> None:

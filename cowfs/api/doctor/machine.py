@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,8 @@ from cowfs import config, sizes
 from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.control.options import MountOptions
 from cowfs.errors import CowfsError, MountFailedError, unusable
-from cowfs.machine import kernel, processes, working_copy
+from cowfs.machine import kernel, processes, registry, working_copy
+from cowfs.machine.copies import Copy, of_version
 from cowfs.machine.mount_table import READ_AHEAD_KB
 
 
@@ -183,18 +185,36 @@ def abandoned_mounts() -> Check:
 
 
 def copies() -> Check:
-    """Those whose folder is not where it was."""
+    """Those whose folder is not where it was, or not to be seen here."""
     name = "copies (mounts without FUSE)"
-    gone = []
-    for each in working_copy.list_working_copies():
+    gone, ends = [], []
+    for volume, copy in _copies():
         with suppress(CowfsError):
-            if (copy := each.copy) is not None and not copy.is_there:
-                gone.append((each.volume, copy.record.mount_path))
+            if not copy.is_out_of_sight:
+                continue
+            path, quoted = copy.record.mount_path, shlex.quote(copy.record.mount_path)
+            force = " --force" if copy.is_elsewhere else ""
+            where = f", made in {copy.record.process.where}" if copy.is_elsewhere else ""
+            gone.append(f"{path} ({volume}{'' if copy.record.read_only else ', perhaps with uncommitted work'}{where})")
+            end = f"unmount {quoted}{force}" if copy.record.read_only else f"unmount {volume} --discard{force}"
+            ends.append(f"`cowfs {end}`")
     if not gone:
         return Check(name, OK, "each is where it was made")
-    shown = ", ".join(f"{path} ({volume})" for volume, path in gone)
-    hint = "Move the folder back; or mount the volume again, which begins with a new copy."
-    return Check(name, WARN, f"{shown} is not there any more, and may have had uncommitted work", hint)
+    hint = f"Move the folder back; or mount the volume again, which begins with a new copy. {', '.join(dict.fromkeys(ends))} forgets it."
+    if any("--force" in end for end in ends):
+        hint += " That of a container that still runs is to be seen there: leave it."
+    return Check(name, WARN, f"not to be seen here: {', '.join(gone)}", hint)
+
+
+def _copies() -> Iterator[tuple[str, Copy]]:
+    """Of volumes, mounted or not, and of versions."""
+    for each in working_copy.list_working_copies():
+        with suppress(CowfsError):
+            if (copy := each.copy) is not None:
+                yield each.volume, copy
+    for entry in registry.list_mounts():
+        if entry.is_copy and entry.read_only and (copy := of_version(entry.id)).exists:
+            yield entry.volume, copy
 
 
 ALL = (
