@@ -221,9 +221,8 @@ def _leave(entry: MountEntry, copy: folders.Copy, version: VersionId | None, *, 
             copy.forget()
         elif force:
             copy.remove()
-        elif not copy.remove_unchanged(version):
-            _log.warning("the read-only copy %s was written to; it stays, and is in no version", entry.mount_path)
-            copy.forget()
+        else:
+            copy.remove_read_only(version)
         return False
     with WorkingCopy(Path(entry.working_copy)).lock(LockHolder.for_a_moment(f"(unmounting {entry.mount_path})")):
         return not copy.remove_unchanged(version) and copy.differs(version)

@@ -386,6 +386,24 @@ class Copy:
             self._delete("All that it had is in the version that it stood on", stuck)
         return is_unchanged
 
+    def remove_read_only(self, version: VersionId | None) -> None:
+        """As `remove_unchanged`, of a copy that nobody needs any more: a folder that stays is the
+        user's, and why it stays is told."""
+        if self.remove_unchanged(version):
+            return
+        path = self.record.mount_path
+        if stamps.load(self.stamps_path, version) is None:
+            _log.warning(
+                "the read-only copy %s stays: there is no record of what it looked like, or one of an older cowfs, so nothing tells "
+                "whether it was written to. Remove it by hand if it was not",
+                path,
+            )
+        elif self.differs(version):
+            _log.warning("the read-only copy %s was written to; it stays, and is in no version", path)
+        else:
+            _log.warning("the read-only copy %s stays, and is a folder like any other", path)
+        self.forget()
+
     def _is_unchanged_aside(self, away: bytes, known: stamps.Stamps, stuck: Collection[bytes]) -> bool:
         """Of what was set aside, but for the names that are stuck in the folder; nobody uses it,
         and nothing else is in the folder."""
@@ -538,9 +556,8 @@ def sweep(live: set[str]) -> None:
                 copy.forget()
             elif record.stage == "filling":
                 copy.remove_filling()
-            elif copy.settle() and not copy.remove_unchanged(VersionId.from_hex(record.version or "")):
-                _log.warning("the read-only copy %s was written to; it stays, and is in no version", record.mount_path)
-                copy.forget()
+            elif copy.settle():
+                copy.remove_read_only(VersionId.from_hex(record.version or ""))
 
 
 def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only: bool, **store: str) -> CopyRecord:

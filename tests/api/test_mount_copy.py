@@ -25,6 +25,7 @@ from typing import Any
 import anyio
 import fsspec
 import pytest
+from blake3 import blake3
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -1277,6 +1278,40 @@ def test_a_read_only_copy_whose_folder_is_gone_is_not_said_to_be_written_to(
     version.unmount()
     assert "written to" not in caplog.text
     assert machine_checks.copies().state == "ok"
+
+
+@pytest.mark.parametrize("stamps_are", ["missing", "of format 1"])
+def test_a_read_only_copy_that_nothing_is_known_of_is_not_said_to_be_written_to(
+    volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture, stamps_are: str
+) -> None:
+    version = volume.finalize()
+    path = version.mount(place / "mnt" / "v", mode="copy")
+    [record] = (config.state_dir() / "copies").glob("*/copy.stamps")
+    if stamps_are == "missing":
+        record.unlink()
+    else:
+        known = record.read_bytes()[:-32].replace(b"cowfs-stamps 2", b"cowfs-stamps 1", 1)
+        record.write_bytes(known + blake3(known).digest())
+    version.unmount()
+    assert ("was written to;" in caplog.text, "nothing tells whether" in caplog.text) == (False, True)
+    assert (path / "file").read_text() == "one"
+    assert not version.is_mounted
+
+
+def test_a_read_only_copy_with_a_mount_inside_is_not_said_to_be_written_to(
+    volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = volume.finalize()
+    path = version.mount(place / "mnt" / "v", mode="copy")
+
+    def is_mounted_inside(path: str) -> None:
+        raise ConflictError("something is mounted inside", hint="Unmount it.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mount_table, "require_nothing_inside", is_mounted_inside)
+        version.unmount()
+    assert ("was written to" in caplog.text, "something is mounted inside" in caplog.text) == (False, True)
+    assert (path / "file").read_text() == "one"
 
 
 def made_anew(volume: RWVolume, *, names: tuple[str, ...]) -> Path:
