@@ -122,6 +122,12 @@ class Copy:
         return config.is_there(self.record_path)
 
     @property
+    def has_remains(self) -> bool:
+        """Whether an older cowfs has forgotten the copy, and left what it does not know of. Such a
+        file is written after the record, and removed before it."""
+        return config.is_there(self._made_path) and not self.exists
+
+    @property
     def record(self) -> CopyRecord:
         """NotFoundError: there is no copy."""
         try:
@@ -545,6 +551,8 @@ def sweep(live: set[str]) -> None:
     user's."""
     for directory in config.listed(_root()):
         copy = Copy(directory)
+        if copy.has_remains:
+            copy.forget()
         with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, ConflictError, OSError):
             record = copy.record
             is_used = record.process.is_alive and not makers.is_of_the_past(

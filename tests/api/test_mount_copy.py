@@ -1314,6 +1314,19 @@ def test_a_read_only_copy_with_a_mount_inside_is_not_said_to_be_written_to(
     assert (path / "file").read_text() == "one"
 
 
+def test_what_an_older_cowfs_leaves_of_a_read_only_copy_is_swept(volume: RWVolume, place: Path) -> None:
+    """It does not know of copy.made, and so cannot remove the directory either."""
+    version = volume.finalize()
+    version.mount(place / "mnt" / "v", mode="copy")
+    [directory] = (config.state_dir() / "copies").iterdir()
+    made = (directory / "copy.made").read_bytes()
+    version.unmount()
+    directory.mkdir()
+    (directory / "copy.made").write_bytes(made)
+    overview.status()
+    assert not directory.exists()
+
+
 def made_anew(volume: RWVolume, *, names: tuple[str, ...]) -> Path:
     """The folder, deleted and made again; the copy's record says that its inode has the number it
     had, as ext4 mostly has it."""
