@@ -137,7 +137,7 @@ class Copy:
             elif version != FORMAT:
                 raise UnsupportedFormatError(
                     f"{self.record_path} has a format that this cowfs does not know",
-                    hint="Use the cowfs that made this copy, or a newer one; nothing was changed.",
+                    hint="Use the cowfs that used this copy last, or a newer one; nothing was changed.",
                 )
             if not isinstance(name := record["aside"], str) or (name and not aside.is_name(name)):
                 raise ValueError(f"{name!r} is no name of a directory of ours")

@@ -101,7 +101,7 @@ def parse(data: bytes, where: str) -> State:
     if found != FORMAT:
         raise UnsupportedFormatError(
             f"{where} has format {found}; this cowfs reads format {FORMAT}",
-            hint="Use the cowfs that made this working copy, or a newer one; nothing was changed.",
+            hint="Use the cowfs that used this working copy last, or a newer one; nothing was changed.",
         )
     try:
         return _from_record(record)

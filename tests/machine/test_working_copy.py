@@ -107,8 +107,9 @@ def test_unknown_format_is_refused_and_left_alone() -> None:
     working_copy = made()
     record = json.loads(working_copy.state_path.read_text()) | {"format": 99}
     working_copy.state_path.write_text(json.dumps(record))
-    with pytest.raises(UnsupportedFormatError, match="format 99"):
+    with pytest.raises(UnsupportedFormatError, match="format 99") as caught:
         _ = WorkingCopy(working_copy.path).state
+    assert "used this working copy last" in caught.value.hint, "who made it may be older than its format"
     assert json.loads(working_copy.state_path.read_text()) == record
 
 
