@@ -3,7 +3,8 @@ another container.
 
 A process is identified by machine (its id and the pid namespace, since every container counts its
 own pids), boot, pid and start time. Only processes that could be seen in /proc here are judged.
-Linux only: reads /proc and /etc/machine-id.
+Start times are those that the machine's first time namespace shows, so that all namespaces record
+and expect the same. Linux only: reads /proc and /etc/machine-id.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cowfs.values import dataclass
 
 CAP_SYS_ADMIN = 21  # linux/capability.h
 LOOK_S = 0.02
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _logger = log.get("machine")
 
 
@@ -45,13 +47,13 @@ class ProcessIdentity:
     @property
     def is_alive(self) -> bool:
         """Whether exactly this process still runs; a foreign one counts as alive."""
-        return self.is_foreign or (self.boot_id == boot_id() and start_time(self.pid) == self.started)
+        return self.is_foreign or (self.boot_id == boot_id() and is_running(self.pid, self.started))
 
     @property
     def is_there(self) -> bool:
         """As `is_alive`, but for its last threads too: with the first one a process is dead for all
         to see, with the last one its files are closed."""
-        return self.is_foreign or (self.boot_id == boot_id() and (_stat(self.pid) or ("", 0))[1] == self.started)
+        return self.is_foreign or (self.boot_id == boot_id() and _is_it(_stat(self.pid), self.pid, self.started))
 
     @property
     def is_stopped(self) -> bool:
@@ -70,6 +72,8 @@ class ProcessIdentity:
         try:
             if not self.is_alive:
                 return True
+            if _stat(self.pid) is None:  # it is hidden, so it may be another one
+                return False
             if descriptor is None:
                 os.kill(self.pid, signal.SIGKILL)
             else:  # its process is this one
@@ -140,8 +144,8 @@ def _is_gone(pid: int) -> bool:
         return False
     try:
         return len(os.listdir(f"/proc/{pid}/task")) <= 1
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return not _is_taken(pid)
 
 
 def this_process() -> ProcessIdentity:
@@ -164,17 +168,57 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Start of the process in clock ticks since boot; None when there is none or it is only waiting
-    to be reaped."""
+    """Start of the process in clock ticks since boot; None when there is none, it is hidden from
+    us, or it is only waiting to be reaped."""
     found = _stat(pid)
-    return None if found is None or found[0] in "ZX" else found[1]
+    return None if found is None or found[0] in "ZX" else found[1] - _shift_ticks()
+
+
+def is_running(pid: int, started: int) -> bool:
+    """Whether the process of this machine that had the pid and that `start_time`
+    still runs. While a process has the pid that is hidden from us (hidepid), it counts as it."""
+    found = _stat(pid)
+    return (found is None or found[0] not in "ZX") and _is_it(found, pid, started)
+
+
+def _is_it(found: tuple[str, int] | None, pid: int, started: int) -> bool:
+    """found: what `_stat` says of the pid. A shift that is no whole number of ticks makes a start
+    one more or less; earlier versions recorded what their own time namespace showed."""
+    if found is None:
+        return _is_taken(pid)
+    return any(abs(shown - started) <= 1 for shown in (found[1], found[1] - _shift_ticks()))
+
+
+def _is_taken(pid: int) -> bool:
+    """Whether there is such a process, by the kernel's word and not by /proc."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return pid > 0
+
+
+def _shift_ticks() -> int:
+    """What start times that /proc shows us have more than in the machine's first time
+    namespace."""
+    try:
+        if os.readlink("/proc/self/ns/time") != os.readlink("/proc/self/ns/time_for_children"):
+            return 0  # the shift below is that of another namespace, which our children will be in
+        lines = Path("/proc/self/timens_offsets").read_text().splitlines()
+    except FileNotFoundError:  # a kernel without time namespaces
+        return 0
+    seconds, nanoseconds = next(map(int, line.split()[1:]) for line in lines if line.startswith("boottime"))
+    return (seconds * 1_000_000_000 + nanoseconds) // TICK_NS
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """(state, start time)"""
+    """(state, start time as our time namespace has it). None: there is no such process, or it is
+    hidden from us."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     fields = text[text.rindex(")") + 2 :].split()  # the command in parentheses may hold spaces and parentheses itself
     return fields[0], int(fields[19])

@@ -35,7 +35,7 @@ def is_dead(holder: Holder) -> bool:
     namespace: False."""
     if holder.machine_id != processes.machine_id() or holder.boot_id != processes.boot_id():
         return False
-    return processes.start_time(holder.pid) != holder.start_time
+    return not processes.is_running(holder.pid, holder.start_time)
 
 
 def is_in_another_container(holder: Holder) -> bool:

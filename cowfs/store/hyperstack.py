@@ -123,7 +123,8 @@ def _description() -> str:
 
 def _is_gone(words: list[str]) -> bool:
     pid, started, *place = words[2:]
-    return place == _description().split()[4:] and pid.isdigit() and _start_of(int(pid)) != started
+    is_judged = place == _description().split()[4:]
+    return is_judged and pid.isdigit() and started.isdigit() and not processes.is_running(int(pid), int(started))
 
 
 def _start_of(pid: int) -> str:

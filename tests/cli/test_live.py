@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,14 +29,16 @@ __all__ = ["place"]
 
 Command = Callable[..., Said]
 
+LATER = ("unshare", "--time", "--fork", "--boottime", "100000")
+
 
 @pytest.fixture
 def run(place: Path) -> Command:
     """`cowfs` in a process of its own, started below the machine's root."""
 
-    def runner(*arguments: str | Path, cwd: Path | None = None) -> Said:
+    def runner(*arguments: str | Path, cwd: Path | None = None, through: Sequence[str] = ()) -> Said:
         done = subprocess.run(
-            [sys.executable, "-m", "cowfs.cli", *map(str, arguments)],
+            [*through, sys.executable, "-m", "cowfs.cli", *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=180,
@@ -812,3 +814,29 @@ def test_what_a_killed_scratch_had_is_said_to_be_gone_once(run: Command, mounted
     assert f"{path} has died; what was not committed there is gone" in run("status").err
     assert "is gone" not in run("status").err
     run("unmount", "data")
+
+
+def test_a_mount_is_seen_from_another_time_namespace(run: Command, mounted: Path, place: Path) -> None:
+    """Where the start of its daemon is shown as another one."""
+    (entry,) = registry.list_mounts()
+    (shown,) = json.loads(run("status", "--json", through=LATER).out)["mounts"]
+    assert (shown["mount_path"], shown["pid"]) == (str(mounted), entry.pid)
+    assert run("commit", "data", through=LATER).code == 0
+    elsewhere = [f"{name}={value}" for name, value in another_machine(place).items()]
+    said = run("mount", "data", place / "second", through=(*LATER, "env", *elsewhere))
+    assert said.code == 5
+    assert f"at {mounted} (pid {entry.pid})" in said.err
+    (mounted / "more").write_text("two")
+    assert run("commit", "data").code == 0
+    assert registry.list_mounts() == [entry]
+
+
+def test_a_mount_that_was_made_in_another_time_namespace_is_seen(run: Command, place: Path) -> None:
+    run("create", "data")
+    path = place / "mnt" / "data"
+    assert run("mount", "data", path, through=LATER).code == 0
+    (entry,) = registry.list_mounts()
+    assert entry.mount_path == str(path)
+    assert entry.process.is_alive
+    assert run("unmount", "data").code == 0
+    assert wait_gone(entry.pid, 60)

@@ -3,9 +3,12 @@ old kernels have none."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from cowfs.machine import processes
 from cowfs.machine.processes import ProcessIdentity
 
 WATCHDOG_S = 60
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 # The first thread ends, which makes it a zombie; another one goes on until something is written.
 LAST_THREAD = """
@@ -56,9 +60,86 @@ def test_a_process_is_gone_with_its_last_thread(program: subprocess.Popen[str]) 
 def test_exactly_the_process_that_is_meant_is_ended() -> None:
     with subprocess.Popen(["sleep", "600"], text=True) as program:
         whole = identity(program)
-        other = ProcessIdentity(whole.host, whole.boot_id, whole.pid, whole.started - 1)
+        other = ProcessIdentity(whole.host, whole.boot_id, whole.pid, whole.started - 2)
         assert other.kill(), "it has ended before"
         assert program.poll() is None
         assert whole.kill()
         assert processes.wait_gone(program.pid, WATCHDOG_S)
     assert whole.kill()
+
+
+SHIFTS = [(0, 0), (100_000, 0), (-3, 990_000_000), (7, 123_456_789)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("recorded", SHIFTS)
+def test_a_process_is_the_same_in_every_time_namespace(
+    monkeypatch: pytest.MonkeyPatch, shift: tuple[int, int], recorded: tuple[int, int]
+) -> None:
+    """Each shows when it started by a clock of its own."""
+    pid, start_ns = os.getpid(), 5_000_017_654_321
+    read_text = Path.read_text
+
+    def enter(shift: tuple[int, int]) -> None:
+        seconds, nanoseconds = shift
+        ticks = (start_ns + seconds * 1_000_000_000 + nanoseconds) // TICK_NS
+        offsets = f"monotonic           {seconds}         0\nboottime       {seconds}         {nanoseconds}\n"
+        shown = {f"/proc/{pid}/stat": f"1 (a b) {'S 0 ' + '0 ' * 17}{ticks}\n", "/proc/self/timens_offsets": offsets}
+        monkeypatch.setattr(Path, "read_text", lambda path, **how: shown.get(str(path)) or read_text(path, **how))
+
+    enter(recorded)
+    process = processes.this_process()
+    enter(shift)
+    assert process.pid == pid
+    assert process.is_alive
+    assert process.is_there
+    for ticks in (10, -10):
+        other = replace(process, started=process.started + ticks)
+        assert not other.is_alive
+        assert not other.is_there
+
+
+@pytest.mark.quick
+def test_what_an_earlier_version_recorded_in_a_time_namespace_of_its_own_is_recognised_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = processes.this_process()
+    monkeypatch.setattr(processes, "_shift_ticks", lambda: 1000)
+    assert process.is_alive
+    assert replace(process, started=process.started - 1000).is_alive
+    assert not replace(process, started=process.started + 1000).is_alive
+
+
+@pytest.mark.quick
+@pytest.mark.usefixtures("process_descriptors")
+@pytest.mark.parametrize("refusal", [FileNotFoundError, PermissionError])
+def test_a_process_that_is_hidden_from_us_counts_as_alive_and_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch, refusal: type[OSError]
+) -> None:
+    """/proc that is mounted with hidepid shows nobody the processes of others."""
+    read_text = Path.read_text
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program:  # ends with the block
+        hidden = f"/proc/{program.pid}/stat"
+
+        def read(path: Path, **how: str) -> str:
+            if str(path) == hidden:
+                raise refusal(hidden)
+            return read_text(path, **how)
+
+        def listed(path: str) -> list[str]:
+            raise refusal(path)
+
+        monkeypatch.setattr(Path, "read_text", read)
+        monkeypatch.setattr(os, "listdir", listed)
+        process = ProcessIdentity(processes.machine_id(), processes.boot_id(), program.pid, 1)
+        assert process.is_alive
+        assert process.is_there
+        assert not process.kill()
+        assert not processes.wait_gone(program.pid, 0)
+        assert program.poll() is None
+        program.kill()
+    for pid in (program.pid, 0, -1, 1 << 40):
+        nobody = replace(process, pid=pid)
+        assert not nobody.is_alive
+        assert not nobody.is_there

@@ -300,10 +300,17 @@ def test_a_working_copy_proves_nothing_about_another_machine(directory: ObjectSt
 @pytest.mark.quick
 def test_only_processes_of_this_machine_are_judged(holder: Holder) -> None:
     assert not is_dead(holder)
-    assert is_dead(replace(holder, start_time=holder.start_time + 1))  # the pid was used again
+    assert is_dead(replace(holder, start_time=holder.start_time + 2))  # the pid was used again
     assert is_dead(replace(holder, pid=2**22 + 1))
     for elsewhere in (replace(holder, machine_id="x", pid=1), replace(holder, boot_id="x", pid=1)):
         assert not is_dead(elsewhere)
+
+
+@pytest.mark.quick
+def test_a_holder_that_does_not_show_is_not_dead_for_that(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_stat", lambda pid: None)  # another user's, and /proc has hidepid
+    assert not is_dead(holder)
+    assert is_dead(replace(holder, pid=2**22 + 1))
 
 
 @pytest.mark.quick
