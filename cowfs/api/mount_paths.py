@@ -27,7 +27,7 @@ from cowfs.errors import (
     unusable,
 )
 from cowfs.ids import StoreId
-from cowfs.machine import copies, dead_mounts, mount_table, mounting, registry, reservation, sharing, working_copy
+from cowfs.machine import copies, dead_mounts, mount_table, mounting, proc, registry, reservation, sharing, working_copy
 from cowfs.machine.copies import Copy
 from cowfs.machine.registry import MountEntry
 
@@ -69,7 +69,9 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
 
 def check(given: str | os.PathLike[str] | None) -> None:
     """Refuses, before anything is claimed in a store, a path that can't be mounted on because its
-    parent is missing, or no directory, or out of reach, as in a mount whose daemon has died."""
+    parent is missing, or no directory, or out of reach, as in a mount whose daemon has died; and
+    any where /proc is not ours."""
+    proc.require_own()
     if given is None:
         return
     parent = os.path.dirname(checked(given))

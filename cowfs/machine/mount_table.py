@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cowfs.errors import ConflictError
+from cowfs.machine import proc
 from cowfs.values import dataclass
 
 FILE_SYSTEM_TYPE = "fuse.cowfs"
@@ -56,7 +57,9 @@ class MountInfo:
 
 
 def mounts() -> list[MountInfo]:
-    """Every mount this process can see, in the order they were made."""
+    """Every mount this process can see, in the order they were made. InvalidStateError where /proc
+    is not ours: who serves or uses one would not be seen."""
+    proc.require_own()
     text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     return [_parse(line) for line in text.splitlines()]
 

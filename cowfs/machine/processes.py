@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cowfs import apart, clock, log
+from cowfs.machine import proc
 from cowfs.values import dataclass
 
 CAP_SYS_ADMIN = 21  # linux/capability.h
@@ -35,9 +36,9 @@ class ProcessIdentity:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it ran on another machine or in another container, so that nothing can be said
-        about it here."""
-        return self.host != machine_id()
+        """Whether it ran on another machine or in another container, or /proc is not ours, so that
+        nothing can be said about it here."""
+        return not can_judge(self.host)
 
     @property
     def where(self) -> str:
@@ -153,6 +154,11 @@ def this_process() -> ProcessIdentity:
     return ProcessIdentity(machine_id(), boot_id(), pid, start_time(pid) or 0)
 
 
+def can_judge(machine: str) -> bool:
+    """Whether processes of that machine and pid namespace (`machine_id`) can be seen here."""
+    return machine == machine_id() and proc.is_own()
+
+
 def machine_id() -> str:
     """The machine and the pid namespace we see; the host's name stands in where a container has no
     machine id."""
@@ -160,11 +166,13 @@ def machine_id() -> str:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
         machine = ""
-    return f"{machine or socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    with proc.needed():
+        return f"{machine or socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
 
 
 def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with proc.needed():
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def start_time(pid: int) -> int | None:
@@ -175,7 +183,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_running(pid: int, started: int) -> bool:
-    """Whether the process of this machine that had the pid and that `start_time`
+    """Whether the process of this machine (`can_judge`) that had the pid and that `start_time`
     still runs. While a process has the pid that is hidden from us (hidepid), it counts as it."""
     found = _stat(pid)
     return (found is None or found[0] not in "ZX") and _is_it(found, pid, started)
@@ -217,7 +225,7 @@ def _stat(pid: int) -> tuple[str, int] | None:
     """(state, start time as our time namespace has it). None: there is no such process, or it is
     hidden from us."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = Path(f"/proc/{'self' if pid == os.getpid() else pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     fields = text[text.rindex(")") + 2 :].split()  # the command in parentheses may hold spaces and parentheses itself
@@ -236,7 +244,8 @@ def has_no_new_privileges() -> bool:
 
 
 def _status(field: str) -> str:
-    lines = Path("/proc/self/status").read_text().splitlines()
+    with proc.needed():
+        lines = Path("/proc/self/status").read_text().splitlines()
     return next((line.split()[1] for line in lines if line.startswith(f"{field}:")), "0")
 
 

@@ -32,8 +32,8 @@ def current_holder(mount_path: str, *, pid: int | None = None) -> Holder:
 
 def is_dead(holder: Holder) -> bool:
     """Whether its process certainly runs no more. A holder of another machine, boot or pid
-    namespace: False."""
-    if holder.machine_id != processes.machine_id() or holder.boot_id != processes.boot_id():
+    namespace, or any where /proc is not ours: False."""
+    if not processes.can_judge(holder.machine_id) or holder.boot_id != processes.boot_id():
         return False
     return not processes.is_running(holder.pid, holder.start_time)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cowfs import log, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidStateError, UnavailableError
 from cowfs.fork_locks import ForkLock
-from cowfs.machine import processes
+from cowfs.machine import proc, processes
 from cowfs.values import dataclass
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _description() -> str:
 
 def _is_gone(words: list[str]) -> bool:
     pid, started, *place = words[2:]
-    is_judged = place == _description().split()[4:]
+    is_judged = place == _description().split()[4:] and proc.is_own()
     return is_judged and pid.isdigit() and started.isdigit() and not processes.is_running(int(pid), int(started))
 
 

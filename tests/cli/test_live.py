@@ -29,6 +29,8 @@ __all__ = ["place"]
 
 Command = Callable[..., Said]
 
+ANOTHERS_PROC = ("unshare", "--pid", "--fork")
+NO_PROC = ("unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh")
 LATER = ("unshare", "--time", "--fork", "--boottime", "100000")
 
 
@@ -814,6 +816,41 @@ def test_what_a_killed_scratch_had_is_said_to_be_gone_once(run: Command, mounted
     assert f"{path} has died; what was not committed there is gone" in run("status").err
     assert "is gone" not in run("status").err
     run("unmount", "data")
+
+
+@pytest.mark.parametrize(
+    ("through", "message"), [(NO_PROC, "cowfs needs /proc"), (ANOTHERS_PROC, "/proc is that of another pid namespace")]
+)
+def test_nothing_is_made_without_a_proc_that_shows_our_processes(
+    run: Command, place: Path, through: Sequence[str], message: str
+) -> None:
+    run("create", "data")
+    (place / "files").mkdir()
+    (place / "files" / "file").write_text("one")
+    assert run("upload", place / "files", "data").code == 0
+    path = place / "mnt" / "data"
+    for command in (
+        ("mount", "data", path),
+        ("mount", "data", path, "--mode", "copy"),
+        ("mount", "data", path, "--read-only"),
+        ("status",),
+        ("unmount", "data"),
+        ("upload", place / "files", "data"),
+    ):
+        said = run(*command, through=through)
+        assert said.code == InvalidStateError.exit_code, command
+        assert said.err.startswith(f"cowfs: {message}"), command
+        assert "unshare --pid --fork --mount-proc" in said.err, command
+    assert not path.exists()
+    assert run("status").out == "Nothing is mounted, and there is no uncommitted work.\n"
+    said = run("doctor", "--json", through=through)
+    assert said.code == InvalidStateError.exit_code
+    (failed,) = [check for check in said.json["checks"] if check["state"] == "fail"]
+    assert failed["name"] == "/proc"
+    assert failed["message"].startswith(message)
+    for reading in (("ls",), ("log", "data"), ("get", "data"), ("show", "data"), ("cp", "data:file", place / "read")):
+        assert run(*reading, through=through).code == 0, reading
+    assert (place / "read").read_text() == "one"
 
 
 def test_a_mount_is_seen_from_another_time_namespace(run: Command, mounted: Path, place: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.machine import processes
+from cowfs.errors import InvalidStateError
+from cowfs.machine import mount_table, proc, processes
 from cowfs.machine.processes import ProcessIdentity
 
 WATCHDOG_S = 60
@@ -85,7 +86,7 @@ def test_a_process_is_the_same_in_every_time_namespace(
         seconds, nanoseconds = shift
         ticks = (start_ns + seconds * 1_000_000_000 + nanoseconds) // TICK_NS
         offsets = f"monotonic           {seconds}         0\nboottime       {seconds}         {nanoseconds}\n"
-        shown = {f"/proc/{pid}/stat": f"1 (a b) {'S 0 ' + '0 ' * 17}{ticks}\n", "/proc/self/timens_offsets": offsets}
+        shown = {"/proc/self/stat": f"1 (a b) {'S 0 ' + '0 ' * 17}{ticks}\n", "/proc/self/timens_offsets": offsets}
         monkeypatch.setattr(Path, "read_text", lambda path, **how: shown.get(str(path)) or read_text(path, **how))
 
     enter(recorded)
@@ -143,3 +144,26 @@ def test_a_process_that_is_hidden_from_us_counts_as_alive_and_is_not_ended(
         nobody = replace(process, pid=pid)
         assert not nobody.is_alive
         assert not nobody.is_there
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("shown", ["", str(os.getpid() + 1)])
+def test_by_the_proc_of_another_pid_namespace_nobody_is_judged(monkeypatch: pytest.MonkeyPatch, shown: str) -> None:
+    """There a pid is another process', or none is. /proc/self is missing where ours does not show."""
+    dead = replace(processes.this_process(), started=1)
+    assert not dead.is_alive
+    readlink = os.readlink
+
+    def read(path: str) -> str:
+        if path == "/proc/self" and not shown:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return shown if path == "/proc/self" else readlink(path)
+
+    monkeypatch.setattr(os, "readlink", read)
+    process = replace(dead)
+    assert process.is_foreign
+    assert process.is_alive
+    assert not process.kill()
+    with pytest.raises(InvalidStateError, match=r"/proc") as caught:
+        mount_table.mounts()
+    assert caught.value.hint == proc.HINT

@@ -14,7 +14,7 @@ from cowfs import clock
 from cowfs.errors import CorruptError, LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import Holder
-from cowfs.machine import processes
+from cowfs.machine import proc, processes
 from cowfs.store import ObjectStore, leases
 from cowfs.store.holder import current_holder, is_dead
 from tests.faulty_store import Fault, FaultyStore
@@ -308,9 +308,12 @@ def test_only_processes_of_this_machine_are_judged(holder: Holder) -> None:
 
 @pytest.mark.quick
 def test_a_holder_that_does_not_show_is_not_dead_for_that(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_stat", lambda pid: None)  # another user's, and /proc has hidepid
-    assert not is_dead(holder)
-    assert is_dead(replace(holder, pid=2**22 + 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_stat", lambda pid: None)  # another user's, and /proc has hidepid
+        assert not is_dead(holder)
+        assert is_dead(replace(holder, pid=2**22 + 1))
+    monkeypatch.setattr(proc, "is_own", lambda: False)
+    assert not is_dead(replace(holder, pid=2**22 + 1))
 
 
 @pytest.mark.quick

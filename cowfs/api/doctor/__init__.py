@@ -19,5 +19,5 @@ __all__ = ["FAIL", "OK", "WARN", "Check", "run"]
 
 def run(store_url: str | None = None) -> Iterator[Check]:
     """Every check, one after the other, as each is done. store_url None: the default store."""
-    for check in (*machine.ALL, *store.all_of(store_url), *hyperstack.checks()):
+    for check in (*machine.all_of(), *store.all_of(store_url), *hyperstack.checks()):
         yield check()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -15,9 +15,19 @@ from cowfs import config, sizes
 from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.control.options import MountOptions
 from cowfs.errors import CowfsError, MountFailedError, unusable
-from cowfs.machine import kernel, processes, registry, working_copy
+from cowfs.machine import kernel, proc, processes, registry, working_copy
 from cowfs.machine.copies import Copy, of_version
 from cowfs.machine.mount_table import READ_AHEAD_KB
+
+
+def proc_file_system() -> Check:
+    name = "/proc"
+    try:
+        proc.require_own()
+        processes.this_process()
+    except CowfsError as error:
+        return failed(name, error)
+    return Check(name, OK, "shows the processes that run here")
 
 
 def engine() -> Check:
@@ -217,22 +227,27 @@ def _copies() -> Iterator[tuple[str, Copy]]:
             yield entry.volume, copy
 
 
-ALL = (
-    engine,
-    pyfuse3,
-    device,
-    fusermount,
-    cache_directory,
-    state_directory,
-    earlier_state,
-    runtime_directory,
-    read_ahead,
-    io_uring,
-    halt_polling,
-    passthrough,
-    abandoned_mounts,
-    copies,
-)
+def all_of() -> tuple[Callable[[], Check], ...]:
+    """Those that need /proc only where it is as it must be."""
+    found = proc_file_system()
+    by_proc = (device, read_ahead, io_uring, passthrough, abandoned_mounts)
+    every = (
+        engine,
+        pyfuse3,
+        device,
+        fusermount,
+        cache_directory,
+        state_directory,
+        earlier_state,
+        runtime_directory,
+        read_ahead,
+        io_uring,
+        halt_polling,
+        passthrough,
+        abandoned_mounts,
+        copies,
+    )
+    return (lambda: found, *(check for check in every if found.state == OK or check not in by_proc))
 
 
 def _directory(name: str, path: Path, how: str) -> Check:

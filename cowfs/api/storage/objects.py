@@ -25,6 +25,7 @@ from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
 from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError, from_local_disk
 from cowfs.fork_locks import ForkLock
+from cowfs.machine import proc
 from cowfs.store import ObjectInfo, ObjectStore, open_store
 
 MOST_BYTES = 5 << 30
@@ -151,5 +152,6 @@ def release(storage: Storage) -> None:
 
 def _umask() -> int:
     """Of this process; asking sets it."""
-    text = Path("/proc/self/status").read_text()
+    with proc.needed():
+        text = Path("/proc/self/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("Umask:")).split()[1], 8)
