@@ -230,7 +230,7 @@ def _copies() -> Iterator[tuple[str, Copy]]:
 def all_of() -> tuple[Callable[[], Check], ...]:
     """Those that need /proc only where it is as it must be."""
     found = proc_file_system()
-    by_proc = (device, read_ahead, io_uring, passthrough, abandoned_mounts)
+    by_proc = (device, read_ahead, io_uring, passthrough, abandoned_mounts, copies)
     every = (
         engine,
         pyfuse3,
