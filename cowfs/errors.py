@@ -195,7 +195,7 @@ def _refused(error: OSError, what: str, elsewhere: str) -> CowfsError | None:
     if error.errno == _errno.ENOMEM:
         return UnavailableError(text, hint="Nothing is lost. Raise the limit of memory (ulimit -v) and try again.")
     if error.errno == _errno.EAGAIN:
-        return UnavailableError(text, hint=f"Nothing is lost. {FEWER_PROCESSES}")
+        return UnavailableError(text, hint=FEWER_PROCESSES)
     if error.errno == _errno.ENOTCONN and error.filename:
         return InvalidStateError(
             f"{os.fsdecode(error.filename)} lies in a mount whose daemon has died",
@@ -238,9 +238,14 @@ def _with_path(text: str, error: OSError) -> str:
 def unexpected(what: str, error: BaseException, *, hint: str) -> CowfsError:
     """An error that is none of ours, for people: its kind and what it says, never what else it
     carries."""
-    if "start new thread" in str(error) or "spawn thread" in str(error):  # Python's, and a panic of the native code
-        return UnavailableError(f"{what}: no thread can be started", hint=f"Nothing is lost. {FEWER_PROCESSES}")
-    return CowfsError(f"{what}: {described(error)}", hint=hint)
+    text = f"{what}: {described(error)}"
+    return UnavailableError(text, hint=FEWER_PROCESSES) if _lacks_threads(error) else CowfsError(text, hint=hint)
+
+
+def _lacks_threads(error: BaseException) -> bool:
+    """Whether no thread could be started, as Python says it, or a panic of the native code."""
+    beginning = {"RuntimeError": "can't start new thread", "PanicException": "failed to spawn thread"}
+    return str(error).startswith(beginning.get(type(error).__name__, "\0"))
 
 
 def to_record(error: CowfsError) -> dict[str, Any]:

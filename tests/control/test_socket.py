@@ -348,7 +348,7 @@ def test_a_daemon_that_may_start_no_thread_says_so_and_answers_later(
     [
         RuntimeError("can't start new thread"),
         BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
-        BaseException("failed to spawn thread: Os { code: 11 }"),  # as a panic of the native code is one
+        type("PanicException", (BaseException,), {})("failed to spawn thread: Os { code: 11 }"),
     ],
 )
 def test_what_needs_more_threads_than_there_may_be_says_so(path: Path, error: BaseException) -> None:

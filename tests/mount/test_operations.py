@@ -69,6 +69,24 @@ def test_large_and_scattered_writes_read_back(path: Path) -> None:
         os.close(fd)
 
 
+@pytest.mark.parametrize("at", [0, 100, 777_777])
+def test_what_is_read_for_the_first_time_comes_in_one_piece_of_many(place: Place, at: int) -> None:
+    """Of chunks that lie in memory; what is asked for begins and ends within some."""
+    content = os.urandom(6 << 20)
+    mount = place.mount("v")
+    (mount.path / "file").write_bytes(content)
+    version = mount.commit()
+    mount.unmount()
+    reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"))
+    fd = os.open(reader.path / "file", os.O_RDONLY)
+    with open(fd, "rb", buffering=0) as file:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing else than what is asked for
+        for begin in range(at, len(content), 1_000_003):
+            assert os.pread(fd, 1_000_003, begin) == content[begin : begin + 1_000_003]
+        assert file.read() == content
+    reader.unmount()
+
+
 def test_appends_of_several_processes_do_not_overwrite_each_other(path: Path) -> None:
     file = path / "log"
     script = "import os, sys; fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)\n"

@@ -34,6 +34,8 @@ pub struct Fresh {
     max_bytes: usize,
     slabs: Arc<Slabs>,
     state: Mutex<State>,
+    /// How many there are of `Lent`.
+    lent: Arc<AtomicUsize>,
     /// A batch has been written.
     written: Condvar,
 }
@@ -88,25 +90,25 @@ impl Chunk {
     }
 }
 
-/// Bytes of a chunk where they lie in memory. As long as this is there, so are they.
-pub struct Held {
+/// Bytes of a chunk where they lie in memory. As long as this is there, so are they, and their
+/// slab.
+pub struct Lent {
     chunk: Chunk,
     range: Range<usize>,
+    lent: Arc<AtomicUsize>,
 }
 
-impl Held {
-    /// None: the chunk ends before.
-    pub fn new(chunk: Chunk, range: Range<usize>) -> Option<Held> {
-        chunk.bytes().get(range.clone())?;
-        Some(Held { chunk, range })
-    }
-}
-
-impl Deref for Held {
+impl Deref for Lent {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         &self.chunk.bytes()[self.range.clone()]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -140,6 +142,7 @@ impl Fresh {
             max_bytes,
             slabs: Arc::default(),
             state: Mutex::default(),
+            lent: Arc::default(),
             written: Condvar::new(),
         }
     }
@@ -153,6 +156,18 @@ impl Fresh {
         let state = self.lock();
         let chunk = state.chunks.get(hash)?;
         (chunk.raw_len as u64 == raw_len).then(|| chunk.clone())
+    }
+
+    /// None: the chunk ends before, or those that are lent might take half of all slabs.
+    pub fn lend(&self, chunk: Chunk, range: Range<usize>) -> Option<Lent> {
+        chunk.bytes().get(range.clone())?;
+        let most = self.max_bytes / self.slab_bytes / 2;
+        let more = |lent| (lent < most).then_some(lent + 1);
+        self.lent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .ok()?;
+        let lent = self.lent.clone();
+        Some(Lent { chunk, range, lent })
     }
 
     /// Takes the chunk in; the batches that are to be written now, by the caller, and then `hold`.
@@ -375,10 +390,8 @@ mod tests {
     const SLABS: usize = 8;
 
     fn insert(fresh: &Fresh, number: u32, data: &[u8]) -> Vec<Batch> {
-        let mut hash = [0; 32];
-        hash[..4].copy_from_slice(&number.to_le_bytes());
         let record = Record {
-            hash,
+            hash: hash(number),
             offset: 0,
             raw_len: data.len() as u32,
             stored_s: 0,
@@ -411,11 +424,8 @@ mod tests {
             insert_and_hold(&fresh, number, &vec![7; SLAB / 4]);
         }
         assert!(fresh.slabs.bytes() <= SLABS * SLAB);
-        let mut hash = [0; 32];
-        let held = (0..100u32).filter(|number| {
-            hash[..4].copy_from_slice(&number.to_le_bytes());
-            fresh.get(&hash, SLAB as u64 / 4).is_some()
-        });
+        let held =
+            (0..100u32).filter(|number| fresh.get(&hash(*number), SLAB as u64 / 4).is_some());
         assert_eq!(held.count(), 4 * SLABS);
     }
 
@@ -425,22 +435,45 @@ mod tests {
         }
     }
 
+    fn hash(number: u32) -> Hash {
+        let mut hash = [0; 32];
+        hash[..4].copy_from_slice(&number.to_le_bytes());
+        hash
+    }
+
     #[test]
-    fn what_is_held_stays_while_its_slab_is_let_go() {
+    fn what_is_lent_stays_while_its_slab_is_let_go() {
         let fresh = Fresh::new(SLAB, SLABS * SLAB);
         for number in 0..20 {
             let whole = vec![number as u8; SLAB];
             insert_and_hold(&fresh, number, &whole);
-            let mut hash = [0; 32];
-            hash[..4].copy_from_slice(&number.to_le_bytes());
-            let chunk = fresh.get(&hash, SLAB as u64).unwrap();
-            let held = Held::new(chunk.clone(), 10..SLAB).unwrap();
-            assert!(Held::new(chunk, 10..SLAB + 1).is_none());
+            let chunk = fresh.get(&hash(number), SLAB as u64).unwrap();
+            assert!(fresh.lend(chunk.clone(), 10..SLAB + 1).is_none());
+            let lent = fresh.lend(chunk, 10..SLAB).unwrap();
             for other in 0..2 * SLABS as u32 {
                 insert_and_hold(&fresh, 1000 + other, &vec![200; SLAB]);
             }
-            assert!(fresh.get(&hash, SLAB as u64).is_none());
-            assert!(*held == whole[10..]);
+            assert!(fresh.get(&hash(number), SLAB as u64).is_none());
+            assert!(*lent == whole[10..]);
         }
+        assert!(fresh.slabs.bytes() <= SLABS * SLAB);
+    }
+
+    #[test]
+    fn what_is_lent_leaves_room_for_what_comes() {
+        let fresh = Fresh::new(SLAB, SLABS * SLAB);
+        let mut lent = Vec::new();
+        for number in 0..100 {
+            insert_and_hold(&fresh, number, &vec![7; SLAB]);
+            let chunk = fresh.get(&hash(number), SLAB as u64).unwrap();
+            lent.extend(fresh.lend(chunk, 0..10));
+        }
+        assert_eq!(lent.len(), SLABS / 2);
+        for number in 97..100 {
+            assert!(fresh.get(&hash(number), SLAB as u64).is_some());
+        }
+        lent.clear();
+        let chunk = fresh.get(&hash(99), SLAB as u64).unwrap();
+        assert!(fresh.lend(chunk, 0..10).is_some());
     }
 }

@@ -52,8 +52,8 @@ use std::time::Duration;
 
 use account::Account;
 use blocks::BlockSums;
-pub use fresh::Held;
-use fresh::{Batch, Fresh};
+pub use fresh::Lent;
+use fresh::{Batch, Chunk, Fresh};
 use memory::Memory;
 use record::{MAX_RAW_BYTES, Record};
 use seen::Seen;
@@ -146,8 +146,8 @@ impl ChunkCache {
         if end > raw_len {
             return false;
         }
-        if let Some(held) = self.held(hash, raw_len, skip..end) {
-            buffer.copy_from_slice(&held);
+        if let Some(chunk) = self.fresh(hash, raw_len) {
+            buffer.copy_from_slice(&chunk.bytes()[skip as usize..end as usize]);
             return true;
         }
         if raw_len > SMALL_BYTES {
@@ -170,13 +170,21 @@ impl ChunkCache {
         true
     }
 
-    /// The chunk's bytes in this range, if it came a moment ago and is still in memory.
-    pub fn held(&self, hash: &Hash, raw_len: u64, range: Range<u64>) -> Option<Held> {
+    /// The chunk's bytes in this range, if it came a moment ago and is still in memory. None also
+    /// while much is lent: what is, takes room from what comes.
+    pub fn lend(&self, hash: &Hash, raw_len: u64, range: Range<u64>) -> Option<Lent> {
+        let chunk = self.fresh(hash, raw_len)?;
+        self.fresh
+            .lend(chunk, range.start as usize..range.end as usize)
+    }
+
+    /// A chunk that is read from memory.
+    fn fresh(&self, hash: &Hash, raw_len: u64) -> Option<Chunk> {
         let chunk = self.fresh.get(hash, raw_len)?;
         if chunk.since.elapsed() >= self.again_after {
             self.segments.keep(hash, raw_len);
         }
-        Held::new(chunk, range.start as usize..range.end as usize)
+        Some(chunk)
     }
 
     /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 pub const PAGE: usize = 4096;
+/// One that lies in two slabs would stay when the first is unmapped, half of it unused.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// How much memory slabs have, whoever holds them.
 #[derive(Default)]
@@ -50,8 +52,10 @@ impl Slab {
         else {
             handle_alloc_error(Layout::from_size_align(size, PAGE).expect("a slab's size"))
         };
-        // SAFETY: the mapping just made. It is as good without.
-        let _ = unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxHugepage) };
+        if start.as_ptr().addr().is_multiple_of(HUGE_PAGE) && size >= HUGE_PAGE {
+            // SAFETY: the mapping just made. It is as good without.
+            let _ = unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxHugepage) };
+        }
         slabs.0.fetch_add(size, Ordering::Relaxed);
         Slab {
             start,

@@ -42,7 +42,7 @@ pub use backing::LocalFile;
 pub use checkpoint::CHECKPOINT_BYTES;
 pub use content::{ContentRows, XattrPair};
 pub use cowfs_base::Attr;
-pub use cowfs_cache::Held;
+pub use cowfs_cache::Lent;
 pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};

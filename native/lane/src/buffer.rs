@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use cowfs_base::sync::Mutex;
-use cowfs_engine::Held;
+use cowfs_engine::Lent;
 
 thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -18,7 +18,7 @@ thread_local! {
 /// What follows the message of an answer.
 pub(crate) enum Data {
     Copied(ReadBuffer),
-    Held(Vec<Held>),
+    Lent(Vec<Lent>),
 }
 
 /// As many threads as answer reads that waited for the store at once, on most machines.
@@ -63,14 +63,14 @@ impl Data {
 
     /// One behind the other, none empty.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let (copied, held): (Option<&[u8]>, &[Held]) = match self {
+        let (copied, lent): (Option<&[u8]>, &[Lent]) = match self {
             Data::Copied(data) => (Some(&**data), &[]),
-            Data::Held(parts) => (None, parts),
+            Data::Lent(parts) => (None, parts),
         };
-        let held = held.iter().map(|part| &**part);
+        let lent = lent.iter().map(|part| &**part);
         copied
             .into_iter()
-            .chain(held)
+            .chain(lent)
             .filter(|part| !part.is_empty())
     }
 }

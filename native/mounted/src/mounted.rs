@@ -264,9 +264,9 @@ impl Mounted {
         self.at(fh, |engine, fh| engine.read_file(fh, offset, size))
     }
 
-    /// As `Engine::read_or_hold`.
-    pub fn read_or_hold(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
-        self.at(fh, |engine, fh| engine.read_or_hold(fh, offset, buffer))
+    /// As `Engine::read_or_lend`.
+    pub fn read_or_lend(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
+        self.at(fh, |engine, fh| engine.read_or_lend(fh, offset, buffer))
     }
 
     /// As `Engine::seek`.

@@ -102,7 +102,7 @@ impl Ballast {
         let mut held = self.lock();
         let is_whole = match self.allocate(&mut held) {
             Ok(()) => true,
-            Err(error) => is_unsupported(&error),
+            Err(error) => Errno::from_io_error(&error).is_some_and(cannot_allocate),
         };
         self.is_whole.store(is_whole, Ordering::Release);
         is_whole
@@ -148,11 +148,9 @@ impl Ballast {
     }
 }
 
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) // PERM: as some sandboxes say it
-    )
+/// Whether a file system, or a sandbox, never allocates in advance.
+pub fn cannot_allocate(error: Errno) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)
 }
 
 /// Whether the call failed for want of space, on the disk or in a quota.

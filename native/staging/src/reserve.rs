@@ -14,6 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::Staging;
+use crate::ballast::cannot_allocate;
 use crate::numbers::Numbers;
 use crate::open_files::OpenFiles;
 use crate::segment::{self, Segment};
@@ -215,7 +216,7 @@ impl Reserving {
         while self.can_allocate {
             match fallocate(file, FallocateFlags::KEEP_SIZE, offset, length) {
                 Err(Errno::INTR) => (),
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.can_allocate = false,
+                Err(error) if cannot_allocate(error) => self.can_allocate = false,
                 outcome => return outcome,
             }
         }

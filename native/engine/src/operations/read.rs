@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cowfs_base::{Errno, Ino, Segment};
-use cowfs_cache::Held;
+use cowfs_cache::Lent;
 
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
@@ -16,15 +16,17 @@ use crate::state::State;
 /// for that once, hardly twice.
 const PLANS_MAX: usize = 4;
 
-/// Parts that are shorter, on average, are copied: the kernel takes them one by one.
-const HELD_PART_BYTES: usize = 64 << 10;
+/// Parts that are shorter, on average, are copied: the kernel takes them one by one. So an answer of
+/// 1 MiB has 16 at most.
+const LENT_PART_BYTES: usize = 64 << 10;
 
 /// What was read.
 pub enum ReadBytes {
     /// So many bytes of the caller's buffer, from its start on.
     Copied(usize),
-    /// These, one behind the other.
-    Held(Vec<Held>),
+    /// These, one behind the other. The cache is short of the memory that they lie in until they are
+    /// dropped.
+    Lent(Vec<Lent>),
 }
 
 /// A committed range has both: then the staged bytes are a cache.
@@ -62,10 +64,10 @@ impl Engine {
     /// As `read_file`, without a copy of large parts that are in memory. All else is put into
     /// `buffer`, whose length is how much is wanted; what is behind that, and all of it after an
     /// error, is undefined.
-    pub fn read_or_hold(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
+    pub fn read_or_lend(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
         self.read_by_plan(fh, offset, buffer.len(), |plan, ino| {
-            if let Some(parts) = self.hold(plan) {
-                return Ok(ReadBytes::Held(parts));
+            if let Some(parts) = self.lend(plan) {
+                return Ok(ReadBytes::Lent(parts));
             }
             self.follow(plan, ino, &mut buffer[..plan.length])?;
             Ok(ReadBytes::Copied(plan.length))
@@ -95,8 +97,8 @@ impl Engine {
     }
 
     /// Where the plan's bytes lie in memory, if all of them do, in few parts.
-    fn hold(&self, plan: &Plan) -> Option<Vec<Held>> {
-        if plan.length < HELD_PART_BYTES * plan.pieces.len().max(1) {
+    fn lend(&self, plan: &Plan) -> Option<Vec<Lent>> {
+        if plan.length < LENT_PART_BYTES * plan.pieces.len().max(1) {
             return None;
         }
         let in_memory = |piece: &Piece| {
@@ -106,10 +108,10 @@ impl Engine {
                 Some(_) => None,
                 None => self
                     .cache
-                    .held(&chunk.hash.0, chunk.raw_length.into(), range),
+                    .lend(&chunk.hash.0, chunk.raw_length.into(), range),
             }
         };
-        let parts: Vec<Held> = plan.pieces.iter().map(in_memory).collect::<Option<_>>()?;
+        let parts: Vec<Lent> = plan.pieces.iter().map(in_memory).collect::<Option<_>>()?;
         let has_no_hole = parts.iter().map(|part| part.len()).sum::<usize>() == plan.length;
         has_no_hole.then_some(parts)
     }

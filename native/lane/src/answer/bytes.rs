@@ -27,13 +27,13 @@ impl Shared {
                 self.open(unique, header.nodeid, flags as i32 & !libc::O_TRUNC)
             }
             Operation::Read(io) => {
-                let mut data = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
-                let data = match files.read_or_hold(io.fh, io.offset, &mut data)? {
+                let mut buffer = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
+                let data = match files.read_or_lend(io.fh, io.offset, &mut buffer)? {
                     ReadBytes::Copied(length) => {
-                        data.truncate(length);
-                        Data::Copied(data)
+                        buffer.truncate(length);
+                        Data::Copied(buffer)
                     }
-                    ReadBytes::Held(parts) => Data::Held(parts),
+                    ReadBytes::Lent(parts) => Data::Lent(parts),
                 };
                 let message = Reply::new(unique).finish(data.len());
                 Ok(Answer {

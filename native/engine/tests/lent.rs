@@ -45,16 +45,16 @@ fn version(parts: &[Part], behind: u64) -> Base {
     base
 }
 
-fn held(world: &World, fh: u64, offset: u64, size: usize) -> (Vec<u8>, bool) {
-    let read = |engine: &Engine| {
+fn read(world: &World, fh: u64, offset: u64, size: usize) -> (Vec<u8>, bool) {
+    let ask = |engine: &Engine| {
         let mut buffer = vec![0xee; size];
-        let bytes = match engine.read_or_hold(fh, offset, &mut buffer)? {
+        let bytes = match engine.read_or_lend(fh, offset, &mut buffer)? {
             ReadBytes::Copied(length) => (buffer[..length].to_vec(), false),
-            ReadBytes::Held(parts) => (parts.iter().flat_map(|part| part.to_vec()).collect(), true),
+            ReadBytes::Lent(parts) => (parts.iter().flat_map(|part| part.to_vec()).collect(), true),
         };
         Ok(bytes)
     };
-    world.ask(read).expect("reads")
+    world.ask(ask).expect("reads")
 }
 
 fn part() -> impl Strategy<Value = Part> {
@@ -66,7 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_held_is_what_would_be_copied(
+    fn what_is_lent_is_what_would_be_copied(
         parts in prop::collection::vec(part(), 1..12),
         behind in prop_oneof![Just(0), 1..9000_u64],
         writes in prop::collection::vec((0..2_000_000_u64, 1..9000_usize), 0..3),
@@ -79,7 +79,7 @@ proptest! {
         let fh = world.ask(|engine| engine.open_file(FILE, libc::O_RDWR)).expect("opens");
         for round in 0..2 {
             for &(offset, size) in &reads {
-                let found = held(&world, fh, offset, size).0;
+                let found = read(&world, fh, offset, size).0;
                 let copied = world.ask(|engine| engine.read_file(fh, offset, size)).expect("reads");
                 prop_assert!(found == copied, "{size} bytes at {offset}, round {round}");
                 let start = (offset as usize).min(expected.len());
@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn large_parts_are_held_and_small_ones_holes_and_new_bytes_are_copied() {
+fn large_parts_are_lent_and_small_ones_holes_and_new_bytes_are_copied() {
     let large = (0, 10, 200_000, 10);
     let small = (0, 0, 5000, 0);
     let world = World::on(version(&[large, large, small, small, large], 100));
@@ -102,17 +102,17 @@ fn large_parts_are_held_and_small_ones_holes_and_new_bytes_are_copied() {
     let fh = world
         .ask(|engine| engine.open_file(FILE, libc::O_RDWR))
         .expect("opens");
-    let is_held = |offset, size| held(&world, fh, offset, size).1;
-    assert!(is_held(0, 400_000));
-    assert!(is_held(100_000, 100_000));
-    assert!(is_held(300_000, 300_000), "parts are large on average");
-    assert!(!is_held(100_000, 4096), "a small read");
-    assert!(!is_held(395_000, 20_000), "small parts");
-    assert!(!is_held(500_000, 200_000), "a hole at the end");
-    assert!(!is_held(10 << 20, 200_000), "nothing there");
+    let is_lent = |offset, size| read(&world, fh, offset, size).1;
+    assert!(is_lent(0, 400_000));
+    assert!(is_lent(100_000, 100_000));
+    assert!(is_lent(300_000, 300_000), "parts are large on average");
+    assert!(!is_lent(100_000, 4096), "a small read");
+    assert!(!is_lent(395_000, 20_000), "small parts");
+    assert!(!is_lent(500_000, 200_000), "a hole at the end");
+    assert!(!is_lent(10 << 20, 200_000), "nothing there");
     world
         .ask(|engine| engine.write(fh, 50_000, b"new", true))
         .expect("writes");
-    assert!(!is_held(0, 400_000), "new bytes");
-    assert!(is_held(100_000, 300_000));
+    assert!(!is_lent(0, 400_000), "new bytes");
+    assert!(is_lent(100_000, 300_000));
 }
