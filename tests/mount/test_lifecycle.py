@@ -274,6 +274,7 @@ def test_nothing_is_written_where_files_may_not_be_long_enough(place: Place) -> 
     assert "ulimit -f" in refused.value.hint
     volume.files.write("a", b"2")
     assert volume.files.read("a") == b"2"
+    volume.discard()
 
 
 # -- ending
