@@ -61,7 +61,7 @@ def test_exactly_the_process_that_is_meant_is_killed() -> None:
             os.kill(process.pid, signal.SIGSTOP)
             while not identity.is_stopped:
                 pass
-            assert replace(identity, started=identity.started + 1).kill(), "it has ended long since"
+            assert replace(identity, started=identity.started + 2).kill(), "it has ended long since"
             assert not replace(identity, host="another machine's").kill()
             assert process.poll() is None
             assert identity.kill()
