@@ -177,7 +177,7 @@ def mount_volume(
             copy = Copy(working_copy.path)
             _tell(why)
             found = opened.tree, opened.base.version_id
-            with replacing_gone(working_copy):
+            with replacing_gone(working_copy, take_over=options.take_over):
                 _fill(copy, path, *found, store, target.name, spec.options, progress, is_read_only=False)
         return _registered(copy, store, target.name, working_copy=working_copy.path)
 
@@ -232,13 +232,16 @@ def _gone(copy: Copy) -> str:
 
 
 @contextmanager
-def replacing_gone(working_copy: WorkingCopy) -> Iterator[None]:
+def replacing_gone(working_copy: WorkingCopy, *, take_over: bool) -> Iterator[None]:
     """Around what mounts the volume anew: a copy whose folder is gone is forgotten once it is
-    mounted, and not if that fails. The folder may come back."""
+    mounted, and not if that fails. The folder may come back. LeaseHeldError, but for take_over: as
+    of `require_not_elsewhere`, of a copy that was made since that was asked."""
     copy = working_copy.copy
     if copy is None or not copy.is_out_of_sight:
         yield
         return
+    if not take_over:
+        copy.require_not_elsewhere()
     gone = _gone(copy)
     entries = _entries(working_copy)
 

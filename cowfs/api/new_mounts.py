@@ -87,7 +87,7 @@ def of_volume(
                 options=options.resolved(),
             )
             known = {**store.known(), **(seen.objects if seen is not None else {})}
-            with copies.replacing_gone(target.working_copy):
+            with copies.replacing_gone(target.working_copy, take_over=options.take_over):
                 started = launch.start(spec, access=store.access, known=known, progress=progress)
             kept_work.warn_if_overtaken(target.name, store.url, started.ready)
         return NewMount(registration, Path(path), started)

@@ -152,7 +152,12 @@ def _advice(found: Status) -> list[str]:
         )
         for volume, store_url in gone
     ]
-    elsewhere = [(each.volume, each.store_url, _forgets(each)) for each in found.mounts if each.is_elsewhere]
+    here = {each.mount_path for each in found.mounts if not each.is_elsewhere}  # what a path means, then
+    elsewhere = [
+        (each.volume, each.store_url, _forgets(each))
+        for each in found.mounts
+        if each.is_elsewhere and (not each.read_only or each.mount_path not in here)
+    ]
     elsewhere += [(each.volume, each.store_url, _drops(each)) for each in found.working_copies if each.is_elsewhere]
     lines += [
         hints.about(

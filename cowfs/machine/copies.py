@@ -551,13 +551,13 @@ def sweep(live: set[str]) -> None:
     user's."""
     for directory in config.listed(_root()):
         copy = Copy(directory)
-        if copy.has_remains:
-            copy.forget()
         with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, ConflictError, OSError):
+            if copy.has_remains:
+                copy.forget()
+                continue
             record = copy.record
-            is_used = record.process.is_alive and not makers.is_of_the_past(
-                record.process, directory
-            )  # or is just being made
+            # It may just be being made.
+            is_used = record.process.is_alive and not makers.is_of_the_past(record.process, directory)
             if directory.name in live or is_used or copy.is_used():
                 continue
             if not copy.is_there:

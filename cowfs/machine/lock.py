@@ -204,6 +204,8 @@ def is_held(path: Path) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    else:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the file, too
     finally:
         os.close(fd)
     return False

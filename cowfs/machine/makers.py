@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cowfs.machine import mount_table, processes
+from cowfs.machine import mount_table, proc, processes
 from cowfs.machine.processes import ProcessIdentity
 
 
@@ -23,6 +23,8 @@ def may_be_elsewhere(maker: ProcessIdentity, directory: Path) -> bool:
 
 def is_of_the_past(maker: ProcessIdentity, directory: Path) -> bool:
     """Whether he certainly ran before this machine was started anew."""
+    if not proc.is_own():
+        return False
     if maker.boot_id == processes.boot_id() or _machine(maker.host) != _machine(processes.machine_id()):
         return False
     try:

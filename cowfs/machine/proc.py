@@ -38,8 +38,9 @@ def require_own() -> None:
 
 @contextmanager
 def needed() -> Iterator[None]:
-    """InvalidStateError where a file of it that the block opens is not there."""
+    """InvalidStateError where a file of it that the block opens is not there, or not for us."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise InvalidStateError(f"cowfs needs /proc, and {error.filename} is not there", hint=HINT) from None
+    except OSError as error:
+        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise InvalidStateError(f"cowfs needs /proc, and {error.filename} {why}", hint=HINT) from None

@@ -73,8 +73,8 @@ class ProcessIdentity:
         try:
             if not self.is_alive:
                 return True
-            if _stat(self.pid) is None:  # it is hidden, so it may be another one
-                return False
+            if _stat(self.pid) is None:  # it is hidden, so it may be another one, or has just ended
+                return not _is_taken(self.pid)
             if descriptor is None:
                 os.kill(self.pid, signal.SIGKILL)
             else:  # its process is this one
@@ -156,7 +156,7 @@ def this_process() -> ProcessIdentity:
 
 def can_judge(machine: str) -> bool:
     """Whether processes of that machine and pid namespace (`machine_id`) can be seen here."""
-    return machine == machine_id() and proc.is_own()
+    return proc.is_own() and machine == machine_id()
 
 
 def machine_id() -> str:
@@ -215,9 +215,10 @@ def _shift_ticks() -> int:
         if os.readlink("/proc/self/ns/time") != os.readlink("/proc/self/ns/time_for_children"):
             return 0  # the shift below is that of another namespace, which our children will be in
         lines = Path("/proc/self/timens_offsets").read_text().splitlines()
-    except FileNotFoundError:  # a kernel without time namespaces
+    except OSError:  # a kernel without time namespaces, or a sandbox that shows none
         return 0
-    seconds, nanoseconds = next(map(int, line.split()[1:]) for line in lines if line.startswith("boottime"))
+    found = (map(int, line.split()[1:]) for line in lines if line.startswith("boottime"))
+    seconds, nanoseconds = next(found, (0, 0))
     return (seconds * 1_000_000_000 + nanoseconds) // TICK_NS
 
 

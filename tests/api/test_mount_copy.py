@@ -1204,6 +1204,21 @@ def test_a_copy_of_another_container_is_not_taken_for_gone(
     assert Volume.open("data").commit().files.read("file") == b"work"
 
 
+@pytest.mark.parametrize("mode", ["copy", "auto"])
+def test_a_copy_that_another_container_makes_meanwhile_is_not_taken_for_gone(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """After it was looked for."""
+    path = volume.path
+    (path / "file").write_text("work")
+    away = hide_at(path)
+    monkeypatch.setattr(copies, "require_not_elsewhere", lambda working_copy: None)
+    with pytest.raises(LeaseHeldError):
+        Volume.open("data").mount(path.with_name("m"), mode=mode)
+    away.rename(path)
+    assert Volume.open("data").commit().files.read("file") == b"work"
+
+
 def test_a_copy_of_another_container_is_taken_over_when_that_is_said(
     volume: RWVolume, caplog: pytest.LogCaptureFixture
 ) -> None:

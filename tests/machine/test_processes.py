@@ -147,7 +147,7 @@ def test_a_process_that_is_hidden_from_us_counts_as_alive_and_is_not_ended(
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("shown", ["", "1"])
+@pytest.mark.parametrize("shown", ["", str(os.getpid() + 1)], ids=["missing", "another"])
 def test_by_the_proc_of_another_pid_namespace_nobody_is_judged(monkeypatch: pytest.MonkeyPatch, shown: str) -> None:
     """There a pid is another process', or none is. Where ours does not show, /proc/self is missing,
     too."""

@@ -198,6 +198,7 @@ def copies() -> Check:
     """Those whose folder is not where it was, or not to be seen here."""
     name = "copies (mounts without FUSE)"
     gone, ends = [], []
+    here = {entry.mount_path for entry in registry.list_mounts() if not entry.process.is_foreign}
     for volume, copy in _copies():
         with suppress(CowfsError):
             if not copy.is_out_of_sight:
@@ -207,10 +208,13 @@ def copies() -> Check:
             where = f", made in {copy.record.process.where}" if copy.is_elsewhere else ""
             gone.append(f"{path} ({volume}{'' if copy.record.read_only else ', perhaps with uncommitted work'}{where})")
             end = f"unmount {quoted}{force}" if copy.record.read_only else f"unmount {volume} --discard{force}"
-            ends.append(f"`cowfs {end}`")
+            if not (copy.record.read_only and path in here):  # there the path means another mount
+                ends.append(f"`cowfs {end}`")
     if not gone:
         return Check(name, OK, "each is where it was made")
-    hint = f"Move the folder back; or mount the volume again, which begins with a new copy. {', '.join(dict.fromkeys(ends))} forgets it."
+    hint = "Move the folder back; or mount the volume again, which begins with a new copy."
+    if ends:
+        hint += f" {', '.join(dict.fromkeys(ends))} forgets it."
     if any("--force" in end for end in ends):
         hint += " That of a container that still runs is to be seen there: leave it."
     return Check(name, WARN, f"not to be seen here: {', '.join(gone)}", hint)
