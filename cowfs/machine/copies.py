@@ -300,7 +300,7 @@ class Copy:
     def is_elsewhere(self) -> bool:
         """Whether the folder is not to be seen here, and may be where it was made: in another
         container, or on another machine."""
-        return self.is_out_of_sight and makers.may_be_elsewhere(self.record.process, self._directory)
+        return self.is_out_of_sight and makers.may_be_elsewhere(self.record.process, self.record_path)
 
     @property
     def is_out_of_sight(self) -> bool:
@@ -557,7 +557,7 @@ def sweep(live: set[str]) -> None:
                 continue
             record = copy.record
             # It may just be being made.
-            is_used = record.process.is_alive and not makers.is_of_the_past(record.process, directory)
+            is_used = record.process.is_alive and not makers.is_of_the_past(record.process, copy.record_path)
             if directory.name in live or is_used or copy.is_used():
                 continue
             if not copy.is_there:

@@ -267,7 +267,7 @@ def list_mounts() -> list[MountEntry]:
     folder."""
     live: dict[str, MountEntry] = {}
     for path, entry in _entries():
-        if entry is None or not entry.is_live or makers.is_of_the_past(entry.process, path.parent):
+        if entry is None or not entry.is_live or makers.is_of_the_past(entry.process, path):
             if entry is None or not _may_be_left(entry):
                 _remove(path)
             continue

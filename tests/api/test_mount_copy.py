@@ -43,7 +43,7 @@ from cowfs.errors import (
     NoSpaceError,
     UnavailableError,
 )
-from cowfs.machine import births, mount_table, open_writers, processes, registry, stamps
+from cowfs.machine import births, makers, mount_table, open_writers, processes, registry, stamps
 from cowfs.machine.copies import Copy
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.session import copy_filling, copying, local_files
@@ -1244,10 +1244,16 @@ def test_a_copy_of_another_container_is_dropped_by_force(volume: RWVolume) -> No
 
 
 @pytest.mark.parametrize(
-    ("host", "is_local", "is_past"), [(None, True, True), (None, False, False), ("another machine", True, False)]
+    ("host", "is_local", "is_old", "is_past"),
+    [
+        (None, True, True, True),
+        (None, False, True, False),
+        (None, True, False, False),
+        ("another machine", True, True, False),
+    ],
 )
 def test_a_copy_from_before_a_reboot_is_gone_if_that_is_certain(
-    volume: RWVolume, monkeypatch: pytest.MonkeyPatch, host: str | None, is_local: bool, is_past: bool
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch, host: str | None, is_local: bool, is_old: bool, is_past: bool
 ) -> None:
     """Some containers have boot ids of their own, and other machines of one image the same id."""
     path = volume.path
@@ -1255,6 +1261,8 @@ def test_a_copy_from_before_a_reboot_is_gone_if_that_is_certain(
     Volume.open("data").mount(path, mode="copy")
     monkeypatch.setattr(mount_table, "is_local", lambda fd: is_local)
     hide_at(path, boot_id="another", host=host)
+    if is_old:
+        monkeypatch.setattr(makers, "_booted_ns", lambda: 1 << 62)
     here = Volume.open("data")
     if is_past:
         assert (here.mount(path, mode="copy") / "file").read_text() == "one"
