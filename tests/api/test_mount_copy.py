@@ -1282,6 +1282,9 @@ def test_a_read_only_copy_of_another_container_is_forgotten_by_force(
     check = machine_checks.copies()
     assert (check.state, str(path) in check.message) == ("warn", True)
     assert f"`cowfs unmount {path} --force`" in check.hint
+    (another := Volume.open("data")).mount(path, mode="copy")
+    assert "--force" not in machine_checks.copies().hint  # by its path that one would be unmounted
+    another.unmount()
     version.unmount(force=True)
     assert not registry.list_mounts()
     assert not list((config.state_dir() / "copies").iterdir())

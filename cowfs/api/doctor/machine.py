@@ -198,8 +198,8 @@ def copies() -> Check:
     """Those whose folder is not where it was, or not to be seen here."""
     name = "copies (mounts without FUSE)"
     gone, ends = [], []
-    here = {entry.mount_path for entry in registry.list_mounts() if not entry.process.is_foreign}
-    for volume, copy in _copies():
+    here = {entry.mount_path: entry.id for entry in registry.list_mounts() if not entry.process.is_foreign}
+    for volume, copy, mount in _copies():
         with suppress(CowfsError):
             if not copy.is_out_of_sight:
                 continue
@@ -208,7 +208,8 @@ def copies() -> Check:
             where = f", made in {copy.record.process.where}" if copy.is_elsewhere else ""
             gone.append(f"{path} ({volume}{'' if copy.record.read_only else ', perhaps with uncommitted work'}{where})")
             end = f"unmount {quoted}{force}" if copy.record.read_only else f"unmount {volume} --discard{force}"
-            if not (copy.record.read_only and path in here):  # there the path means another mount
+            means_another = copy.record.read_only and here.get(path, mount) != mount
+            if not means_another:
                 ends.append(f"`cowfs {end}`")
     if not gone:
         return Check(name, OK, "each is where it was made")
@@ -220,15 +221,15 @@ def copies() -> Check:
     return Check(name, WARN, f"not to be seen here: {', '.join(gone)}", hint)
 
 
-def _copies() -> Iterator[tuple[str, Copy]]:
-    """Of volumes, mounted or not, and of versions."""
+def _copies() -> Iterator[tuple[str, Copy, str | None]]:
+    """Of volumes, mounted or not, and of versions: those with their mount's id."""
     for each in working_copy.list_working_copies():
         with suppress(CowfsError):
             if (copy := each.copy) is not None:
-                yield each.volume, copy
+                yield each.volume, copy, None
     for entry in registry.list_mounts():
         if entry.is_copy and entry.read_only and (copy := of_version(entry.id)).exists:
-            yield entry.volume, copy
+            yield entry.volume, copy, entry.id
 
 
 def all_of() -> tuple[Callable[[], Check], ...]:
