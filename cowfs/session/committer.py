@@ -165,9 +165,10 @@ class Committer:
         the staged bytes done.
 
         Does nothing while a commit runs, and stops after the file at hand when one wants to. The
-        last, partly filled pack waits for the commit.
+        last, partly filled pack waits for the commit. Memory that `upload_growing` has kept for its
+        next call is freed.
         """
-        return self._upload(partial(self._early.upload, idle_s))
+        return self._upload(partial(self._early.upload, idle_s), rests=True)
 
     def upload_growing(self) -> int:
         """Uploads chunks of the beginnings of large files that are still written, as far as nobody
@@ -175,15 +176,17 @@ class Committer:
         done. Otherwise as `upload_quiet`; cheap unless much was written. Does nothing until it is
         known what the store has."""
         is_due = self._early.is_growing and self._publisher.chunks.knows_store
-        return self._upload(self._early.upload_growing) if is_due else 0
+        return self._upload(self._early.upload_growing, rests=False) if is_due else 0
 
-    def _upload(self, step: Callable[[Callable[[], bool]], int]) -> int:
+    def _upload(self, step: Callable[[Callable[[], bool]], int], *, rests: bool) -> int:
         if self._ends.is_set() or not self._mutex.acquire(blocking=False):
             return 0
         try:
             with self._publisher.storing():
                 return step(lambda: self._commit_waits.is_set() or self._ends.is_set())
         finally:
+            if rests:
+                self._publisher.chunks.rest()
             self._mutex.release()
 
     def end_uploads(self) -> None:

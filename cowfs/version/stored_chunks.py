@@ -99,12 +99,14 @@ class StoredChunks:
         self.prove(number)
         try:
             yield
-            self._uploader.rest()
         except BaseException:
             self._replace_uploader()
             raise
-        finally:
-            self._storer.rest()
+
+    def rest(self) -> None:
+        """Nothing more is stored for a while: memory that was kept for it since `storing` is freed."""
+        self._uploader.rest()
+        self._storer.rest()
 
     @contextmanager
     def stored(self) -> Iterator[None]:

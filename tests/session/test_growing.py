@@ -3,9 +3,11 @@ once."""
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.errors import UnavailableError
+from cowfs.format import pack
 from cowfs.native.chunks import FileRows
 from cowfs.session import growing
 from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.version import cut_file
 from cowfs.version.known_chunks import KnownChunks
 from tests.version.working_volume import ME, ReadingVolume
 from tests.version.working_volume import WorkingVolume as AnyVolume
@@ -62,6 +66,18 @@ def cut_lengths(volume: WorkingVolume) -> list[int]:
 
     storer._prepare = prepared  # type: ignore[method-assign]
     return lengths
+
+
+def made_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[weakref.ref[Any]]:
+    """All of that class that are made from now on."""
+    kind, made = getattr(module, name), list[weakref.ref[Any]]()
+
+    def make() -> Any:
+        made.append(weakref.ref(new := kind()))
+        return new
+
+    monkeypatch.setattr(module, name, make)
+    return made
 
 
 def rows_of(volume: WorkingVolume, path: bytes) -> list[Any]:
@@ -150,6 +166,26 @@ def test_a_file_whose_header_changes_now_and_then_is_cut_again_a_few_times_at_mo
         assert version
     with ReadingVolume(store, version, tmp_path / "r") as reader:
         assert reader.read(b"f") == content
+
+
+def test_memory_is_used_again_for_what_follows_and_freed_afterwards(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New pages for each part cost as much as all else that is done to its bytes."""
+    rooms, buffers = made_of(monkeypatch, pack, "Room"), made_of(monkeypatch, cut_file, "Buffer")
+    source = random.Random(8)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        for number in range(10):
+            volume.write(b"f", source.randbytes(16 * MIB), offset=number * 16 * MIB)
+            volume.committer.upload_growing()
+            uploader = volume.publisher.chunks._uploader
+            while uploader._pending_bytes:
+                time.sleep(0.01)
+        assert (len(rooms) <= 3, len(buffers) <= 3) == (True, True), "of nine packs, of nine parts"
+        volume.committer.upload_quiet(idle_s=3600)
+        gc.collect()
+        still = [sum(made() is not None for made in kind) for kind in (rooms, buffers)]
+        assert still == [1, 0], "the pack that is not full waits for the commit"
 
 
 def test_nothing_is_begun_while_the_session_ends(store: ObjectStore, tmp_path: Path) -> None:
