@@ -115,7 +115,9 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
             if found != seen:
                 seen, since_s = found, clock.monotonic_s()
             is_going = found is not None and (found.is_ending or found.is_opening or not found.process.is_alive)
-            patience_s = NAMELESS_S if found is None else ENDING_S if is_going else 0.0
+            # Of a foreign one nothing tells whether he lives: perhaps it is `is_held` that has the lock.
+            may_be_nobody = found is None or found.process.is_foreign
+            patience_s = ENDING_S if is_going else NAMELESS_S if may_be_nobody else 0.0
             if clock.monotonic_s() >= since_s + patience_s:
                 raise _held(volume, found) from None
             apart.require_wanted()

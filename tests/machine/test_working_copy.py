@@ -4,6 +4,7 @@ refused untouched."""
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -307,6 +308,20 @@ def test_a_killed_holder_whose_files_are_still_being_closed_is_waited_for(monkey
     monkeypatch.setattr(clock, "sleep_s", pause)
     with working_copy.lock(LockHolder.this_process("/mnt")):
         assert len(pauses) == 1
+
+
+def test_who_looks_at_the_lock_of_a_container_that_has_ended_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For that he locks it himself, and the name in it is the one that was left there."""
+    working_copy = made()
+    there = replace(this_process(), host="machine pid:[1]")
+    left = replace(LockHolder.this_process("/mnt/a"), process=there)
+    working_copy.lock_path.write_bytes(left.to_json())
+    with working_copy.lock_path.open() as look:
+        fcntl.flock(look, fcntl.LOCK_EX)
+        monkeypatch.setattr(clock, "sleep_s", lambda wait_s: fcntl.flock(look, fcntl.LOCK_UN))
+        with working_copy.lock(LockHolder.this_process("/mnt/b")):
+            assert (holder := lock.holder(working_copy.lock_path))
+            assert holder.mount_path == "/mnt/b"
 
 
 def test_who_writes_without_a_mount_is_waited_for() -> None:
