@@ -21,7 +21,7 @@ from cowfs import store as store_layer
 from cowfs.api import sources, stores
 from cowfs.api.collect_report import GcReport, Reason, Restorable, Waiting, WhyReport
 from cowfs.api.parts import Workers
-from cowfs.api.pruning import PrunePlan
+from cowfs.api.pruning import PrunePlan, versions_mounted_here
 from cowfs.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.records import Holder
@@ -87,7 +87,9 @@ def prepare(
     opened = stores.open_store(store)
     store_layer.require_writable(opened.record)
     in_parts = partial(Workers(executor).mark, opened) if executor is not None else None
-    survey = Survey(opened.objects, config.cache_dir(), in_parts=in_parts)
+    survey = Survey(
+        opened.objects, config.cache_dir(), in_parts=in_parts, in_use=partial(versions_mounted_here, opened)
+    )
     plan = survey.plan(is_question=dry_run)
     if not dry_run and plan.waits_for and plan.young_bytes:
         Collection(survey, _holder(), wait_s=settle_s, progress=say).settle()
@@ -106,7 +108,8 @@ def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
         if each.store_url != opened.url:
             raise InvalidInputError(f"a plan is of {each.store_url}, not of {opened.url}", hint="Plan again.")
         foreseen.setdefault(each.volume, set()).update(VersionId.from_hex(gone.version) for gone in each.pruned)
-    plan = Survey(opened.objects, config.cache_dir()).plan(foreseen=foreseen, is_question=True)
+    survey = Survey(opened.objects, config.cache_dir(), in_use=partial(versions_mounted_here, opened))
+    plan = survey.plan(foreseen=foreseen, is_question=True)
     return _report(opened.objects.url, plan, plan.sparse.written_bytes, is_done=False)
 
 
@@ -144,10 +147,10 @@ def why(text: str, store: stores.Named) -> WhyReport:
     if "@" in text:
         source = sources.find(text, store)
         assert source.version is not None
-        objects, text = source.store.objects, source.version.hex()
+        opened, text = source.store, source.version.hex()
     else:
-        objects = stores.open_store(store).objects
-    found = reasons.why(objects, config.cache_dir(), text)
+        opened = stores.open_store(store)
+    found = reasons.why(opened.objects, config.cache_dir(), text, in_use=partial(versions_mounted_here, opened))
     kept = [Reason(each.version.hex() if each.version else "", list(each.protectors)) for each in found.reasons]
     return WhyReport(found.key, found.size, kept)
 

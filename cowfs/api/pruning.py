@@ -106,7 +106,7 @@ def given(rules: KeepRules) -> Rules | None:
 
 
 def _plan(store: stores.OpenStore, name: str, rules: Rules) -> PrunePlan:
-    found = pruning.plan(store.objects, name, rules, _mounted_here(store))
+    found = pruning.plan(store.objects, name, rules, versions_mounted_here(store))
     return PrunePlan(
         name,
         store.url,
@@ -133,12 +133,12 @@ def prune(plan: PrunePlan, named: stores.Named) -> list[PlannedVersion]:
         raise InvalidInputError(f"the plan is of {plan.store_url}, not of {store.url}", hint="Plan again.")
     wanted = {VersionId.from_hex(each.version) for each in plan.pruned}
     holder = current_holder(f"process {os.getpid()}, which prunes")
-    gone = pruning.prune(store.objects, plan.volume, wanted, holder, _mounted_here(store))
+    gone = pruning.prune(store.objects, plan.volume, wanted, holder, versions_mounted_here(store))
     ids = {step.version.hex() for step in gone}
     return [each for each in plan.pruned if each.version in ids]
 
 
-def _mounted_here(store: stores.OpenStore) -> dict[VersionId, list[str]]:
+def versions_mounted_here(store: stores.OpenStore) -> dict[VersionId, list[str]]:
     """Versions that are mounted on this machine to be read, or for a scratch: no pin tells of
     them."""
     found: dict[VersionId, list[str]] = {}

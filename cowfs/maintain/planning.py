@@ -28,7 +28,7 @@ from cowfs.maintain.live_ranges import LiveRanges
 from cowfs.maintain.marking import THREADS, InParts, Marker
 from cowfs.maintain.places import MovedRecords, Places
 from cowfs.maintain.repacking import GAIN_BYTES, Repacker, Sparse
-from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, RootReader, Roots
+from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, InUse, RootReader, Roots
 from cowfs.store import ObjectInfo, ObjectStore, condemned, leases, scratch
 from cowfs.store.pins import lately_condemned
 from cowfs.values import dataclass
@@ -124,12 +124,13 @@ class Survey:
         gain_bytes: int = GAIN_BYTES,
         threads: int = THREADS,
         in_parts: InParts | None = None,
+        in_use: InUse = dict,
     ) -> None:
-        """gain_bytes: what a pack must have to gain to be written anew. in_parts: as of
-        `Marker`."""
+        """gain_bytes: what a pack must have to gain to be written anew. in_parts: as of `Marker`.
+        in_use: as of `RootReader`."""
         self.store = store
         self.generations = Generations(store)
-        self.roots = RootReader(store, threads=threads)
+        self.roots = RootReader(store, threads=threads, in_use=in_use)
         self.leases = leases.Watch(store)
         self._cache_dir = cache_dir
         self._grace_s = grace_s
@@ -219,8 +220,8 @@ class Survey:
         return [pin for pin in pins if pin.id not in silent]
 
     def _mark(self, found: Roots) -> None:
-        """A version that nothing but a pin protects may be gone: a working copy that comes back
-        after its pin had expired pins what it stands on, and then finds out."""
+        """A version that nothing but a pin or a mount protects may be gone: a working copy that
+        comes back after its pin had expired pins what it stands on, and then finds out."""
         gone = {each for each in found.pinned if self.store.size(keys.version(each)) is None}
         self.marker.mark([version for version in found.versions if version not in gone])
 

@@ -1,5 +1,5 @@
-"""What protects bytes: every head that was not pruned, tags, pins and holds. Nothing else does: not
-a parent, not a locator.
+"""What protects bytes: every head that was not pruned, tags, pins and holds, and what is mounted on
+the machine that asks. Nothing else does: not a parent, not a locator.
 
     volumes/<name>/head/<n>          its version; of a deleted volume as long as it can be brought back, of a void one none
     volumes/<name>/pruned/<n>        which heads do not count
@@ -42,6 +42,8 @@ THREADS = 16
 Foreseen = Mapping[str, Collection[VersionId]]
 """Versions that each volume is taken to have pruned."""
 NOTHING: Foreseen = MappingProxyType({})
+InUse = Callable[[], Mapping[VersionId, Sequence[str]]]
+"""Versions that no pin tells of, and what they are needed for, in words."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class _ListedPin(NamedTuple):
 @dataclass
 class Roots:
     """versions: each with what protects it, in words. pinned: those of them that nothing but pins
-    protects.
+    and mounts protects.
 
     lapsed: volumes that must not be used any more: deleted so long ago that nobody can bring them
     back, or forked too late, from a version that is gone; with their newest head's number, since a
@@ -103,12 +105,13 @@ def pruned_heads(store: ObjectStore, volume: str, line: Sequence[HeadRecord]) ->
 
 
 class RootReader:
-    """Any number of looks at the roots of one store, in one thread."""
+    """Any number of looks at the roots of one store, in one thread. in_use: is asked at each."""
 
-    def __init__(self, store: ObjectStore, *, threads: int = THREADS) -> None:
+    def __init__(self, store: ObjectStore, *, threads: int = THREADS, in_use: InUse = dict) -> None:
         list_carefully(store)
         self._store = store
         self._threads = threads
+        self._in_use = in_use
         self._heads: dict[str, HeadRecord] = {}
         self._tags: dict[str, TagRecord] = {}
         self._pins: dict[str, PinRecord] = {}
@@ -131,6 +134,8 @@ class RootReader:
                 if version is not None and not self._is_late_tag(found, version):
                     found.protect(version, f"tag {volume}@{tag}")
         self._add_pins(found, lines)
+        for version, uses in self._in_use().items():
+            _add_pinned(found, version, uses)
         return found
 
     def pins(self) -> list[FoundPin]:
@@ -251,9 +256,7 @@ class RootReader:
             if record.number > 0:
                 versions.add(self._head(record.volume, record.number).version)
             for version in filter(None, versions):
-                if version not in found.versions:
-                    found.pinned.add(version)
-                found.protect(version, why)
+                _add_pinned(found, version, [why])
             for pack in record.packs:
                 found.packs.setdefault(pack, []).append(why)
 
@@ -298,6 +301,13 @@ class RootReader:
             if parsed is not None:
                 return _ListedPin(*parsed, info)
         return None
+
+
+def _add_pinned(found: Roots, version: VersionId, uses: Sequence[str]) -> None:
+    if version not in found.versions:
+        found.pinned.add(version)
+    for why in uses:
+        found.protect(version, why)
 
 
 def _put_since(pin: PinRecord, line: Sequence[HeadRecord]) -> set[VersionId | None]:

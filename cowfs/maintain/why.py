@@ -1,6 +1,6 @@
 """Why an object of a store is kept, or that nothing keeps it.
 
-A version: which heads, tags and pins name it. A pack: which versions need something of it, itself
+A version: which heads, tags, pins and mounts name it. A pack: which versions need something of it, itself
 or what lay in it before it moved, and why each of those is kept. Every kept version is gone
 through, as for a collection; of a version only the roots are read. Nothing is written: how long ago
 a volume was deleted is told by this machine's clock.
@@ -17,7 +17,7 @@ from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.marking import Marker
 from cowfs.maintain.planning import GRACE_S, Listing
-from cowfs.maintain.roots import RootReader, Roots
+from cowfs.maintain.roots import InUse, RootReader, Roots
 from cowfs.store import ObjectStore
 from cowfs.store.packs import moved_records, places_now
 from cowfs.values import dataclass
@@ -40,10 +40,11 @@ class Why:
     reasons: tuple[Reason, ...]
 
 
-def why(store: ObjectStore, cache_dir: Path, text: str, *, grace_s: float = GRACE_S) -> Why:
-    """text: a key, or the id of a version or pack. NotFoundError: there is no such object."""
+def why(store: ObjectStore, cache_dir: Path, text: str, *, grace_s: float = GRACE_S, in_use: InUse = dict) -> Why:
+    """text: a key, or the id of a version or pack. in_use: as of `RootReader`. NotFoundError: there
+    is no such object."""
     found = parse(text)
-    roots = RootReader(store).read(now_ns=clock.now_ns(), grace_s=grace_s)
+    roots = RootReader(store, in_use=in_use).read(now_ns=clock.now_ns(), grace_s=grace_s)
     if isinstance(found, VersionId):
         key = keys.version(found)
         reasons = [Reason(found, tuple(roots.versions[found]))] if found in roots.versions else []

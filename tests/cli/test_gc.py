@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import file_session
+from cowfs.api import collecting, file_session
 from cowfs.blocking import GcReport, ROVolume, Volume
 from cowfs.cli import output
 from cowfs.errors import AccessDeniedError, InvalidInputError
@@ -161,6 +161,42 @@ def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:
     assert run("gc", "--why", str(new.locator), "--json").json == found
     assert run("gc", "--why", "no-such-thing").code == 2
     assert run("gc", "--why", "data@no-such-tag").code == 3
+
+
+@pytest.mark.parametrize("of_deleted", [False, True])
+@pytest.mark.parametrize("is_planned_before", [False, True])
+def test_what_is_mounted_here_to_be_read_stays(
+    versions: list[ROVolume], run: Run, of_deleted: bool, is_planned_before: bool
+) -> None:
+    """Which no pin tells of: of a deleted volume, or pruned since, or before."""
+    old = versions[0]
+    prepared = collecting.prepare(None) if is_planned_before else None
+    path = old.mount(mode="fuse")
+    if of_deleted:
+        Volume.delete("data")
+        age(8 * 24 * 3600)
+    if prepared is not None:
+        assert [key for key in prepared.report.objects if "versions/" in key]
+        assert not [key for key in prepared.apply().objects if "versions/" in key]
+    planned = Volume.gc(dry_run=True)
+    done = Volume.gc(plan=planned)
+    assert not [key for key in planned.objects if old.id in key]
+    assert len((path / "file").read_bytes()) == 100_000
+    assert run("gc", "--why", old.id, "--json").json["reasons"] == [
+        {"version": old.id, "kept_by": [f"mounted at {path}"]}
+    ]
+    old.unmount()
+    assert done.is_done
+    assert [key for key in Volume.gc().objects if old.id in key]
+
+
+def test_a_mount_of_a_version_that_is_gone_holds_up_nothing(versions: list[ROVolume]) -> None:
+    """It was collected on another machine."""
+    old = versions[0]
+    old.mount(mode="copy")
+    (store_path() / "versions" / old.id[:2] / old.id).unlink()
+    assert Volume.gc().is_done
+    old.unmount()
 
 
 def test_from_python(versions: list[ROVolume]) -> None:
