@@ -218,7 +218,8 @@ class Merger:
         return one is None and other is None
 
     def _follow_renames(self, work: _Work) -> None:
-        """Files that one side has moved and the other changed or moved."""
+        """Files that one side has moved and the other changed, moved or removed. A directory in the
+        place of one is no change of it: the file was removed, and the directory stays there."""
         done = work.done
         ours, theirs = _without(work.disputed, work.ours), _without(work.disputed, work.theirs)
         their_moves = _moves(theirs, self._branch.shared)
@@ -229,7 +230,7 @@ class Merger:
                     self._renamed_twice(old_path, our_moves[old_path], to, work)
             elif self._is_changed(old_path, ours) and not self._is_changed(to, ours):
                 now = self._now_changed(old_path, ours)
-                if now is not None:
+                if now is not None and not now.is_directory:
                     self._put_changed(to, now, theirs[old_path][0], theirs[to][1], work)
                     self._put(old_path, None)
                     done |= {old_path, to}
@@ -240,7 +241,7 @@ class Merger:
             now = self._now_changed(to, ours)
             if old is None or now is None or to in theirs or old_path in their_moves:
                 continue
-            if new is not None:
+            if new is not None and not stat.S_ISDIR(new[MODE]):
                 self._put_changed(to, now, old, new, work)
                 done.add(old_path)
             elif self._conflict("changed_and_removed", to) == "theirs":
@@ -327,6 +328,8 @@ class Merger:
 
     def _with_one_gone(self, path: bytes, base: State | None, ours: State | None, theirs: State | None) -> State | None:
         left = ours or theirs
+        if left is not None and left.is_directory and (base is None or not base.is_directory):
+            return left  # nobody has removed that
         if left is None or left.is_directory or (base is not None and self._is_untouched(base, left)):
             return None  # of a directory, what lies in it decides
         how = self._conflict("changed_and_removed", path)

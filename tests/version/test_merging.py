@@ -709,3 +709,38 @@ def test_a_directory_against_a_file() -> None:
             assert (conflicts[0].ours, conflicts[0].theirs) == (("b1", "b2") if len(sides) == 3 else ("main", "b1"))
     states, _ = merged(base, as_file, as_directory, how="keep-both")
     assert sorted(content(states).values()) == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink"])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_directory_that_took_the_place_of_what_another_moved_or_removed_stays(kind: str, is_empty: bool) -> None:
+    """And what was moved is not lost."""
+    base = tree(b=[2])
+    base.make(ROOT, b"a", Node("file", chunks=(1,)) if kind == "file" else Node("symlink", 0o777, target=b"x"))
+    as_directory, moved = base.copy(), base.copy()
+    made = as_directory.make(ROOT, b"a", Node("directory", 0o700, xattrs={b"user.x": b"1"}))
+    if not is_empty:
+        as_directory.make(made, b"in", Node("file", chunks=(3,)))
+    moved.rename(ROOT, b"a", moved.make(ROOT, b"d", Node("directory", 0o755)), b"moved")
+    there = as_directory.states()
+    removed = gone(base, b"a")
+    for sides in ((as_directory, removed), (removed, as_directory), (base, as_directory, removed)):
+        assert merged(base, *sides) == (there, [])
+    expected = there | {path: state for path, state in moved.states().items() if path.startswith(b"d")}
+    for ours, theirs in ((as_directory, moved), (moved, as_directory)):
+        for how in ("ours", "theirs", "newest", "keep-both"):
+            states, conflicts = merged(base, ours, theirs, how=how)
+            assert [(each.kind, each.path) for each in conflicts] == [("changed_and_removed", "/d/moved")]
+            keeps = how != ("ours" if theirs is moved else "theirs")
+            assert states == {path: state for path, state in expected.items() if keeps or path != b"d/moved"}
+
+
+def test_a_directory_where_a_strategy_has_moved_a_file_away_stays() -> None:
+    base = tree(a=[1])
+    to_x, to_y = base.copy(), base.copy()
+    to_x.rename(ROOT, b"a", ROOT, b"x")
+    to_y.rename(ROOT, b"a", ROOT, b"y")
+    to_y.make(ROOT, b"x", Node("directory", 0o700))
+    states, conflicts = merged(base, to_x, to_y, how="theirs")
+    assert states == to_y.states()
+    assert {(each.kind, each.path) for each in conflicts} == {("renamed_twice", "/a")}
