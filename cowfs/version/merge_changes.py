@@ -6,8 +6,8 @@ target's.
     pack numbers    those by which the target's writer knows the packs (`pack_numbers`); no chunk is read or moved
     link counts     follow from names that come and go
 
-A file with several names is changed in place only if all its names come to the same; otherwise the
-names that change get a file of their own, and the others keep theirs.
+A file with several names is changed in place only if no name keeps the file as it was; otherwise
+the names that change get a file of their own, and the others keep theirs.
 """
 
 from __future__ import annotations
@@ -81,26 +81,34 @@ class MergeChanges:
         return draft if self._merged.earlier is None else _together(self._merged.earlier, draft, self._final_number)
 
     def _changed_in_place(self, there: dict[bytes, InodeRow | None]) -> set[int]:
-        """Files of the target all of whose names come to the same file, of the same type."""
+        """Files of the target that keep their number: no name is left with the file as it was, and
+        the file comes to one, wherever its names are; or all its names come to another one, of the
+        same type."""
         comes_to: dict[int, list[_Key]] = defaultdict(list)
+        names: Counter[int] = Counter()
         for path, row in there.items():
             state = self._merged.paths[path]
-            if row is None or state is None or stat.S_ISDIR(row[MODE]):
+            if row is None or stat.S_ISDIR(row[MODE]):
                 continue
-            if stat.S_IFMT(state.body.row[MODE]) == stat.S_IFMT(row[MODE]):
+            names[row[INO]] += 1
+            if state is not None and stat.S_IFMT(state.body.row[MODE]) == stat.S_IFMT(row[MODE]):
                 comes_to[row[INO]].append(_key(state))
-        for state in self._merged.paths.values():  # a file of the target that gets another name stays what it is
-            if state is not None and _is_of_target(state):
-                comes_to.pop(state.body.row[INO], None)
+        became: dict[int, set[_Key]] = defaultdict(set)
+        for state in self._merged.paths.values():
+            number = self._merged.number(state)
+            if state is not None and number is not None:
+                became[number].add(_key(state))
+            if state is not None and _is_of_target(state):  # at a path of its own or at another
+                names.pop(state.body.row[INO], None)
         links = {row[INO]: row[NLINK] for row in there.values() if row is not None}
-        found: set[int] = set()
-        taken: set[_Key] = set()
+        for ino in sorted(names):
+            if names[ino] == links[ino] and len(became[ino]) == 1:
+                self._made[became[ino].pop()] = ino
         for ino, keys in sorted(comes_to.items()):
-            if len(keys) == links[ino] and len(set(keys)) == 1 and keys[0] not in taken:
-                found.add(ino)
-                taken.add(keys[0])
+            is_one = names[ino] == links[ino] == len(keys) and len(set(keys)) == 1
+            if is_one and ino not in self._made.values() and keys[0] not in self._made:
                 self._made[keys[0]] = ino
-        return found
+        return set(self._made.values())
 
     # -- one path
 

@@ -16,7 +16,7 @@ from cowfs.ids import PackId
 from cowfs.index import Index, InodeRow
 from cowfs.values import dataclass
 from cowfs.version.conflicts import Conflict
-from cowfs.version.tree_changes import MODE, MTIME
+from cowfs.version.tree_changes import INO, MODE, MTIME
 
 if TYPE_CHECKING:
     from cowfs.version.publish import Draft
@@ -103,13 +103,27 @@ class Earlier:
 @dataclass
 class Merged:
     """paths: what is at each that a branch changed; None: nothing. conflicts: those that were
-    resolved, too. sides: the indexes that parts count. earlier: what the first of them has over
-    the target, if there is anything; paths are of the last branch then."""
+    resolved, too. sides: the indexes that parts count. shared: of a side, below which its inode
+    numbers mean the same file in the target. earlier: what the first of them has over the target,
+    if there is anything; paths are of the last branch then."""
 
     sides: list[Index]
     paths: dict[bytes, State | None] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
+    shared: dict[int, int] = field(default_factory=dict)
     earlier: Earlier | None = None
+
+    def number(self, state: State | None) -> int | None:
+        """Of a file that target and branch have from one version. None: it is a directory, made of
+        two files, or no file that the target may have, too."""
+        if state is None or state.is_directory:
+            return None
+        body, attributes = self._number(state.body), self._number(state.attributes)
+        return body if body == attributes else None
+
+    def _number(self, part: Part) -> int | None:
+        number = part.row[INO]
+        return number if part.side == TARGET_SIDE or number < self.shared.get(part.side, 0) else None
 
     @property
     def failed(self) -> list[Conflict]:

@@ -87,7 +87,7 @@ class Merger:
     def _merge(self) -> None:
         side, base = len(self._merged.sides), len(self._merged.sides) + 1
         self._merged.sides += [self._branch.index, self._branch.base]
-        self._names.tell_apart(side, min(self._branch.shared, self._branch.shared_by_target))
+        self._merged.shared[side] = min(self._branch.shared, self._branch.shared_by_target)
         theirs = by_path(self._branch.base, self._branch.index, self._branch.shared)
         work = _Work(side, base, self._ours, theirs, self._disputed(base))
         self._follow_renames(work)
@@ -98,7 +98,7 @@ class Merger:
             theirs_there = _state(side, at(self._branch.index, path))
             before = self._now_at(path)
             self._settle(path, theirs_there, work)
-            self._note(self._names.number(theirs_there), before, self._now_at(path), work)
+            self._note(self._merged.number(theirs_there), before, self._now_at(path), work)
         joined = {path: self._joined(path, work) for path in sorted(named)}
         for path, state in joined.items():
             self._settle_name(path, state, work)
@@ -122,7 +122,7 @@ class Merger:
     def _is_named_anew(self, path: bytes, work: _Work) -> bool:
         """Whether it is a name that the branch has given to a file of the base."""
         old, new = work.theirs[path]
-        if path in work.apart or self._names.number(_state(work.side, new)) is None or new is None:
+        if path in work.apart or self._merged.number(_state(work.side, new)) is None or new is None:
             return False
         return (old is None or old[INO] != new[INO]) and self._branch.base.inode(new[INO]) is not None
 
@@ -150,7 +150,7 @@ class Merger:
         if path in work.disputed:
             theirs = _state(work.side, work.theirs[path][1])
             self._settle(path, state if self._is_same(theirs, state) else theirs, work)
-        elif self._names.number(self._now_at(path)) == self._names.number(state):
+        elif self._merged.number(self._now_at(path)) == self._merged.number(state):
             self._put(path, state)
         else:
             self._settle(path, state, work)
@@ -159,7 +159,7 @@ class Merger:
         """What a file of both comes to."""
         if number is None or before is None or after is None:
             return
-        if self._names.number(before) == number == self._names.number(after):
+        if self._merged.number(before) == number == self._merged.number(after):
             work.came_to.setdefault(number, (before, after))
 
     def _take_along(self, work: _Work) -> None:
@@ -251,7 +251,7 @@ class Merger:
         """At a path the file of the merge so far, with what the branch did to it elsewhere."""
         theirs = _state(work.side, new)
         self._put(path, self._three_way(path, _state(work.base, old), now, theirs))
-        self._note(self._names.number(theirs), now, self._now_at(path), work)
+        self._note(self._merged.number(theirs), now, self._now_at(path), work)
 
     def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
         return path in self._merged.paths or path in ours
@@ -310,7 +310,7 @@ class Merger:
     def _are_two_files(self, one: State, other: State) -> bool:
         """Whether one side has given the name to another file of the base, and the other has
         changed the one that had it."""
-        numbers = self._names.number(one), self._names.number(other)
+        numbers = self._merged.number(one), self._merged.number(other)
         limit = min(self._branch.shared, self._branch.shared_by_target)
         return all(number is not None and number < limit for number in numbers) and numbers[0] != numbers[1]
 

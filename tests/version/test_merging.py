@@ -439,6 +439,31 @@ def test_a_name_that_was_added_has_what_others_did_to_its_file() -> None:
     assert (states[b"k"][4], states[b"h3"][1]) == ((3,), 0o600)
 
 
+@pytest.mark.parametrize("became", ["removed", "renamed", "another file", "a directory"])
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_name_that_was_added_has_what_others_did_whatever_became_of_the_other_names(became: str, names: int) -> None:
+    base = tree(f=[1], x=[2])
+    f = base.nodes[ROOT].names[b"f"]
+    if names == 2:
+        base.link(ROOT, b"k", f)
+    named, written = base.copy(), base.copy()
+    named.link(ROOT, b"added", f)
+    written.link(ROOT, b"own", f)
+    if became == "renamed":
+        written.rename(ROOT, b"f", ROOT, b"g")
+    else:
+        written.remove(ROOT, b"f")
+    if became == "another file":
+        written.make(ROOT, b"f", Node("file", chunks=(5,)))
+    elif became == "a directory":
+        written.make(ROOT, b"f", Node("directory", 0o755))
+    written.nodes[f].chunks, written.nodes[f].mtime_ns = (3,), written._tick()
+    expected = written.copy()
+    expected.link(ROOT, b"added", f)
+    for sides in ((named, written), (written, named), (base, named, written), (base, written, named)):
+        assert merged_files(base, *sides) == (expected.states(), expected.files(), [])
+
+
 def test_a_name_given_to_another_file_is_in_conflict_with_a_change_of_its_own() -> None:
     """A file that is saved by replacing it is no other file of the base."""
     base = tree(a=[1], b=[2])
