@@ -1,10 +1,10 @@
 """A version's files to a directory of this machine, straight from its packs: in parallel ranges,
 each chunk checked, nothing kept in a cache.
 
-A file appears whole under its name, with its time. So a download that was killed goes on where it
-was: what has the same size and time as in the version is there already, and of a large file that is
-half there, the chunks that are what the version has. Where the file system keeps less of a time,
-the content is compared.
+A file appears whole under its name, with its time, also to who looks after a power loss
+(`WholeFiles`). So a download that was killed goes on where it was: what has the same size and time
+as in the version is there already, and of a large file that is half there, the chunks that are what
+the version has. Where the file system keeps less of a time, the content is compared.
 """
 
 from __future__ import annotations
@@ -191,6 +191,8 @@ class _Existing:
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in entries)
 
     def keeps(self, path: bytes, there: bytes, attr: Attributes) -> bool:
+        if self._overwrite == "always":
+            return False
         try:
             found = self._target.stat(there)
         except (FileNotFoundError, NotADirectoryError):
@@ -201,9 +203,9 @@ class _Existing:
             raise ConflictError(
                 f"{os.fsdecode(there)} is at the target already, and is not what the version has",
                 hint="Choose another target, or overwrite='newer' (--overwrite newer) to replace what is older, "
-                "'always' to replace everything that differs.",
+                "'always' to write every file anew.",
             )
-        return self._overwrite == "newer" and found.mtime_ns >= attr.mtime_ns
+        return found.mtime_ns >= attr.mtime_ns
 
     def _is_same(self, path: bytes, there: bytes, attr: Attributes, found: LocalAttr) -> bool:
         if stat.S_IFMT(found.mode) != stat.S_IFMT(attr.mode):

@@ -157,9 +157,9 @@ class ROFiles:
         Files of the same size and time of modification are there already, so a download that was
         killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst:
         "error" raises ConflictError before anything is written, "newer" replaces those that are
-        older than in the version, "always" all. Chunks are read in parallel and checked; holes and
-        links are kept, set-id bits, owners and extended attributes are not, and nothing is written
-        outside of dst.
+        older than in the version. "always" writes every file anew, also one that looks the same.
+        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
+        extended attributes are not, and nothing is written outside of dst.
         """
         from cowfs.api import downloading
 

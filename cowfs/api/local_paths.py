@@ -25,6 +25,7 @@ from cowfs.values import dataclass
 if TYPE_CHECKING:
     from cowfs.session.local_files import LocalFiles
     from cowfs.session.local_stream import LocalStream
+    from cowfs.session.whole_files import WholeFiles
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,10 @@ def read_pipe(tree: object) -> None:
         tree.spool()
 
 
-def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[LocalFiles, bytes]:
+def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[WholeFiles, bytes]:
     """file: the name of the one that is copied; b"" for a directory's contents."""
-    from cowfs.session.local_files import LocalFiles, special_file
+    from cowfs.session.local_files import special_file
+    from cowfs.session.whole_files import WholeFiles
 
     if path == b"-":
         raise InvalidInputError(
@@ -137,13 +139,13 @@ def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[LocalFiles, byte
     if file and path.endswith(b"/"):
         os.makedirs(path, exist_ok=True)
     if os.path.isdir(path):
-        return stack.enter_context(LocalFiles(path)), file
+        return stack.enter_context(WholeFiles(path)), file
     real = os.path.realpath(path)
     if os.path.islink(real):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(path))
     directory, name = os.path.split(real)
     os.makedirs(directory, exist_ok=True)
-    return stack.enter_context(LocalFiles(directory)), name
+    return stack.enter_context(WholeFiles(directory)), name
 
 
 def _is_special(path: bytes) -> bool:

@@ -22,7 +22,7 @@ from cowfs.cli import completing, output
     type=click.Choice(["error", "newer", "always"]),
     default="error",
     show_default=True,
-    help="What becomes of files in DIR that differ.",
+    help="What becomes of files in DIR.",
 )
 @output.progress_option
 @output.common_options
@@ -35,7 +35,7 @@ def command(
     Files of the same size and time of modification are there already: a download that was ended or
     killed is repeated with the same command, and goes on where it was, also within a large file.
     With "error", a file that differs ends it before anything is written; "newer" replaces those
-    that are older.
+    that are older; "always" writes every file anew, also one that looks the same.
     """
     from cowfs.api import downloading
 

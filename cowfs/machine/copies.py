@@ -27,7 +27,6 @@ Who calls holds the copy's turn (`reservation`).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import pwd
@@ -50,6 +49,7 @@ from cowfs.machine import (
     open_writers,
     processes,
     stamps,
+    syncing,
     used_paths,
 )
 from cowfs.machine import state as states
@@ -61,7 +61,6 @@ FORMAT = 2
 _COARSE_NS = 2_000_000_000
 """How coarse a file system may keep times (FAT does)."""
 _log = log.get("copy")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 Stage = Literal["filling", "arriving", "whole", "leaving"]
 
@@ -207,9 +206,7 @@ class Copy:
         nobody has written to could be empty after a power loss, and be taken for changed."""
         fd = os.open(self.record.mount_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if _libc.syncfs(fd):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), self.record.mount_path)
+            syncing.sync_file_system(fd, self.record.mount_path)
         finally:
             os.close(fd)
 

@@ -183,6 +183,8 @@ class _Copy:
                 raise
         if self._error is not None:
             raise self._error
+        if not self._is_stopped:
+            self._target.settle()
 
     def _stop(self) -> None:
         self._is_stopped = True

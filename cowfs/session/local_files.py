@@ -158,17 +158,7 @@ class LocalFiles:
     ) -> None:
         """xattrs: extended attributes, where the file system keeps them."""
         with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(beside, flags, 0o600, dir_fd=directory)
-            try:
-                with contextlib.suppress(OSError):  # a file system without locks
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for attribute, value in xattrs:
-                    with contextlib.suppress(OSError):
-                        os.setxattr(fd, attribute, value)
-                _fill(fd, pieces, mode, mtime_ns)
-            finally:
-                os.close(fd)
+            os.close(written(beside, directory, pieces, mode=mode, mtime_ns=mtime_ns, xattrs=xattrs))
 
     def put_rest(
         self,
@@ -200,14 +190,18 @@ class LocalFiles:
                     _fill(fd, pieces, mode, mtime_ns)
                 if clones is not None:
                     clones.keep(content_id, fd)
-                self._require_replaceable(path, directory, name)
-                os.rename(part, name, src_dir_fd=directory, dst_dir_fd=directory)
+                self._before_name(fd)
+                self._give_name(path, part, directory, name)
             except OSError:  # of this machine: no room, a directory in the way
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(part, dir_fd=directory)
                 raise
             finally:
                 os.close(fd)
+
+    def settle(self) -> None:
+        """Every file that was put has its name when this returns: a subclass may give it later than
+        `put` returns."""
 
     def tidy(self, path: bytes, names: Iterable[bytes]) -> Sequence[bytes]:
         """Removes what killed copies have left half written in the directory `path` of files that
@@ -298,9 +292,13 @@ class LocalFiles:
     def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """(descriptor of its directory, its name there). An OSError of the block names all of the
         path."""
+        with self._named_errors(path), self._opened_parent(path) as found:
+            yield found
+
+    @contextmanager
+    def _named_errors(self, path: bytes) -> Iterator[None]:
         try:
-            with self._opened_parent(path) as found:
-                yield found
+            yield
         except OSError as error:
             error.filename = os.path.join(self._path, path)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -323,16 +321,28 @@ class LocalFiles:
     def _replaced(self, path: bytes, directory: int, name: bytes) -> Iterator[bytes]:
         """A name for something that takes the place of `name`, which is at `path`, once the block
         has made it."""
+        with self._beside(path, directory, name) as beside:
+            yield beside
+            self._give_name(path, beside, directory, name)
+
+    @contextmanager
+    def _beside(self, path: bytes, directory: int, name: bytes) -> Iterator[bytes]:
+        """The same, for who gives it the name later; nothing is left of it if the block fails."""
         self._require_replaceable(path, directory, name)
         beside = _BESIDE % (_hash(name), clock.random_bytes(8).hex().encode())
         try:
             yield beside
-            self._require_replaceable(path, directory, name)
-            os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(beside, dir_fd=directory)
             raise
+
+    def _before_name(self, fd: int) -> None:
+        """What `put_rest` has written is whole, and gets its name next."""
+
+    def _give_name(self, path: bytes, beside: bytes, directory: int, name: bytes) -> None:
+        self._require_replaceable(path, directory, name)
+        os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
 
     def _require_replaceable(self, path: bytes, directory: int, name: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -476,6 +486,30 @@ def _opened_part(part: bytes, directory: int) -> int | None:
             os.unlink(part, dir_fd=directory)
     os.close(fd)
     return None
+
+
+def written(
+    beside: bytes,
+    directory: int,
+    pieces: Iterable[tuple[int, bytes]],
+    *,
+    mode: int,
+    mtime_ns: int,
+    xattrs: Sequence[tuple[bytes, bytes]],
+) -> int:
+    """A new file, locked as one that is being written, and to be closed by the caller."""
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for attribute, value in xattrs:
+            with contextlib.suppress(OSError):
+                os.setxattr(fd, attribute, value)
+        _fill(fd, pieces, mode, mtime_ns)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _fill(fd: int, pieces: Iterable[tuple[int, bytes]], mode: int, mtime_ns: int) -> None:

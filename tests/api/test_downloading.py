@@ -19,9 +19,11 @@ from typing import Any, Literal
 import pytest
 
 from cowfs import storage
+from cowfs.api import transfer
 from cowfs.blocking import RWVolume, Volume
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NoSpaceError, NotFoundError
-from cowfs.session import local_files
+from cowfs.errors import ConflictError, CowfsError, InvalidInputError, InvalidStateError, NoSpaceError, NotFoundError
+from cowfs.machine import syncing
+from cowfs.session import copying, local_files, whole_files
 from cowfs.session.local_files import LocalAttr, LocalFiles
 from cowfs.store import unlocking
 from cowfs.store.packs import PackReader
@@ -114,8 +116,8 @@ def test_what_is_there_is_known_where_times_are_not_kept_whole(
     upload(volume, tree)
     out = place / "out"
     volume.files.download("/", out)
-    overwrite: Literal["error", "newer", "always"]
-    for overwrite in ("error", "newer", "always"):
+    overwrite: Literal["error", "newer"]
+    for overwrite in ("error", "newer"):
         asked.clear()
         assert volume.files.download("/", out, overwrite=overwrite).unchanged == 6
         assert asked == []
@@ -194,6 +196,125 @@ def test_what_differs_is_replaced_as_told(place: Path, tree: Path, volume: RWVol
         volume.files.download("/", out, overwrite="never")  # type: ignore[arg-type]
 
 
+def test_always_writes_what_looks_the_same(place: Path, tree: Path, volume: RWVolume) -> None:
+    out = place / "out"
+    volume.files.download("/", out)
+    changed(out / "sub" / "small", 1)
+    assert volume.files.download("/", out).unchanged == 6
+    assert volume.files.download("/", out, overwrite="always").unchanged == 0
+    assert in_source(out) == expected(tree)
+
+
+class Power:
+    """What a power loss leaves of the files that are written: those that were not synced are empty,
+    whatever names they have."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.unsynced = set[int]()
+        self.named = 0
+        self.without_bytes: list[str] = []
+        self.syncs: list[int] = []  # files that each sync of a file system was for
+        self.fails: dict[str, int] = {}
+        fill, rename, fsync = local_files._fill, os.rename, os.fsync
+
+        def filled(fd: int, *of: Any) -> None:
+            self.unsynced.add(os.fstat(fd).st_ino)
+            fill(fd, *of)
+
+        def renamed(old: Any, new: Any, **at: Any) -> None:
+            found = os.stat(old, dir_fd=at.get("src_dir_fd"), follow_symlinks=False)
+            if at and stat.S_ISREG(found.st_mode):
+                self.named += 1
+                self.without_bytes += [os.fsdecode(new)] if found.st_ino in self.unsynced else []
+            rename(old, new, **at)
+
+        def synced(fd: int) -> None:
+            self._fail("fsync")
+            self.unsynced.discard(os.fstat(fd).st_ino)
+            fsync(fd)
+
+        def synced_all(fd: int, path: str) -> None:
+            self._fail("syncfs")
+            self.syncs.append(len(self.unsynced))
+            self.unsynced.clear()
+
+        patch.setattr(local_files, "_fill", filled)
+        patch.setattr(os, "rename", renamed)
+        patch.setattr(os, "fsync", synced)
+        patch.setattr(syncing, "sync_file_system", synced_all)
+
+    def _fail(self, call: str) -> None:
+        if call in self.fails:
+            raise OSError(self.fails[call], os.strerror(self.fails[call]))
+
+
+@pytest.fixture
+def power(monkeypatch: pytest.MonkeyPatch, volume: RWVolume) -> Power:
+    monkeypatch.setattr(whole_files, "FEW_FILES", 0)
+    monkeypatch.setattr(whole_files, "BATCH_FILES", 3)
+    return Power(monkeypatch)
+
+
+@pytest.mark.parametrize("is_mounted", [False, True])
+@pytest.mark.parametrize("does_for_all", [False, True])
+def test_a_power_loss_leaves_no_name_without_its_bytes(
+    place: Path,
+    tree: Path,
+    volume: RWVolume,
+    power: Power,
+    monkeypatch: pytest.MonkeyPatch,
+    does_for_all: bool,
+    is_mounted: bool,
+) -> None:
+    monkeypatch.setattr(syncing, "does_for_all", lambda fd: does_for_all)
+    if is_mounted:
+        volume.mount(place / "mnt" / "copy", mode="copy")
+    power.named, power.without_bytes[:], power.syncs[:] = 0, [], []
+    volume.files.download("/", place / "out")
+    assert (power.named, power.without_bytes) == (6, [])
+    assert bool(power.syncs) == does_for_all
+    assert all(waiting <= 2 * 3 + copying.THREADS for waiting in power.syncs)
+    assert in_source(place / "out") == expected(tree)
+    if is_mounted:
+        volume.unmount()
+    else:
+        transfer.copy("data:", str(place / "cp"))
+        assert (power.named, power.without_bytes) == (12, [])
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.EIO, CowfsError), (errno.ENOSPC, NoSpaceError), (errno.EDQUOT, NoSpaceError)]
+)
+@pytest.mark.parametrize("does_for_all", [False, True])
+def test_what_cannot_be_synced_gets_no_name(
+    place: Path,
+    volume: RWVolume,
+    power: Power,
+    monkeypatch: pytest.MonkeyPatch,
+    does_for_all: bool,
+    number: int,
+    error: type[CowfsError],
+) -> None:
+    monkeypatch.setattr(syncing, "does_for_all", lambda fd: does_for_all)
+    power.fails = {"fsync": number, "syncfs": number}
+    with pytest.raises(error, match=os.strerror(number)) as caught:
+        volume.files.download("/", place / "out")
+    assert str(place / "out") in str(caught.value)
+    left = [each.name for each in (place / "out").rglob("*") if each.is_file() and not each.is_symlink()]
+    assert [name for name in left if not name.startswith(".cowfs-part-")] == []
+
+
+def test_another_programs_file_fails_no_download(
+    place: Path, tree: Path, volume: RWVolume, power: Power, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a sync of a whole file system may."""
+    monkeypatch.setattr(syncing, "does_for_all", lambda fd: True)
+    power.fails = {"syncfs": errno.EIO}
+    volume.files.download("/", place / "out")
+    assert (power.named, power.without_bytes) == (6, [])
+    assert in_source(place / "out") == expected(tree)
+
+
 def test_work_that_is_not_committed_is_told_of(place: Path, volume: RWVolume) -> None:
     volume.files.write("new", b"x")
     with pytest.raises(InvalidStateError, match="uncommitted"):
@@ -231,8 +352,8 @@ def test_nothing_is_written_outside(place: Path, volume: RWVolume) -> None:
 KILLED = """
 import os, signal, sys
 from cowfs.blocking import Volume
-from cowfs.session.local_files import LocalAttr, LocalFiles
-really_put = LocalFiles.put
+from cowfs.session.whole_files import WholeFiles
+really_put = WholeFiles.put
 
 def put(self, path, pieces, **attributes):
     def dying():
@@ -242,7 +363,7 @@ def put(self, path, pieces, **attributes):
                 os.kill(os.getpid(), signal.SIGKILL)
     really_put(self, path, dying(), **attributes)
 
-LocalFiles.put = put
+WholeFiles.put = put
 Volume.version("data").files.download("/", sys.argv[1])
 """
 
