@@ -760,8 +760,9 @@ class RWVolume:
 
     @property
     def _is_made_empty(self) -> bool:
-        """Whether this object has made the volume, and no version of it."""
-        return self._has_made and self._version is None
+        """Whether this object has made the volume, and certainly no version of it: what became of a
+        head that was put may not be known."""
+        return self._has_made and self._version is None and not self._working_copy().may_have_uncommitted
 
     @property
     def _is_unclaimed(self) -> bool:

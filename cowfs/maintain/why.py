@@ -1,7 +1,7 @@
 """Why an object of a store is kept, or that nothing keeps it.
 
-A version: which heads, tags, pins and mounts name it. A pack: which versions need something of it, itself
-or what lay in it before it moved, and why each of those is kept. Every kept version is gone
+A version: which heads, tags, pins and mounts name it. A pack: which versions need something of it,
+itself or what lay in it before it moved, and why each of those is kept. Every kept version is gone
 through, as for a collection; of a version only the roots are read. Nothing is written: how long ago
 a volume was deleted is told by this machine's clock.
 """

@@ -308,8 +308,8 @@ class Publisher:
         self.chunks.close()
 
     def storing(self) -> AbstractContextManager[None]:
-        """Around `rows` that are made before there is a version to publish. Memory is kept for more of
-        them, until `chunks.rest` or the next version."""
+        """Around `rows` that are made before there is a version to publish. Memory is kept for more
+        of them, until `chunks.rest` or the next version."""
         return self.chunks.storing(self._base.head_number)
 
     def rows(self, ino: int, extents: Sequence[E], read: Read[E]) -> list[ExtentRow]:

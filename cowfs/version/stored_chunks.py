@@ -104,7 +104,7 @@ class StoredChunks:
             raise
 
     def rest(self) -> None:
-        """Nothing more is stored for a while: memory that was kept for it since `storing` is freed."""
+        """Nothing more is stored for a while: memory that was kept since `storing` is freed."""
         self._uploader.rest()
         self._storer.rest()
 

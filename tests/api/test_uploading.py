@@ -38,6 +38,7 @@ from cowfs.errors import (
     LeaseLostError,
     UnavailableError,
 )
+from cowfs.format import keys
 from cowfs.format.locator import Locator
 from cowfs.machine.working_copy import list_working_copies
 from cowfs.session import publishing
@@ -45,6 +46,7 @@ from cowfs.session.opening import opened
 from cowfs.session.session import Session
 from cowfs.session.source_files import SourceExtent, SourceFile
 from cowfs.store import open_store
+from cowfs.store.directory import DirectoryStore
 from cowfs.store.holder import current_holder
 from cowfs.version import deletion
 from cowfs.version.commit import CommitRequest
@@ -426,6 +428,37 @@ def test_who_else_writes_is_told_of(place: Path, tree: Path) -> None:
         upload(volume, tree / "sub")
     with writing(volume) as session:
         assert session.files.read("left") == b"uncommitted"
+
+
+def test_a_volume_that_may_have_its_version_is_not_said_to_be_empty(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to its head was lost, and the store with it: who deleted it would lose it."""
+    (source := place / "source").mkdir()
+    (source / "f").write_bytes(b"abc")
+    put, get = DirectoryStore.put_if_absent, DirectoryStore.get
+    is_down = False
+
+    def lost(store: DirectoryStore, key: str, data: Any) -> None:
+        nonlocal is_down
+        put(store, key, data)
+        if key == keys.head("new", 2):
+            is_down = True
+            raise UnavailableError("the answer was lost")
+
+    def unanswered(store: DirectoryStore, key: str) -> bytes:
+        if is_down and key == keys.head("new", 2):
+            raise UnavailableError("no answer")
+        return get(store, key)
+
+    monkeypatch.setenv("COWFS_STORE_TIMEOUT", "1")
+    with monkeypatch.context() as patched:
+        patched.setattr(DirectoryStore, "put_if_absent", lost)
+        patched.setattr(DirectoryStore, "get", unanswered)
+        with pytest.raises(UnavailableError, match="unknown") as caught:
+            Volume.new("new").files.upload(source)
+    assert ("may be there already" in caught.value.hint, "empty" in caught.value.hint) == (True, False)
+    assert Volume.version("new").files.read("f") == b"abc"
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
