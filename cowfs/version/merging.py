@@ -218,8 +218,7 @@ class Merger:
         return one is None and other is None
 
     def _follow_renames(self, work: _Work) -> None:
-        """Files that one side has moved and the other changed, moved or removed. A directory in the
-        place of one is no change of it: the file was removed, and the directory stays there."""
+        """Files that one side has moved and the other changed, moved or removed."""
         done = work.done
         ours, theirs = _without(work.disputed, work.ours), _without(work.disputed, work.theirs)
         their_moves = _moves(theirs, self._branch.shared)
@@ -230,7 +229,7 @@ class Merger:
                     self._renamed_twice(old_path, our_moves[old_path], to, work)
             elif self._is_changed(old_path, ours) and not self._is_changed(to, ours):
                 now = self._now_changed(old_path, ours)
-                if now is not None and not now.is_directory:
+                if now is not None and not self._is_of_another(theirs[old_path][0], now):
                     self._put_changed(to, now, theirs[old_path][0], theirs[to][1], work)
                     self._put(old_path, None)
                     done |= {old_path, to}
@@ -241,11 +240,18 @@ class Merger:
             now = self._now_changed(to, ours)
             if old is None or now is None or to in theirs or old_path in their_moves:
                 continue
-            if new is not None and not stat.S_ISDIR(new[MODE]):
+            if new is not None and not self._is_of_another(old, State(Part(work.side, new), Part(work.side, new))):
                 self._put_changed(to, now, old, new, work)
                 done.add(old_path)
             elif self._conflict("changed_and_removed", to) == "theirs":
                 self._put(to, None)
+
+    def _is_of_another(self, old: InodeRow | None, state: State) -> bool:
+        """Whether what has the name of a file is no change of it: a directory, or another file of
+        the base. The file was removed then, and what has its name stays there."""
+        number = self._merged.number(state)
+        is_known = number is not None and number < min(self._branch.shared, self._branch.shared_by_target)
+        return state.is_directory or (is_known and old is not None and number != old[INO])
 
     def _put_changed(self, path: bytes, now: State, old: InodeRow | None, new: InodeRow | None, work: _Work) -> None:
         """At a path the file of the merge so far, with what the branch did to it elsewhere."""

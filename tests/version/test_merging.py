@@ -760,6 +760,24 @@ def test_a_directory_that_took_the_place_of_what_another_moved_or_removed_stays(
             assert states == {path: state for path, state in expected.items() if keeps or path != b"d/moved"}
 
 
+@pytest.mark.parametrize("way", ["link", "rename"])
+def test_another_file_that_took_the_place_of_what_was_moved_is_not_its_content(way: str) -> None:
+    base = tree(a=[1], b=[2])
+    replaced, moved = base.copy(), base.copy()
+    if way == "link":
+        replaced.link(ROOT, b"a", base.nodes[ROOT].names[b"b"])
+    else:
+        replaced.rename(ROOT, b"b", ROOT, b"a")
+    moved.rename(ROOT, b"a", ROOT, b"moved")
+    for ours, theirs in ((replaced, moved), (moved, replaced)):
+        states, conflicts = merged(base, ours, theirs, how="newest")
+        assert {(each.kind, each.path) for each in conflicts} == {
+            ("changed_and_removed", "/a"),
+            ("changed_and_removed", "/moved"),
+        }
+        assert content(states) == content(replaced.states()) | {b"moved": (1,)}
+
+
 def test_a_directory_where_a_strategy_has_moved_a_file_away_stays() -> None:
     base = tree(a=[1])
     to_x, to_y = base.copy(), base.copy()
