@@ -91,7 +91,9 @@ class MergeChanges:
             if row is None or stat.S_ISDIR(row[MODE]):
                 continue
             names[row[INO]] += 1
-            if state is not None and stat.S_IFMT(state.body.row[MODE]) == stat.S_IFMT(row[MODE]):
+            if state is None or self._is_known_apart(state, row):
+                continue
+            if stat.S_IFMT(state.body.row[MODE]) == stat.S_IFMT(row[MODE]):
                 comes_to[row[INO]].append(_key(state))
         became: dict[int, set[_Key]] = defaultdict(set)
         for state in self._merged.paths.values():
@@ -109,6 +111,12 @@ class MergeChanges:
             if is_one and ino not in self._made.values() and keys[0] not in self._made:
                 self._made[keys[0]] = ino
         return set(self._made.values())
+
+    def _is_known_apart(self, state: State, row: InodeRow) -> bool:
+        """Whether a file of the target's was replaced: names that others give it lead to the old
+        one."""
+        body = state.body
+        return row[INO] < self._merged.shared.get(body.side, 0) and row[INO] != body.row[INO]
 
     # -- one path
 

@@ -464,6 +464,17 @@ def test_a_name_that_was_added_has_what_others_did_whatever_became_of_the_other_
         assert merged_files(base, *sides) == (expected.states(), expected.files(), [])
 
 
+def test_a_name_that_was_added_leads_to_the_old_file_where_another_replaced_it() -> None:
+    base = tree(f=[1])
+    named, saved = base.copy(), base.copy()
+    named.link(ROOT, b"added", base.nodes[ROOT].names[b"f"])
+    saved.make(ROOT, b"f", Node("file", chunks=(2,)))
+    for sides in ((named, saved), (saved, named), (base, named, saved), (base, saved, named)):
+        states, files, conflicts = merged_files(base, *sides)
+        assert (content(states), conflicts) == ({b"added": (1,), b"f": (2,)}, [])
+        assert files == {frozenset([b"added"]), frozenset([b"f"])}
+
+
 def test_a_name_given_to_another_file_is_in_conflict_with_a_change_of_its_own() -> None:
     """A file that is saved by replacing it is no other file of the base."""
     base = tree(a=[1], b=[2])
