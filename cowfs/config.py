@@ -28,7 +28,7 @@ from typing import Any
 
 import platformdirs
 
-from cowfs.errors import AccessDeniedError, InvalidInputError, unusable
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, unreadable, unusable
 
 STORE_TIMEOUT_S = 900.0
 KEYS = ("store", "store_timeout", "trusted_endpoints")
@@ -48,9 +48,7 @@ def _settings() -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise AccessDeniedError(
-            f"{path} cannot be read: {error.strerror}", hint="Make it readable, or set XDG_CONFIG_HOME."
-        ) from error
+        raise unreadable(error, f"{path} cannot be read", hint="Make it readable, or set XDG_CONFIG_HOME.") from error
     import tomllib
 
     try:
@@ -168,8 +166,8 @@ def earlier_state_dir() -> Path | None:
 
 
 def listed(directory: Path) -> list[Path]:
-    """What lies in one of these directories, or below it; [] when there is none. AccessDeniedError:
-    nobody can tell what is there."""
+    """What lies in one of these directories, or below it; [] when there is none. AccessDeniedError,
+    UnavailableError: nobody can tell what is there."""
     try:
         return sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -179,7 +177,7 @@ def listed(directory: Path) -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is such a file; AccessDeniedError: nobody can tell."""
+    """Whether there is such a file; AccessDeniedError, UnavailableError: nobody can tell."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -189,9 +187,10 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def inaccessible(path: Path, error: OSError) -> AccessDeniedError:
-    return AccessDeniedError(
-        f"{path} cannot be read by user {os.getuid()}: {error.strerror}",
+def inaccessible(path: Path, error: OSError) -> CowfsError:
+    return unreadable(
+        error,
+        f"{path} cannot be read by user {os.getuid()}",
         hint="Set COWFS_STATE_DIR (or XDG_STATE_HOME), COWFS_CACHE_DIR and XDG_RUNTIME_DIR to directories of yours, or "
         "correct the owner of this one. `sudo -E` and `su` keep the settings of the user before.",
     )

@@ -152,6 +152,14 @@ PLACES = (
 )
 
 
+FAILING = frozenset(
+    {_errno.EIO, _errno.EUCLEAN, _errno.EBADMSG, _errno.EREMOTEIO, _errno.ENOMEDIUM, _errno.ESHUTDOWN}
+    | {_errno.ESTALE, _errno.ETIMEDOUT, _errno.EHOSTDOWN}
+)
+"""Numbers of errors of a disk, or of a server whose file system is used as one; no permission helps
+there."""
+
+
 def from_local_disk(
     error: OSError, what: str, *, elsewhere: str = PLACES, otherwise: str = "Please report this."
 ) -> CowfsError:
@@ -165,6 +173,13 @@ def unusable(error: OSError, what: str, *, elsewhere: str) -> CowfsError:
     """The same, about a place that the user has chosen, so that no error is unexpected:
     AccessDeniedError if no other kind is meant."""
     return _refused(error, what, elsewhere) or _denied(error, what, elsewhere)
+
+
+def unreadable(error: OSError, what: str, *, hint: str) -> CowfsError:
+    """The error for a file that cannot be looked at or read: AccessDeniedError with this hint, if
+    it is not the disk that fails."""
+    text = f"{what}: {error.strerror or error}"
+    return _disk_fails(error, text) or AccessDeniedError(text, hint=hint)
 
 
 def lacking(text: str, elsewhere: str) -> CowfsError:
@@ -217,7 +232,17 @@ def _refused(error: OSError, what: str, elsewhere: str) -> CowfsError | None:
             _with_path(text, error),
             hint=f"A path of this machine has at most 4,095 bytes, and a name 255. Use shorter ones, or {elsewhere}",
         )
-    return None
+    return _disk_fails(error, text)
+
+
+def _disk_fails(error: OSError, text: str) -> CowfsError | None:
+    if error.errno not in FAILING:
+        return None
+    return UnavailableError(
+        _with_path(text, error),
+        hint="The disk, its file system, or the server of a network file system fails; the kernel's log (`dmesg`) says more, of "
+        "a mount of cowfs its daemon.log. Try again when it works.",
+    )
 
 
 def _denied(error: OSError, what: str, elsewhere: str) -> CowfsError:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cowfs import config, log
-from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, UnavailableError, from_local_disk, unusable
+from cowfs.machine import scratch, state
+from cowfs.store import unlocking
 
 pytestmark = pytest.mark.quick
 
@@ -93,6 +97,41 @@ def test_a_machine_without_a_temporary_directory(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(AccessDeniedError) as caught:
         config.temporary_dir()
     assert "TMPDIR" in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EUCLEAN])
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda path: config.listed(path.parent),
+        config.is_there,
+        lambda path: config.trusted_endpoints(),
+        scratch.sweep,
+        state.load,
+        unlocking.of_file,
+    ],
+)
+def test_a_disk_that_fails_is_no_matter_of_permissions(
+    file: Path, monkeypatch: pytest.MonkeyPatch, reads: Callable[[Path], object], number: int
+) -> None:
+    def fails(*of: object, **named: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("builtins.open", fails)
+    for call in ("iterdir", "stat", "read_bytes"):
+        monkeypatch.setattr(Path, call, fails)
+    with pytest.raises(UnavailableError, match=os.strerror(number)) as caught:
+        reads(file)
+    assert "disk" in caught.value.hint
+    assert "owner" not in caught.value.hint
+
+
+@pytest.mark.parametrize("tell", [from_local_disk, unusable])
+def test_a_place_on_a_disk_that_fails_is_told_of(tell: Callable[..., CowfsError]) -> None:
+    error = tell(OSError(errno.EIO, os.strerror(errno.EIO), "/place/file"), "it cannot be written", elsewhere="move.")
+    assert isinstance(error, UnavailableError)
+    assert "/place/file" in error.message
+    assert "disk" in error.hint
 
 
 def test_a_runtime_directory_that_is_gone_and_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

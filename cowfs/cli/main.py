@@ -31,6 +31,7 @@ OF_THIS_MACHINE = (
     *(errno.ENOTCONN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
     *(errno.EOPNOTSUPP, errno.ENOSYS, errno.EILSEQ, errno.ENAMETOOLONG),
+    *errors.FAILING,
 )
 COMMANDS = {
     "create": "Make a volume.",

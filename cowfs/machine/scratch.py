@@ -62,7 +62,4 @@ def _root(meta_dir: Path | None) -> Path:
 
 
 def _directories(meta_dir: Path | None) -> list[Path]:
-    try:
-        return sorted(_root(meta_dir).iterdir())
-    except FileNotFoundError:
-        return []
+    return config.listed(_root(meta_dir))

@@ -29,6 +29,7 @@ from cowfs.errors import (
     InvalidInputError,
     NotFoundError,
     UnavailableError,
+    unreadable,
 )
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot
@@ -99,8 +100,9 @@ def of_file(path: str | os.PathLike[str]) -> Secret:
         with open(path, "rb") as file:
             data = file.read((1 << 16) + 1)
     except OSError as error:
-        raise AccessDeniedError(
-            f"the key file {os.fspath(path)} cannot be read: {error.strerror}",
+        raise unreadable(
+            error,
+            f"the key file {os.fspath(path)} cannot be read",
             hint="Name the file that has the key."
             if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
             else "Make it readable for you alone.",

@@ -21,7 +21,15 @@ import pytest
 from cowfs import storage
 from cowfs.api import transfer
 from cowfs.blocking import RWVolume, Volume
-from cowfs.errors import ConflictError, CowfsError, InvalidInputError, InvalidStateError, NoSpaceError, NotFoundError
+from cowfs.errors import (
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    NoSpaceError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.machine import syncing
 from cowfs.session import copying, local_files, whole_files
 from cowfs.session.local_files import LocalAttr, LocalFiles
@@ -283,7 +291,7 @@ def test_a_power_loss_leaves_no_name_without_its_bytes(
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(errno.EIO, CowfsError), (errno.ENOSPC, NoSpaceError), (errno.EDQUOT, NoSpaceError)]
+    ("number", "error"), [(errno.EIO, UnavailableError), (errno.ENOSPC, NoSpaceError), (errno.EDQUOT, NoSpaceError)]
 )
 @pytest.mark.parametrize("does_for_all", [False, True])
 def test_what_cannot_be_synced_gets_no_name(

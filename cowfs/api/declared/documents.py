@@ -19,7 +19,7 @@ from typing import Any
 from cowfs.api.declared import toml_lines, yaml_tree
 from cowfs.api.declared.toml_lines import Lines
 from cowfs.api.declared.toml_lines import Path as KeyPath
-from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.errors import InvalidInputError, NotFoundError, unreadable
 from cowfs.store.named import scheme_of
 from cowfs.values import dataclass
 
@@ -40,7 +40,7 @@ class Document:
 
 
 def read(file: Path) -> Document:
-    """NotFoundError, AccessDeniedError, InvalidInputError."""
+    """NotFoundError, AccessDeniedError, InvalidInputError; UnavailableError: the disk fails."""
     try:
         with file.open("rb") as opened:
             data = opened.read(LARGEST + 1)
@@ -49,7 +49,7 @@ def read(file: Path) -> Document:
             f"there is no file {file}", hint="Give the path of a cowfs.toml or NAME.cowfs.yml."
         ) from error
     except OSError as error:
-        raise AccessDeniedError(f"{file} cannot be read: {error.strerror}", hint="Make it readable.") from error
+        raise unreadable(error, f"{file} cannot be read", hint="Make it readable.") from error
     if len(data) > LARGEST:
         raise _unreadable(file, 1, f"the file is longer than {LARGEST} bytes")
     return parsed(data, file)

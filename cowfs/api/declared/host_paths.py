@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, NotFoundError, from_local_disk
+from cowfs.errors import ConflictError, CowfsError, NotFoundError, from_local_disk, unreadable
 
 LINKED = "link"
 """Stands for the id of a mount in the record of what was made (`machine.applied`)."""
@@ -40,7 +40,7 @@ def trouble(source: str) -> CowfsError | None:
             f"there is no {path} on this machine", hint="Make or mount it, or declare it with optional = true."
         )
     except OSError as error:
-        return AccessDeniedError(f"{path} cannot be used: {error.strerror}", hint="Make it accessible.")
+        return unreadable(error, f"{path} cannot be used", hint="Make it accessible.")
     return None
 
 

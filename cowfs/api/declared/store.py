@@ -25,7 +25,7 @@ from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.api.declared.value import Value
 from cowfs.api.storage.presets import PRESETS, S3Credentials
 from cowfs.api.storage.storage import Storage
-from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.errors import AccessDeniedError, InvalidInputError, unreadable
 
 SECRETS = ("access_key", "secret_key", "session_token", "key_id", "app_key", "encryption_key")
 _OF_URLS = (
@@ -81,7 +81,7 @@ def _read(file: Path, key: str) -> str:
         with file.expanduser().open("rb") as opened:
             text = opened.read(_LONGEST_SECRET).decode().rstrip("\r\n")
     except OSError as error:
-        raise AccessDeniedError(f"{file}, which {key} names, cannot be read: {error.strerror}", hint=hint) from error
+        raise unreadable(error, f"{file}, which {key} names, cannot be read", hint=hint) from error
     except ValueError:
         raise AccessDeniedError(f"{file}, which {key} names, is no text", hint=hint) from None
     if not text:
