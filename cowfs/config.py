@@ -23,6 +23,7 @@ import math
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,27 @@ place."""
 
 
 def config_file() -> Path:
-    return platformdirs.user_config_path("cowfs") / "config.toml"
+    return _of_user(platformdirs.user_config_path, "XDG_CONFIG_HOME") / "config.toml"
+
+
+def _of_user(find: Callable[[str], Path], otherwise: str) -> Path:
+    """AccessDeniedError: nothing says where this user's directories are, as for a number that has
+    no name on this machine. otherwise: what else says it."""
+    try:
+        return find("cowfs")
+    except RuntimeError as error:
+        raise AccessDeniedError(
+            f"user {os.getuid()} has no home directory on this machine",
+            hint=f"Set HOME to a directory of yours, or {otherwise}.",
+        ) from error
 
 
 def _settings() -> dict[str, Any]:
     """What config.toml says; empty when there is none."""
-    path = config_file()
+    try:
+        path = config_file()
+    except AccessDeniedError:  # no place for one
+        return {}
     try:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -75,7 +91,23 @@ def default_store() -> str:
 
 def data_dir() -> Path:
     """Where the default store lies. Nobody else's business: it has what private files hold."""
-    return _not_of_a_user(platformdirs.user_data_path("cowfs"))
+    return _not_of_a_user(_of_user(platformdirs.user_data_path, "name a store (--store, COWFS_STORE)"))
+
+
+def is_in_data_dir(path: Path) -> bool:
+    try:
+        _of_user(platformdirs.user_data_path, "")
+    except AccessDeniedError:
+        return False
+    return path.is_relative_to(data_dir())
+
+
+def home_dir() -> Path:
+    return _of_user(lambda _: Path.home(), "give a path")
+
+
+def _written_out(path: str) -> Path:
+    return _of_user(lambda _: Path(path).expanduser(), f"write out the ~ of {path}")
 
 
 def store_timeout_s() -> float:
@@ -108,7 +140,7 @@ def trusted_endpoints() -> list[str]:
         )
     try:
         lines = trusted_endpoints_file().read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, AccessDeniedError):
         lines = []
     return [*found, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
 
@@ -120,16 +152,16 @@ def trusted_endpoints_file() -> Path:
 def cache_dir() -> Path:
     base = os.environ.get("COWFS_CACHE_DIR")
     if base:
-        return Path(base).expanduser().absolute() / "cache"
-    return _not_of_a_user(platformdirs.user_cache_path("cowfs").absolute())
+        return _written_out(base).absolute() / "cache"
+    return _not_of_a_user(_of_user(platformdirs.user_cache_path, "COWFS_CACHE_DIR or XDG_CACHE_HOME").absolute())
 
 
 def state_dir() -> Path:
     """Not below the cache directory: somebody deletes a cache some day."""
     base = os.environ.get("COWFS_STATE_DIR")
     if base:
-        return Path(base).expanduser().absolute()
-    return _not_of_a_user(platformdirs.user_state_path("cowfs").absolute())
+        return _written_out(base).absolute()
+    return _not_of_a_user(_of_user(platformdirs.user_state_path, "COWFS_STATE_DIR or XDG_STATE_HOME").absolute())
 
 
 def _not_of_a_user(usual: Path) -> Path:

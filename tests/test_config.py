@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from cowfs import config, log
+from cowfs.api import hints, mount_paths
+from cowfs.blocking import Volume
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, UnavailableError, from_local_disk, unusable
 from cowfs.machine import scratch, state
 from cowfs.store import unlocking
@@ -82,6 +85,53 @@ def test_a_command_tells_in_its_own_form_unless_a_log_was_asked_for(
     finally:
         root.handlers[:], root.level, root.propagate = before
     assert capsys.readouterr().err.endswith(shown)
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's number that has no name on this machine, and no HOME."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in [name for name in os.environ if name == "HOME" or name.startswith(("COWFS_", "XDG_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("directory", "instead"),
+    [
+        (config.config_file, "XDG_CONFIG_HOME"),
+        (config.default_store, "COWFS_STORE"),
+        (config.cache_dir, "COWFS_CACHE_DIR"),
+        (config.state_dir, "COWFS_STATE_DIR"),
+        (mount_paths.default_root, "give a path"),
+    ],
+)
+@pytest.mark.usefixtures("homeless")
+def test_who_has_no_home_is_told_what_to_set(directory: Callable[[], object], instead: str) -> None:
+    with pytest.raises(AccessDeniedError, match="has no home directory") as caught:
+        directory()
+    assert "HOME" in caught.value.hint
+    assert instead in caught.value.hint
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_a_store_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.store_timeout_s() == config.STORE_TIMEOUT_S
+    assert config.trusted_endpoints() == []
+    assert not hints.is_default("file:///x")
+    monkeypatch.setenv("COWFS_STATE_DIR", "~/state")
+    with pytest.raises(AccessDeniedError, match="has no home directory"):
+        config.state_dir()
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"COWFS_{name}_DIR", str(tmp_path / name))
+    store = (tmp_path / "store").as_uri()
+    Volume.new("data", store=store).finalize()
+    assert list(Volume.version("data", store=store).files.ls()) == []
+    with pytest.raises(CowfsError):
+        Volume.version("data", store="s3://none/none?endpoint=http://127.0.0.1:1")
 
 
 @NOT_ROOT

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from cowfs import apart, clock
+from cowfs import apart, clock, config
 from cowfs.api.path_errors import NothingThere, errors_of_ours
 from cowfs.control import live_mount
 from cowfs.errors import (
+    AccessDeniedError,
     ConflictError,
     CowfsError,
     InvalidInputError,
@@ -40,7 +41,7 @@ PAUSE_S = 0.05
 
 
 def default_root() -> Path:
-    return Path.home() / "cowfs"
+    return config.home_dir() / "cowfs"
 
 
 @contextmanager
@@ -192,7 +193,9 @@ def remove_default(path: str) -> None:
 
 
 def _is_default(path: str) -> bool:
-    return Path(path).parent == Path(registry.canonical(default_root()))
+    with contextlib.suppress(AccessDeniedError):  # who has no home has no default path
+        return Path(path).parent == Path(registry.canonical(default_root()))
+    return False
 
 
 def _remove(path: str) -> None:

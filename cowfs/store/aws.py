@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 from cowfs import clock, log
@@ -177,7 +176,7 @@ def settings() -> Settings:
 def has_configuration() -> bool:
     """Whether there is a configuration file of AWS' tools."""
     places = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
-    return any(Path(os.environ.get(name) or usual).expanduser().exists() for name, usual in places)
+    return any(os.path.exists(os.path.expanduser(os.environ.get(name) or usual)) for name, usual in places)
 
 
 @lru_cache(maxsize=4)

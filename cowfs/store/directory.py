@@ -343,7 +343,7 @@ class DirectoryStore:
 def create_root(root: Path, *, url: str) -> None:
     """Makes the directory of a store and its missing parents, durably. Below the user's data
     directory they are the user's alone, as XDG has it."""
-    mode = 0o700 if root.is_relative_to(config.data_dir()) else 0o777
+    mode = 0o700 if config.is_in_data_dir(root) else 0o777
     try:
         missing = [path for path in (root, *root.parents) if not path.exists()]
         for path in reversed(missing):

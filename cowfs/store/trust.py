@@ -26,6 +26,7 @@ import re
 from urllib.parse import urlsplit
 
 from cowfs import config
+from cowfs.errors import AccessDeniedError
 from cowfs.fork_locks import ForkLock
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import aws
@@ -133,8 +134,9 @@ def _known() -> set[str]:
     for variable in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         if text := os.environ.get(variable):
             found.add(_server(text))
-    if "://" in (url := config.default_store()) and (server := server_of(StoreUrl.parse(url))):
-        found.add(server)
+    with contextlib.suppress(AccessDeniedError):  # nothing says where it is
+        if "://" in (url := config.default_store()) and (server := server_of(StoreUrl.parse(url))):
+            found.add(server)
     return found
 
 

@@ -78,7 +78,7 @@ def _secret(given: object) -> object:
 def _read(file: Path, key: str) -> str:
     hint = "Make it readable, and put nothing but the secret into it."
     try:
-        with file.expanduser().open("rb") as opened:
+        with open(os.path.expanduser(file), "rb") as opened:
             text = opened.read(_LONGEST_SECRET).decode().rstrip("\r\n")
     except OSError as error:
         raise unreadable(error, f"{file}, which {key} names, cannot be read", hint=hint) from error
