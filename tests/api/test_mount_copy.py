@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 import cowfs
 from cowfs import clock, config
-from cowfs.api import copies, launch, overview, targets
+from cowfs.api import copies, launch, mount_paths, overview, targets
 from cowfs.api.doctor import machine as machine_checks
 from cowfs.blocking import MountSummary, ROVolume, RWVolume, Volume, WorkingCopySummary
 from cowfs.errors import (
@@ -43,7 +43,7 @@ from cowfs.errors import (
     NoSpaceError,
     UnavailableError,
 )
-from cowfs.machine import births, makers, mount_table, open_writers, processes, registry, stamps
+from cowfs.machine import births, makers, mount_table, open_writers, processes, registry, sharing, stamps
 from cowfs.machine.copies import Copy
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.session import copy_filling, copying, local_files
@@ -513,6 +513,31 @@ def test_a_mount_that_cannot_be_noted_as_kept_is_said_to_be_there(
     assert not registry.is_lasting(entry)
     targets.keep_mounted(Path(volume.path))
     assert registry.is_lasting(entry)
+
+
+def test_a_copy_whose_entry_the_state_directory_has_lost_is_mounted_at_once(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a crash; the one in the runtime directory is there."""
+    (entry,) = registry.list_mounts()
+    path = Path(volume.path)
+    (path / "new").write_bytes(b"kept")
+    registry.shared_file(entry).unlink()
+    monkeypatch.setattr(mount_paths, "ENDING_S", 0.5)
+    joined, join = list[bool](), sharing.join
+
+    def tried(*of: Any) -> bool:
+        joined.append(join(*of))
+        return joined[-1]
+
+    monkeypatch.setattr(sharing, "join", tried)
+    again: RWVolume = Volume.open("data")
+    assert again.mount(path, mode="copy") == path
+    assert joined == [True], "nobody ends it, so nobody is waited for"
+    assert [each.mount_path for each in overview.status().mounts] == [str(path)]
+    assert (path / "new").read_bytes() == b"kept"
+    again.unmount()
+    assert registry.list_mounts() == []
 
 
 def test_stores_while_a_commit_reads_are_found(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,19 @@ def test_a_path_means_the_mount_of_this_container(tmp_path: Path) -> None:
     assert left.id == there.id
 
 
+def test_a_copy_that_has_no_entry_to_lock_is_none(tmp_path: Path) -> None:
+    """Its state directory has lost it. Of one in another container nobody can tell."""
+    shared_in = str(registry._directory())
+    lost = replace(entered(tmp_path / "m"), is_copy=True, shared_in=shared_in)
+    registry.enter(lost)
+    assert [each.id for each in registry.list_mounts()] == [lost.id]
+    registry.shared_file(lost).unlink()
+    assert registry.list_mounts() == []
+    there = replace(lost, shared_in=str(tmp_path / "there"))
+    rewrite(there, host="another pid:[4026531999]")
+    assert [each.id for each in registry.list_mounts()] == [lost.id]
+
+
 def test_entry_of_another_host_is_neither_believed_nor_swept(tmp_path: Path) -> None:
     path = rewrite(entered(tmp_path / "m"), host="elsewhere")
     assert registry.list_mounts() == []
