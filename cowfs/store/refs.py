@@ -20,7 +20,16 @@ from functools import partial
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedFormatError,
+)
 from cowfs.format import keys
 from cowfs.format.records import (
     HeadRecord,
@@ -211,12 +220,14 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
     After any error the record is read back: ours (same write id) is success once the store vouches
     for it by refusing it a second time; another's raises ConflictError (details: number, write_id);
     absent or unreadable is unknown, so the same bytes are put again while the store's patience
-    lasts, then UnavailableError: repeating the same call with the same record is safe.
+    lasts, then UnavailableError: repeating the same call with the same record is safe. A refusal by
+    the store is raised as it is only while no put before it may have got through.
     """
     if n < FIRST:
         raise InvalidInputError(f"{ref.title}: records are numbered from {FIRST}, not {n}")
     data = record.encode(key=ref.place(n))
     patience, pauses, began_s = patience_of(store) or Patience(APPEND_S), Pauses(), clock.monotonic_s()
+    may_be_there = False
     while True:
         try:
             store.put_if_absent(ref.key(n), data)
@@ -229,7 +240,10 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
             # durable yet; only a store that refuses the second one vouches for the first.
             is_visible = _is_visible(store, ref, n, record, error)
             if not is_visible and not isinstance(error, UnavailableError):
+                if may_be_there:
+                    raise _unknown(ref, n, record, error) from error
                 raise
+            may_be_there = True
             patience.tell(error, began_s)
             if not patience.wait_to_repeat(error, pauses, began_s):
                 raise _unknown(ref, n, record, error) from error
@@ -269,10 +283,12 @@ def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[in
 
 def _check_ours(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: CowfsError) -> None:
     """Reads record n back after its put failed with `cause`. ConflictError: somebody else's.
-    UnavailableError: not to be seen."""
+    UnavailableError: not to be seen, for whatever reason."""
     try:
         found = read(store, ref, n)
-    except (NotFoundError, UnavailableError) as error:
+    except UnsupportedFormatError:  # not ours
+        raise
+    except CowfsError as error:
         raise _unknown(ref, n, record, error) from cause
     if found.write_id != record.write_id:
         raise ConflictError(
@@ -291,8 +307,9 @@ def _is_visible(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: Cowfs
 
 
 def _unknown(ref: Ref[R], n: int, record: R, problem: CowfsError) -> UnavailableError:
+    correct = f"{problem.hint} Then run" if isinstance(problem, AccessDeniedError) and problem.hint else "Run"
     return UnavailableError(
         f"whether {ref.title} became number {n} is unknown: {problem.message}",
-        hint="It may be there already. Run the same again: that finds out, and nothing is lost.",
+        hint=f"It may be there already. {correct} the same again: that finds out, and nothing is lost.",
         details={"number": n, "write_id": record.write_id.hex()},
     )

@@ -12,7 +12,15 @@ from dataclasses import replace
 import pytest
 
 from cowfs import clock
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, UnavailableError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, MetaRecord, PinRecord, PrunedRecord, TagRecord
 from cowfs.ids import VersionId, WriteId
@@ -189,6 +197,57 @@ def test_an_outage_leaves_the_outcome_unknown_and_repeatable(faulty: FaultyStore
     faulty.heal()
     refs.append(faulty, HEAD, 1, record)
     assert refs.history(faulty, HEAD) == [(1, record)]
+
+
+UNREADABLE = {
+    "skewed": (Fault.FAIL, AccessDeniedError("the difference to its time is too large", hint="Set the clock.")),
+    "damaged": (Fault.TRUNCATE, None),
+    "refused": (Fault.FAIL, InvalidInputError("bad request")),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("times", [1, math.inf])
+@pytest.mark.parametrize("how", UNREADABLE)
+def test_a_record_that_cannot_be_read_back_is_of_unknown_outcome(faulty: FaultyStore, how: str, times: float) -> None:
+    """Its put has got through, and whatever the look at it has met says nothing about that."""
+    record = head_record()
+    fault, error = UNREADABLE[how]
+    faulty.inject(Fault.LOSE_REPLY, "put_if_absent", times=times)
+    faulty.inject(fault, "get", times=math.inf, error=error)
+    with pytest.raises(UnavailableError, match="number 1 is unknown: ") as caught:
+        refs.append(faulty, HEAD, 1, record)
+    assert "It may be there already" in caught.value.hint
+    assert "the same again" in caught.value.hint
+    assert caught.value.details == {"number": 1, "write_id": record.write_id.hex()}
+    if times == 1:  # the second put was refused by our own, so that the look has the last word
+        assert error is None or error.message in caught.value.message
+        assert ("Set the clock." in caught.value.hint) == (how == "skewed")
+    faulty.heal()
+    refs.append(faulty, HEAD, 1, record)
+    assert refs.history(faulty, HEAD) == [(1, record)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "error", [AccessDeniedError("no"), InvalidInputError("bad request"), NotFoundError("no bucket")]
+)
+def test_a_refusal_after_a_put_that_may_get_through_is_of_unknown_outcome(
+    faulty: FaultyStore, error: CowfsError
+) -> None:
+    """The first one is still on its way when the second one is refused, and lands later."""
+    faulty.inject(Fault.FAIL, "put_if_absent")
+    faulty.inject(Fault.FAIL, "put_if_absent", skip=1, error=error)
+    with pytest.raises(UnavailableError, match=f"is unknown: {error.message}"):
+        refs.append(faulty, HEAD, 1, head_record())
+
+
+@pytest.mark.quick
+def test_a_refused_record_that_cannot_be_read_back_is_refused(faulty: FaultyStore) -> None:
+    faulty.inject(Fault.FAIL, "put_if_absent", error=AccessDeniedError("no"))
+    faulty.inject(Fault.TRUNCATE, "get", times=math.inf)
+    with pytest.raises(AccessDeniedError):
+        refs.append(faulty, HEAD, 1, head_record())
 
 
 @pytest.mark.quick

@@ -4,6 +4,7 @@ none fits."""
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
@@ -17,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot, new_slot
 from cowfs.format.pack import PackKind
@@ -28,7 +37,7 @@ from cowfs.store import Access, ObjectInfo, ObjectStore, commands, initialize, l
 from cowfs.store.packs import PackReader, PackUploader
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import StoreKey
-from tests.faulty_store import FaultyStore
+from tests.faulty_store import Fault, FaultyStore
 
 KEY = Secret("key", b"a key of thirty-two bytes or more")
 OTHER = Secret("key", b"another key of thirty-two bytes..")
@@ -319,6 +328,22 @@ def test_a_record_that_is_replaced_before_it_is_read_back_is_a_conflict(
     found = unlocking.newest_slots(made)[1].slots
     assert {first, second} <= set(found)
     assert (mine in found) is may_repeat
+
+
+@pytest.mark.usefixtures("patient_clock")
+def test_a_change_whose_outcome_cannot_be_looked_at_is_unknown(made: ObjectStore) -> None:
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    faulty, mine = FaultyStore(made), new_slot(key.value, OTHER)
+
+    def change(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        faulty.inject(Fault.LOSE_REPLY, "put_if_absent")
+        faulty.inject(Fault.FAIL, "get", times=math.inf, error=AccessDeniedError("expired"))
+        return with_slot(slots, mine)
+
+    with pytest.raises(UnavailableError, match="is unknown: expired"):
+        unlocking.change_slots(faulty, change)
+    assert mine in unlocking.newest_slots(made)[1].slots
 
 
 def with_slot(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
