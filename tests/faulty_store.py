@@ -159,3 +159,26 @@ class FaultyStore:
                 spoilt[self._random.randrange(len(body))] ^= 1 << self._random.randrange(8)
                 return bytes(spoilt)
             return body
+
+
+class PagesInstead(FaultyStore):
+    """Something on the way answers, with status 200 and a page of its own, the next `times`
+    questions for an object below `prefix` and whether it is there."""
+
+    page = b"<html>log in</html>"
+
+    def __init__(self, store: ObjectStore, prefix: str, *, times: float = 0) -> None:
+        super().__init__(store)
+        self._prefix = prefix
+        self.times = times
+
+    def get(self, key: str) -> bytes:
+        return self.page if self._is_answered(key) else super().get(key)
+
+    def size(self, key: str) -> int | None:
+        return len(self.page) if self._is_answered(key) else super().size(key)
+
+    def _is_answered(self, key: str) -> bool:
+        is_answered = key.startswith(self._prefix) and self.times > 0
+        self.times -= is_answered
+        return is_answered

@@ -110,7 +110,7 @@ class Lease:
         with self._lock:
             if self._ended:
                 return
-            if self._store.size(keys.lease(self.volume, self.epoch + 1)) is not None:
+            if refs.is_there(self._store, refs.lease(self.volume), self.epoch + 1):
                 raise self._lost()
             self._write_heartbeat(released=False)
 

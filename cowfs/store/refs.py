@@ -207,6 +207,25 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     return read_as(store, ref.key(n), lambda data: ref.decode(data, n))
 
 
+def is_there(store: ObjectStore, ref: Ref[R], n: int) -> bool:
+    """Whether there is a record n, for who gives something up if there is: one request, but where
+    the answer is none. That is a damaged record if a list shows it, too. UnavailableError: it does
+    not, so something else may have answered."""
+    try:
+        read(store, ref, n)
+    except NotFoundError:
+        return False
+    except CorruptError as error:
+        key = ref.key(n)
+        if all(info.key != key for info in store.list(key, limit=1)):
+            raise UnavailableError(
+                f"{store.url} answers with something else where {ref.title}, number {n}, would be: {error.message}",
+                hint="Try again; nothing is lost. Something between here and the store may answer in its place.",
+                details={"key": key},
+            ) from error
+    return True
+
+
 def _read_if_there(store: ObjectStore, ref: Ref[R], n: int) -> R | None:
     try:
         return read(store, ref, n)

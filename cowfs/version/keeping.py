@@ -39,12 +39,12 @@ class Kept:
     @property
     def is_alive(self) -> bool:
         """Whether it protects the version still, and so has all the time. Asked when what protects
-        the version from now on is there."""
-        return self._store.size(keys.pin(self._id, refs.FIRST + 1)) is None
+        the version from now on is there. UnavailableError: not to be told."""
+        return not refs.is_there(self._store, refs.pin(self._id), refs.FIRST + 1)
 
     def end(self) -> bool:
         """Whether it has protected the version all the time, asked while it is removed: a dead
-        record is not its first one."""
+        record is not its first one. UnavailableError: not to be told."""
         self.is_over = True
         is_alive, _ = beside(lambda: self.is_alive, self.remove)
         return is_alive

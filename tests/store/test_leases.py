@@ -3,6 +3,7 @@ make room."""
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from cowfs.format.records import Holder
 from cowfs.machine import proc, processes
 from cowfs.store import ObjectStore, leases
 from cowfs.store.holder import current_holder, is_dead
-from tests.faulty_store import Fault, FaultyStore
+from tests.faulty_store import Fault, FaultyStore, PagesInstead
 from tests.store.conftest import PatientClock
 
 ELSEWHERE = Holder("ada", "far-away", "/mnt/data", 4711, 99, "another machine", "another boot")
@@ -331,12 +332,32 @@ def test_a_lost_reply_does_not_lock_out_its_own_holder(
 def test_a_failed_heartbeat_can_be_tried_again(directory: ObjectStore, holder: Holder) -> None:
     faulty = FaultyStore(directory)
     lease = leases.acquire(faulty, "data", holder)
-    for method in ("size", "put"):
+    for method in ("get", "put"):
         faulty.inject(Fault.FAIL, method)
         with pytest.raises(UnavailableError):
             lease.renew()
         lease.renew()
     lease.release()
+
+
+@pytest.mark.quick
+def test_only_a_lease_ends_the_one_before(directory: ObjectStore, holder: Holder) -> None:
+    """A page of something on the way, which says that there is an object, does not."""
+    store = PagesInstead(directory, keys.lease("data", 2))
+    lease = leases.acquire(store, "data", holder)
+    store.times = math.inf
+    with pytest.raises(UnavailableError, match="number 2"):
+        lease.renew()
+    store.times = 1
+    lease.renew()
+    store.calls.clear()
+    lease.renew()
+    assert store.calls == [("get", keys.lease("data", 2)), ("put", keys.heartbeat("data", 1))]
+
+    leases.acquire(directory, "data", ELSEWHERE, take_over=True)
+    store.times = 1
+    with pytest.raises(LeaseLostError, match="ada on far-away"):
+        lease.renew()
 
 
 @pytest.mark.quick

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from cowfs.errors import NotFoundError
+from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.store.contract import Data
 from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head
-from tests.faulty_store import Fault, FaultyStore
+from tests.faulty_store import Fault, FaultyStore, PagesInstead
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("impatient")]
 
@@ -38,9 +40,62 @@ def test_a_fork_asks_for_what_keeps_its_version_and_no_more(store: ObjectStore) 
     fork_volume(counting, "f", locator(store, "v", version))
     asked = [(method, key.split("/")[0]) for method, key in counting.calls]
     assert asked[:4] == [("put_if_absent", "pins"), ("list", "gc"), ("size", "versions"), ("put_if_absent", "volumes")]
-    beside = [("delete", "pins"), ("put_if_absent", "volumes"), ("size", "pins")]
+    beside = [("delete", "pins"), ("get", "pins"), ("put_if_absent", "volumes")]
     assert sorted(asked[4:]) == beside, "beside one another"
     assert store.list(keys.PINS) == []
+
+
+@pytest.mark.parametrize("answers", [1, math.inf])
+def test_a_fork_is_taken_back_for_a_dead_pin_only(store: ObjectStore, answers: float) -> None:
+    """Not for a page of something on the way, which says that there is a record."""
+    version = VersionId(bytes(32))
+    store.put(keys.version(version), b"a manifest")
+    pages = PagesInstead(store, keys.PINS, times=answers)
+    if answers == 1:
+        fork_volume(pages, "f", locator(store, "v", version))
+    else:
+        with pytest.raises(UnavailableError, match="'f' of .* was made, but .* unknown") as caught:
+            fork_volume(pages, "f", locator(store, "v", version))
+        assert "cowfs verify f" in caught.value.hint
+    head = read_head(store, "f")
+    assert (head.number, head.version) == (1, version)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no answer"), AccessDeniedError("expired")])
+def test_a_fork_whose_pin_cannot_be_asked_for_is_told_as_made_and_not_as_kept(
+    store: ObjectStore, error: CowfsError
+) -> None:
+    version = VersionId(bytes(32))
+    store.put(keys.version(version), b"a manifest")
+    faulty = FaultyStore(store)
+    faulty.inject(Fault.FAIL, "get", key_part=keys.PINS, times=math.inf, error=error)
+    with pytest.raises(UnavailableError, match=f"'f' of .* was made, but .* unknown: {error.message}"):
+        fork_volume(faulty, "f", locator(store, "v", version))
+    assert read_head(store, "f").version == version
+
+
+@pytest.mark.parametrize("written", [b"<html>", None], ids=["damaged", "whole"])
+def test_a_fork_is_taken_back_for_a_dead_pin_damaged_or_not(store: ObjectStore, written: bytes | None) -> None:
+    version = VersionId(bytes(32))
+    store.put(keys.version(version), b"a manifest")
+
+    class Collected(FaultyStore):
+        """A collection declares the pin dead while the fork's head is put."""
+
+        def put_if_absent(self, key: str, data: Data) -> None:
+            if key == keys.head("f", 1):
+                pin = store.list(keys.PINS)[0].key
+                id = WriteId.from_hex(pin.split("/")[1])
+                record = replace(refs.read(store, refs.pin(id), 1), kind="dead")
+                second = keys.pin(id, 2)
+                store.put(second, written or record.encode(key=keys.pin_prefix(id)))
+            super().put_if_absent(key, data)
+
+    with pytest.raises(NotFoundError, match="being deleted"):
+        fork_volume(Collected(store), "f", locator(store, "v", version))
+    head = find_head(store, "f")
+    assert head is not None
+    assert head.is_void
 
 
 def test_a_void_volume_is_no_volume(store: ObjectStore) -> None:
