@@ -273,6 +273,12 @@ def _lacks_threads(error: BaseException) -> bool:
     return str(error).startswith(beginning.get(type(error).__name__, "\0"))
 
 
+def after_it_was_done(error: CowfsError, done: str, *, hint: str) -> CowfsError:
+    """The error of the same kind for a call that has done what was asked, as `done` says, and then
+    met `error`; `hint` says what to do about it once the error's own is heeded."""
+    return type(error)(f"{done}: {error.message}", hint=f"{error.hint} {hint}".lstrip(), details=error.details)
+
+
 def to_record(error: CowfsError) -> dict[str, Any]:
     """The error as a JSON object: kind, message, hint, details."""
     return {"kind": error.kind, "message": error.message, "hint": error.hint, "details": error.details}

@@ -208,13 +208,15 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
 
 
 def is_there(store: ObjectStore, ref: Ref[R], n: int) -> bool:
-    """Whether there is a record n, for who gives something up if there is: one request, but where
-    the answer is none. That is a damaged record if a list shows it, too. UnavailableError: it does
-    not, so something else may have answered."""
+    """Whether there is a record n, also one of a newer cowfs, for who gives something up if there
+    is: one request, but where the answer is no record. That is a damaged one if a list shows it,
+    too. UnavailableError: it does not, so something else may have answered."""
     try:
         read(store, ref, n)
     except NotFoundError:
         return False
+    except UnsupportedFormatError:
+        return True
     except CorruptError as error:
         key = ref.key(n)
         if all(info.key != key for info in store.list(key, limit=1)):

@@ -15,7 +15,7 @@ Cost: a tag is found with three requests; all of a volume with one list and two 
 from __future__ import annotations
 
 from cowfs import clock
-from cowfs.errors import ConflictError, CorruptError, NotFoundError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError, after_it_was_done
 from cowfs.format import keys
 from cowfs.format.record import Holder
 from cowfs.format.records import TagRecord
@@ -80,7 +80,7 @@ def set_tag(
 
     may_move: from another version, too; expected: only from that one. ConflictError: it is on
     another version, or somebody else has set or removed it meanwhile. NotFoundError: the volume has
-    no such version, or it is pruned.
+    no such version, or it is pruned. Of another error the message says whether the tag is set.
     """
     open_version(store, version)
     _require_kept(store, volume, version)
@@ -105,6 +105,14 @@ def set_tag(
         raise ConflictError(
             f"version {version.hex()[:12]} of volume {volume!r} was pruned while it was tagged",
             hint="The tag is as it was before, if that version is kept. Tag another one, or fork this one while it can be read.",
+        ) from error
+    except CowfsError as error:
+        without = ", without --expect (expect=)" if expected is not None else ""
+        raise after_it_was_done(
+            error,
+            f"tag {name!r} of volume {volume!r} is set on version {version.hex()[:12]}, and whether that one was pruned "
+            "meanwhile is not known",
+            hint=f"Run the same again{without}: that finds out.",
         ) from error
     return tag
 

@@ -20,7 +20,7 @@ from dataclasses import field
 from functools import partial
 
 from cowfs import clock, log
-from cowfs.errors import ConflictError, CowfsError, NotFoundError, UnavailableError
+from cowfs.errors import ConflictError, CowfsError, NotFoundError, after_it_was_done
 from cowfs.format import keys
 from cowfs.format.locator import Locator
 from cowfs.format.records import HeadRecord, MetaRecord
@@ -72,7 +72,7 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
     """Claims `name` for a volume whose first version is `source`'s, sharing every byte.
 
     ConflictError when the name is taken, NotFoundError when the store has no such version, or a
-    collection is deleting it. UnavailableError: it may be made all the same.
+    collection is deleting it. Of another error the message says so if the volume was made.
     """
     with keeping(store, source.volume, source.version, owner=owner) as kept:
         if store.size(keys.version(source.version)) is None:
@@ -84,7 +84,13 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
         try:
             _, is_alive = beside(partial(_describe, store, head, owner), kept.end)
         except CowfsError as error:
-            raise _unproven(store, head, error) from error
+            raise after_it_was_done(
+                error,
+                f"volume {name!r} was made, and whether its version was kept from a collection meanwhile is not known",
+                hint=f"The volume is yours: `cowfs verify {name}`, Volume.verify({name!r}), shows whether its version is whole; "
+                f"if it is not, `cowfs delete {name}` and fork another one. Uncommitted work has not gone there: fork that "
+                "again, under another name.",
+            ) from error
         if not is_alive:  # this process slept for long: the version may have gone
             _make_void(store, head)
             raise being_deleted(store, source.version)
@@ -198,17 +204,6 @@ def _describe(store: ObjectStore, head: Head, owner: str) -> None:
         refs.append(store, refs.meta(head.volume), 1, meta)
     except CowfsError as error:
         _log.warning("volume %s was made, without a record of its owner: %s", head.volume, error)
-
-
-def _unproven(store: ObjectStore, head: Head, problem: CowfsError) -> UnavailableError:
-    """A collection takes the fork back itself if it has deleted the version."""
-    return UnavailableError(
-        f"volume {head.volume!r} of {store.url} was made, but whether its version was protected all the time is "
-        f"unknown: {problem.message}",
-        hint=f"It is very likely whole (`cowfs verify {head.volume}`). To be sure, fork the volume under another name: if "
-        f"that can be done, its version is kept. `cowfs delete {head.volume}` removes the one that is not needed.",
-        details={"name": head.volume},
-    )
 
 
 def _taken(store: ObjectStore, name: str) -> ConflictError:

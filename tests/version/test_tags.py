@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,13 +11,23 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.format import keys
 from cowfs.format.records import PrunedRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, open_store, refs
+from cowfs.store.contract import Data
 from cowfs.version import head_line, pruned, tags
 from tests.api.conftest import place
+from tests.faulty_store import Fault, FaultyStore
 
 __all__ = ["place"]
 
@@ -117,6 +128,29 @@ def test_what_is_pruned_while_it_is_tagged_gets_no_tag(
         tags.set_tag(store, "data", "late", id_of(versions[0]), may_move=True)
     found = tags.find_tag(store, "data", "late")
     assert (found and found.version) == (id_of(versions[was]) if was is not None else None)
+
+
+@pytest.mark.parametrize("cause", [UnavailableError("gone", hint="Wait."), AccessDeniedError("expired")])
+def test_a_tag_that_is_set_is_told_so_when_its_version_cannot_be_looked_at(
+    versions: list[ROVolume], store: ObjectStore, cause: CowfsError
+) -> None:
+    faulty = FaultyStore(store)
+    put_if_absent = faulty.put_if_absent
+
+    def put_last(key: str, data: Data) -> None:
+        put_if_absent(key, data)
+        faulty.inject(Fault.FAIL, times=math.inf, error=cause)
+
+    faulty.put_if_absent = put_last  # type: ignore[method-assign]
+    with pytest.raises(
+        type(cause), match=f"tag 'late' of volume 'data' is set on .* not known: {cause.message}"
+    ) as caught:
+        tags.set_tag(faulty, "data", "late", id_of(versions[0]))
+    assert caught.value.hint == f"{cause.hint} Run the same again: that finds out.".lstrip()
+    found = tags.find_tag(store, "data", "late")
+    assert found is not None
+    assert found.version == id_of(versions[0])
+    assert tags.set_tag(store, "data", "late", id_of(versions[0])) == found
 
 
 def test_an_unreadable_tag_is_an_error_for_who_asks_for_all(

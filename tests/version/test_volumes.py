@@ -54,23 +54,23 @@ def test_a_fork_is_taken_back_for_a_dead_pin_only(store: ObjectStore, answers: f
     if answers == 1:
         fork_volume(pages, "f", locator(store, "v", version))
     else:
-        with pytest.raises(UnavailableError, match="'f' of .* was made, but .* unknown") as caught:
+        with pytest.raises(UnavailableError, match="'f' was made, .* not known") as caught:
             fork_volume(pages, "f", locator(store, "v", version))
         assert "cowfs verify f" in caught.value.hint
     head = read_head(store, "f")
     assert (head.number, head.version) == (1, version)
 
 
-@pytest.mark.parametrize("error", [UnavailableError("no answer"), AccessDeniedError("expired")])
-def test_a_fork_whose_pin_cannot_be_asked_for_is_told_as_made_and_not_as_kept(
-    store: ObjectStore, error: CowfsError
-) -> None:
+@pytest.mark.parametrize("cause", [UnavailableError("gone", hint="Wait."), AccessDeniedError("expired")])
+def test_a_fork_that_is_made_is_told_so_when_its_pin_cannot_be_asked_for(store: ObjectStore, cause: CowfsError) -> None:
     version = VersionId(bytes(32))
     store.put(keys.version(version), b"a manifest")
     faulty = FaultyStore(store)
-    faulty.inject(Fault.FAIL, "get", key_part=keys.PINS, times=math.inf, error=error)
-    with pytest.raises(UnavailableError, match=f"'f' of .* was made, but .* unknown: {error.message}"):
+    faulty.inject(Fault.FAIL, "get", key_part=keys.PINS, times=math.inf, error=cause)
+    with pytest.raises(type(cause), match=f"volume 'f' was made, .* not known: {cause.message}") as caught:
         fork_volume(faulty, "f", locator(store, "v", version))
+    assert caught.value.hint.startswith(cause.hint)
+    assert "The volume is yours" in caught.value.hint
     assert read_head(store, "f").version == version
 
 
