@@ -400,6 +400,81 @@ def _file(tree: Tree, ino: int, side: int, base: Tree) -> _File:
     return _File((ino, side if ino >= base.next_ino else -1), node.state(), node.mtime_ns)
 
 
+@pytest.mark.parametrize("is_few", [False, True])
+@given(st.data())
+@settings(max_examples=250, deadline=None)
+def test_what_each_side_wrote_moved_or_made_is_there_in_any_order_or_in_conflict(
+    is_few: bool, data: st.DataObject
+) -> None:
+    """Also where names turn from files into directories, and back. is_few: of the same files."""
+    base = tree(a=[1], b=[2])
+    if is_few:
+        base.link(ROOT, b"c", base.nodes[ROOT].names[b"b"])
+    else:
+        base = data.draw(changed(Tree(), 5, steps=MAKING))
+    _tell_contents_apart(base, Tree(), 0)
+    sides = [data.draw(changed(base, 4, steps=REPLACING)) for _ in range(2)]
+    for number, side in enumerate(sides, 1):
+        _tell_contents_apart(side, base, number)
+    a, b = sides
+    found = [merged_files(base, *order) for order in ((a, b), (b, a), (base, a, b), (base, b, a))]
+    assert len({bool(conflicts) for _, _, conflicts in found}) == 1
+    states, _, conflicts = found[0]
+    if conflicts:
+        states, _ = merged(base, a, b, how=_keep_both)
+    else:
+        assert all(others == found[0] for others in found)
+    _require_nothing_lost(base, a, b, states)
+    _require_nothing_lost(base, b, a, states)
+
+
+def _keep_both(conflict: Conflict) -> How:
+    return "newest" if conflict.kind == "attributes" else "keep-both"
+
+
+MAKING = ("file", "file", "symlink", "directory", "link")
+REPLACING = ("move", "move", "replace", "replace", "link", "alter", "remove", "file")
+
+
+def _tell_contents_apart(tree: Tree, old: Tree, number: int) -> None:
+    """Of the files that are new or changed."""
+    for ino, node in tree.nodes.items():
+        before = old.nodes.get(ino)
+        if before is not None and (before.chunks, before.target) == (node.chunks, node.target):
+            continue
+        if node.kind == "file":
+            node.chunks = (30 * number + ino,)
+        elif node.kind == "symlink":
+            node.target = b"%d-%d" % (number, ino)
+
+
+def _require_nothing_lost(base: Tree, side: Tree, other: Tree, states: dict[bytes, Any]) -> None:
+    """Of what the side has and the base has not got at that path."""
+    before, at_other = dict(base.paths()), dict(other.paths())
+    contents = {_content(state) for state in states.values()}
+    for path, ino in side.paths():
+        node = side.nodes[ino]
+        old = base.nodes.get(before.get(path, 0))
+        if node.kind == "directory":
+            is_new = old is None or old.kind != "directory"
+            assert not is_new or (path in states and states[path][0] == "directory"), path
+            continue
+        was = base.nodes.get(ino)
+        if was is None or _content(was.state()) != _content(node.state()):
+            assert _content(node.state()) in contents, path
+        elif before.get(path) != ino and ino in other.nodes:
+            assert _content(other.nodes[ino].state()) in contents, path
+        elif before.get(path) != ino:
+            names = [each for each, file in before.items() if file == ino]
+            replaced = [at_other[each] for each in names if each in at_other]
+            if all(other.nodes[each].kind == "directory" for each in replaced):  # else it was changed
+                assert _content(node.state()) in contents, path
+
+
+def _content(state: Any) -> Any:
+    return state[0], state[3], state[4]
+
+
 def test_a_name_that_was_added_has_what_others_did_to_its_file() -> None:
     """Whoever wrote to the file, and through whichever name."""
     base = tree(f=[1], h1=[2])

@@ -242,9 +242,10 @@ def changed(draw: st.DrawFn, tree: Tree, most: int = 12, steps: Sequence[str] = 
     return new
 
 
-def _step(draw: st.DrawFn, tree: Tree, step: str) -> None:
-    parent = draw(st.sampled_from(tree.directories()))
-    name = draw(st.sampled_from(NAMES))
+def _step(draw: st.DrawFn, tree: Tree, step: str, parent: int = 0, name: bytes = b"") -> None:
+    """parent, name: where, if not just anywhere."""
+    parent = parent or draw(st.sampled_from(tree.directories()))
+    name = name or draw(st.sampled_from(NAMES))
     if step == "remove":
         tree.remove(parent, name)
     elif step == "rename":
@@ -259,6 +260,8 @@ def _step(draw: st.DrawFn, tree: Tree, step: str) -> None:
             one = tree.nodes[draw(st.sampled_from(files))]
             mtime_ns = one.mtime_ns
             tree.nodes[tree.make(parent, name, copy.deepcopy(one))].mtime_ns = mtime_ns  # as `cp -a`
+    elif step in ("move", "replace"):
+        _step_there(draw, tree, step)
     elif step == "alter":
         _alter(draw, tree, draw(st.sampled_from(sorted(tree.nodes))))
     elif step == "directory":
@@ -267,6 +270,18 @@ def _step(draw: st.DrawFn, tree: Tree, step: str) -> None:
         tree.make(parent, name, Node("symlink", 0o777, target=draw(st.sampled_from([b"x", b"y"]))))
     else:
         tree.make(parent, name, Node("file", chunks=draw(_chunks)))
+
+
+def _step_there(draw: st.DrawFn, tree: Tree, step: str) -> None:
+    """With a name that there is."""
+    there = [(parent, name) for parent in tree.directories() for name in tree.nodes[parent].names]
+    if not there:
+        return
+    parent, name = draw(st.sampled_from(there))
+    if step == "move":
+        tree.rename(parent, name, draw(st.sampled_from(tree.directories())), draw(st.sampled_from(NAMES)))
+    else:
+        _step(draw, tree, draw(st.sampled_from(["directory", "file", "symlink"])), parent, name)
 
 
 def _alter(draw: st.DrawFn, tree: Tree, ino: int) -> None:
