@@ -160,8 +160,20 @@ class Generations:
         first = read_as(self.store, key, partial(condemned_of, number, key))
         yield first
         for shard in range(first.shards or 0):
-            key = keys.condemned_shard(number, shard)
-            yield read_as(self.store, key, partial(condemned_of, number, key))
+            yield self._shard(number, shard)
+
+    def _shard(self, number: int, shard: int) -> CondemnedRecord:
+        key = keys.condemned_shard(number, shard)
+        return read_as(self.store, key, partial(condemned_of, number, key))
+
+    def _has_shard(self, number: int, shard: int) -> bool:
+        """It is read: the list would count one for good that is not there, and could not be
+        read."""
+        try:
+            self._shard(number, shard)
+        except NotFoundError:
+            return False
+        return True
 
     def condemn(self, number: int, doomed: Condemned) -> Condemned:
         """Publishes the list; what it names, as it is in the store."""
@@ -170,7 +182,7 @@ class Generations:
             self._create_shard(number, shards, part)
             hit("gc-after-shard")
             shards += 1
-        while self.store.size(keys.condemned_shard(number, shards)) is not None:
+        while self._has_shard(number, shards):
             shards += 1  # of an earlier run
         record = CondemnedRecord(number, (), clock.now_ns(), _write_id(), shards=shards)
         with suppress(ConflictError):  # ours after all, or a collector's that we took for dead
@@ -186,8 +198,7 @@ class Generations:
                 create(self.store, keys.condemned_shard(number, shard), record.encode())
                 return
             except ConflictError:
-                key = keys.condemned_shard(number, shard)
-                there = read_as(self.store, key, partial(condemned_of, number, key))
+                there = self._shard(number, shard)
                 is_there = set(packs) <= set(there.packs) and set(moved) <= set(there.moved)
                 if is_there and set(versions) <= set(there.versions):
                     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -17,13 +18,13 @@ from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generations
 from cowfs.maintain.moving import append_record
-from cowfs.store import ObjectStore, leases, refs
+from cowfs.store import ObjectStore, leases, pins, refs
 from cowfs.store.holder import current_holder
 from cowfs.store.pins import LIFETIME_S, Pin
 from cowfs.version import keeping, tags
 from cowfs.version.deletion import delete_volume, undelete_volume
 from cowfs.version.volumes import find_head, read_head
-from tests.faulty_store import Fault, FaultyStore
+from tests.faulty_store import Fault, FaultyStore, PagesInstead
 from tests.maintain.fixtures import either, impatient, store
 from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
 from tests.simulation.roots import closure
@@ -530,6 +531,22 @@ def test_a_list_is_what_the_first_has_written(store: ObjectStore, tmp_path: Path
     assert found.generations.condemn(generation.number, rest) == plan.doomed
     assert found.generations.condemn(generation.number, Condemned()) == plan.doomed
     assert set(Collection(found, ME, wait_s=0).apply(plan).deleted) == set(plan.objects)
+
+
+@pytest.mark.parametrize("answers", [1, math.inf])
+def test_a_list_counts_no_part_that_is_not_there(store: ObjectStore, tmp_path: Path, answers: float) -> None:
+    """Something on the way answers the look for one with a page of its own."""
+    three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    pages = PagesInstead(store, keys.condemned_shard(1, 2), times=answers)  # behind those of packs and versions
+    if answers == 1:
+        assert collect(pages, tmp_path).deleted
+    else:
+        with pytest.raises(CorruptError):
+            collect(pages, tmp_path)
+        pins.condemned(store, 0)
+        assert collect(store, tmp_path).deleted
 
 
 def test_a_collector_that_slept_deletes_nothing_once_another_has_ended_its_work(
