@@ -139,8 +139,8 @@ def prune(plan: PrunePlan, named: stores.Named) -> list[PlannedVersion]:
 
 
 def versions_mounted_here(store: stores.OpenStore) -> dict[VersionId, list[str]]:
-    """Versions that are mounted on this machine to be read, or for a scratch: no pin tells of
-    them."""
+    """Versions that this user has mounted to be read, or for a scratch, as far as it is known in
+    this container: no pin tells of them."""
     found: dict[VersionId, list[str]] = {}
     for entry in registry.list_mounts():
         if entry.store_id == store.record.store_id.hex() and entry.version_id is not None:

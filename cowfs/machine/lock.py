@@ -31,7 +31,8 @@ from cowfs.values import dataclass
 ENDING_S = 90.0
 """More than a daemon takes that lets a commit under way finish."""
 NAMELESS_S = 1.0
-"""A holder writes its name right after it has the lock, and removes it right before it lets go."""
+"""A holder writes its name right after it has the lock, and removes it right before it lets go. Who
+only looks (`is_held`) has the lock for a moment, under the name of the last holder."""
 PAUSE_S = 0.05
 
 _locked: set[int] = set()
@@ -87,7 +88,7 @@ class LockHolder:
 
 def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
     """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process
-    has it and is not about to end, or to get ready.
+    has it and is not about to end, or to get ready; of one of another container, after NAMELESS_S.
 
     A killed process is dead for all to see before its last thread is gone, which closes its files,
     and with them the lock. Each state of the lock has its time: who was waited for is nameless for

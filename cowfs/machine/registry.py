@@ -17,8 +17,9 @@ removes entries of dead processes, those of copies that the state directory has 
 and files that do not parse, and returns the rest; entries of other hosts or containers that share
 the directory are neither returned nor removed, unless the machine was started anew since
 (`makers`). The entry of a dead process stays while there is a mount of cowfs at its path: it alone
-says of which store that is (`find_dead`). It never touches a mount point itself, so a hanging mount cannot hang it. Not here:
-detaching mounts whose daemon died (the next mount does), asking daemons anything (control).
+says of which store that is (`find_dead`). It never touches a mount point itself, so a hanging mount
+cannot hang it. Not here: detaching mounts whose daemon died (the next mount does), asking daemons
+anything (control).
 """
 
 from __future__ import annotations

@@ -222,8 +222,10 @@ class Survey:
     def _mark(self, found: Roots) -> None:
         """A version that nothing but a pin or a mount protects may be gone: a working copy that
         comes back after its pin had expired pins what it stands on, and then finds out."""
-        gone = {each for each in found.pinned if self.store.size(keys.version(each)) is None}
-        self.marker.mark([version for version in found.versions if version not in gone])
+        for gone in found.pinned:
+            if self.store.size(keys.version(gone)) is None:
+                del found.versions[gone]
+        self.marker.mark(found.versions)
 
     def _dead(self, found: Roots, young_ns: int | None) -> Condemned:
         """young_ns None: whatever its age."""

@@ -83,7 +83,8 @@ def _of_pack(store: ObjectStore, cache_dir: Path, pack: PackId, roots: Roots) ->
         if not wanted.isdisjoint(named):
             needing.append(version)
 
-    Marker(store, cache_dir, listen=listen).mark(roots.versions)
+    gone = {each for each in roots.pinned if store.size(keys.version(each)) is None}
+    Marker(store, cache_dir, listen=listen).mark([each for each in roots.versions if each not in gone])
     reasons = [Reason(version, tuple(roots.versions[version])) for version in needing]
     if pack in roots.packs:
         reasons.append(Reason(None, tuple(roots.packs[pack])))

@@ -205,9 +205,12 @@ class Merger:
             return
         if self._is_same(base, ours):
             self._put(path, theirs)
+        elif not isinstance(base, _Unknown):
+            self._put(path, self._three_way(path, base, ours, theirs))
+        elif (left := ours or theirs) is not None and left.is_directory and None in (ours, theirs):
+            self._put(path, None)  # what lies in it decides
         else:
-            known = None if isinstance(base, _Unknown) else base
-            self._put(path, self._three_way(path, known, ours, theirs))
+            self._put(path, self._three_way(path, None, ours, theirs))
 
     def _on(self, side: int, path: bytes) -> State | None:
         return _state(side, at(self._merged.sides[side], path))

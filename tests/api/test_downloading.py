@@ -7,11 +7,13 @@ import errno
 import fcntl
 import os
 import random
+import resource
 import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -223,6 +225,7 @@ class Power:
         self.without_bytes: list[str] = []
         self.syncs: list[int] = []  # files that each sync of a file system was for
         self.fails: dict[str, int] = {}
+        self.fails_once = False
         fill, rename, fsync = local_files._fill, os.rename, os.fsync
 
         def filled(fd: int, *of: Any) -> None:
@@ -243,6 +246,9 @@ class Power:
 
         def synced_all(fd: int, path: str) -> None:
             self._fail("syncfs")
+            if self.fails_once and not self.syncs:  # the error is told once, whosever bytes were lost
+                self.syncs.append(len(self.unsynced))
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             self.syncs.append(len(self.unsynced))
             self.unsynced.clear()
 
@@ -321,6 +327,49 @@ def test_another_programs_file_fails_no_download(
     volume.files.download("/", place / "out")
     assert (power.named, power.without_bytes) == (6, [])
     assert in_source(place / "out") == expected(tree)
+
+
+def test_a_sync_that_has_failed_is_not_believed_again(
+    tmp_path: Path, power: Power, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells of lost bytes once, of those of the next batch, too."""
+    monkeypatch.setattr(syncing, "does_for_all", lambda fd: True)
+    power.fails_once = True
+    power.named = 0
+    with closing(whole_files.WholeFiles(os.fsencode(tmp_path))) as target:
+        for number in range(6):
+            target.put(b"%d" % number, [(0, b"x")], mode=0o600, mtime_ns=1)
+        target.settle()
+    assert (power.named, power.without_bytes, len(power.syncs)) == (6, [], 1)
+
+
+def test_what_is_in_the_way_of_one_file_keeps_no_other_from_its_name(tmp_path: Path) -> None:
+    with closing(whole_files.WholeFiles(os.fsencode(tmp_path))) as target:
+        for name in (b"a", b"b", b"c"):
+            target.put(name, [(0, name)], mode=0o200, mtime_ns=1)
+        waiting = list(tmp_path.iterdir())
+        assert {each.stat().st_mode & 0o777 for each in waiting} == {0o600}, "what is left can be opened, and removed"
+        (tmp_path / "b").mkdir()
+        with pytest.raises(OSError, match="directory"):
+            target.settle()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b", "c"]
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o200
+
+
+def test_copies_that_run_at_once_leave_descriptors_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 64))
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as stack:
+        copies = []
+        for number in range(8):
+            (root := tmp_path / str(number)).mkdir()
+            copies.append(stack.enter_context(closing(whole_files.WholeFiles(os.fsencode(root)))))
+            for name in range(20):
+                copies[-1].put(b"%d" % name, [(0, b"x")], mode=0o600, mtime_ns=1)
+        assert len(os.listdir("/proc/self/fd")) - before <= 64 // 8 + 3 * len(copies)
+        for each in copies:
+            each.settle()
+    assert len(list(tmp_path.glob("*/[0-9]*"))) == 8 * 20
 
 
 def test_work_that_is_not_committed_is_told_of(place: Path, volume: RWVolume) -> None:

@@ -291,6 +291,19 @@ def test_what_two_merge_bases_do_not_agree_on_is_a_conflict() -> None:
     assert [each.path for each in merged(one, theirs, ours, others=[(other, BASE)])[1]] == ["/a"]
 
 
+def test_a_directory_that_merge_bases_disagree_on_goes_with_what_lay_in_it() -> None:
+    before = Tree()
+    directory = before.make(ROOT, b"x", Node("directory", 0o755))
+    before.make(directory, b"in", Node("file", chunks=(1,)))
+    base, other = before.copy(), before.copy()
+    base.nodes[directory].mode, other.nodes[directory].mode = 0o700, 0o750
+    without, beside = gone(base, b"x"), base.copy()
+    beside.make(ROOT, b"n", Node("file", chunks=(2,)))
+    for ours, theirs in ((without, beside), (beside, without)):
+        states, conflicts = merged(base, ours, theirs, others=[(other, before)])
+        assert (sorted(states), conflicts) == ([b"", b"n"], [])
+
+
 def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, str]:
     """State, and the kind of conflict; "": none."""
     if other in (before, mine):

@@ -54,7 +54,7 @@ def test_a_fork_is_taken_back_for_a_dead_pin_only(store: ObjectStore, answers: f
     if answers == 1:
         fork_volume(pages, "f", locator(store, "v", version))
     else:
-        with pytest.raises(UnavailableError, match="'f' was made, .* not known") as caught:
+        with pytest.raises(UnavailableError, match=r"'f' was made, .* not known") as caught:
             fork_volume(pages, "f", locator(store, "v", version))
         assert "cowfs verify f" in caught.value.hint
     head = read_head(store, "f")
