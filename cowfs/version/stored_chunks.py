@@ -101,6 +101,7 @@ class StoredChunks:
             yield
         except BaseException:
             self._replace_uploader()
+            self._storer.rest()
             raise
 
     def rest(self) -> None:

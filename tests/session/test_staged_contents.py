@@ -61,6 +61,7 @@ def test_the_rows_are_those_of_the_other_way(
         with publisher.storing():
             found = contents.rows(ino, extents, Begun())
             assert settled(found) == settled(publisher.rows(ino, extents, contents._read))
+        publisher.chunks.rest()
         assert publisher.chunks._storer._buffers._made == 0, "an idle mount keeps none"
 
 
