@@ -13,9 +13,9 @@ writes to, once it does: the entry itself is not replaced, since locks are held 
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
-removes entries of dead processes, those of copies that the state directory has not got any more,
-and files that do not parse, and returns the rest; entries of other hosts or containers that share
-the directory are neither returned nor removed, unless the machine was started anew since
+removes entries of dead processes and files that do not parse, and returns the rest, but for those
+of copies that the state directory has not got any more; entries of other hosts or containers that
+share the directory are neither returned nor removed, unless the machine was started anew since
 (`makers`). The entry of a dead process stays while there is a mount of cowfs at its path: it alone
 says of which store that is (`find_dead`). It never touches a mount point itself, so a hanging mount
 cannot hang it. Not here: detaching mounts whose daemon died (the next mount does), asking daemons
@@ -268,7 +268,9 @@ def list_mounts() -> list[MountEntry]:
     folder."""
     live: dict[str, MountEntry] = {}
     for path, entry in _entries():
-        if entry is None or not entry.is_live or _lacks_its_lock(entry) or makers.is_of_the_past(entry.process, path):
+        if entry is not None and _lacks_its_lock(entry):
+            continue
+        if entry is None or not entry.is_live or makers.is_of_the_past(entry.process, path):
             if entry is None or not _may_be_left(entry):
                 _remove(path)
             continue
@@ -387,7 +389,7 @@ def _may_be_left(entry: MountEntry) -> bool:
 def _lacks_its_lock(entry: MountEntry) -> bool:
     """Whether it is of a copy, and left of one that has ended, or whose state directory lost the
     entry, as in a crash: nobody would make what its sharers lock again."""
-    if not entry.is_copy or entry.process.is_foreign:
+    if not entry.is_copy or not entry.shared_in or entry.process.is_foreign:
         return False
     try:
         shared_file(entry).stat()

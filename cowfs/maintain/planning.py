@@ -28,7 +28,7 @@ from cowfs.maintain.live_ranges import LiveRanges
 from cowfs.maintain.marking import THREADS, InParts, Marker
 from cowfs.maintain.places import MovedRecords, Places
 from cowfs.maintain.repacking import GAIN_BYTES, Repacker, Sparse
-from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, InUse, RootReader, Roots
+from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, InUse, RootReader, Roots, drop_gone
 from cowfs.store import ObjectInfo, ObjectStore, condemned, leases, scratch
 from cowfs.store.pins import lately_condemned
 from cowfs.values import dataclass
@@ -220,11 +220,7 @@ class Survey:
         return [pin for pin in pins if pin.id not in silent]
 
     def _mark(self, found: Roots) -> None:
-        """A version that nothing but a pin or a mount protects may be gone: a working copy that
-        comes back after its pin had expired pins what it stands on, and then finds out."""
-        for gone in found.pinned:
-            if self.store.size(keys.version(gone)) is None:
-                del found.versions[gone]
+        drop_gone(self.store, found)
         self.marker.mark(found.versions)
 
     def _dead(self, found: Roots, young_ns: int | None) -> Condemned:

@@ -303,6 +303,15 @@ class RootReader:
         return None
 
 
+def drop_gone(store: ObjectStore, found: Roots) -> None:
+    """A version that nothing but a pin or a mount protects may be gone: a working copy that comes
+    back after its pin had expired pins what it stands on, and then finds out; another machine has
+    collected what is mounted here."""
+    for version in found.pinned:
+        if store.size(keys.version(version)) is None:
+            found.versions.pop(version, None)
+
+
 def _add_pinned(found: Roots, version: VersionId, uses: Sequence[str]) -> None:
     if version not in found.versions:
         found.pinned.add(version)

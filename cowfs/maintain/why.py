@@ -17,7 +17,7 @@ from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.marking import Marker
 from cowfs.maintain.planning import GRACE_S, Listing
-from cowfs.maintain.roots import InUse, RootReader, Roots
+from cowfs.maintain.roots import InUse, RootReader, Roots, drop_gone
 from cowfs.store import ObjectStore
 from cowfs.store.packs import moved_records, places_now
 from cowfs.values import dataclass
@@ -83,8 +83,8 @@ def _of_pack(store: ObjectStore, cache_dir: Path, pack: PackId, roots: Roots) ->
         if not wanted.isdisjoint(named):
             needing.append(version)
 
-    gone = {each for each in roots.pinned if store.size(keys.version(each)) is None}
-    Marker(store, cache_dir, listen=listen).mark([each for each in roots.versions if each not in gone])
+    drop_gone(store, roots)
+    Marker(store, cache_dir, listen=listen).mark(roots.versions)
     reasons = [Reason(version, tuple(roots.versions[version])) for version in needing]
     if pack in roots.packs:
         reasons.append(Reason(None, tuple(roots.packs[pack])))

@@ -35,9 +35,9 @@ beside one or two of each copy."""
 BATCH_BYTES = 64 << 20
 FEW_FILES = 8
 """Are synced one by one: other programs may have much to be written."""
-_MODE = 0o600
 BATCH_S = 5.0
 """From a slow source: what a killed copy has to copy again."""
+_UNNAMED_MODE = 0o600
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class WholeFiles(LocalFiles):
         full: list[_Waiting] = []
         with self._parent(path) as (directory, name), self._beside(path, directory, name) as beside:
             disk = self._disk(directory)
-            fd = written(beside, directory, pieces, mode=_MODE, mtime_ns=mtime_ns, xattrs=xattrs)
+            fd = written(beside, directory, pieces, mode=_UNNAMED_MODE, mtime_ns=mtime_ns, xattrs=xattrs)
             size = os.fstat(fd).st_size
             if disk.is_synced_as_one and size < LARGE_BYTES:
                 full = self._added(_Waiting(path, beside, fd, size, mode, disk))
