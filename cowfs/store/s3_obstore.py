@@ -37,9 +37,11 @@ import builtins
 import http.client
 import os
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -288,6 +290,9 @@ class _Wish:
         is_safe = self._address.scheme == "https"
         kind = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
         connection = kind(self._address.netloc, timeout=CONNECT_S)
+        limit = threading.Timer(CONNECT_S, _cut, (connection,))
+        limit.daemon = True
+        limit.start()
         try:
             connection.request("HEAD", self._address.path or "/")
             answer = connection.getresponse()
@@ -295,8 +300,16 @@ class _Wish:
         except (OSError, http.client.HTTPException):
             return 0.0
         finally:
+            limit.cancel()
             connection.close()
         return retry_after_s(headers) if answer.status in (429, 503) else 0.0
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """Ends its request: `timeout` is for each byte of the answer, not for all of them."""
+    if (sock := connection.sock) is not None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 def _pieces(stream: BytesStream) -> Iterator[Data]:

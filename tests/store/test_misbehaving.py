@@ -8,8 +8,12 @@ whose packages are not installed here are stood in for by errors made as theirs 
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -148,6 +152,27 @@ def test_retry_after_is_heard(warp: WarpClock, backend: str) -> None:
         assert 29 < warp.waited_s < 40
         assert [request.method for request in server.requests if request.method == "GET"] == ["GET", "GET"]
         store.close()
+
+
+def test_a_wish_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and so does none of what is asked for."""
+    monkeypatch.setattr(s3_obstore, "CONNECT_S", 0.2)
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nX: ")
+            for _ in range(200):
+                connection.sendall(b"x")
+                time.sleep(0.05)
+            connection.sendall(b"\r\nRetry-After: 30\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        assert s3_obstore._Wish(f"http://127.0.0.1:{listener.getsockname()[1]}").left_s() == 0.0
+        thread.join()
 
 
 def test_http_stores_are_read_and_not_written(warp: WarpClock) -> None:
