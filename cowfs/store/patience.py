@@ -6,7 +6,7 @@ opened store, and its limit may be changed while they wait: a mount daemon is pa
 serves, and in a hurry when it opens and when it ends. A limit of 0 ends every wait.
 
     pauses   0.2 s, doubling to LONGEST_PAUSE_S, each shortened by a random part: many clients must not come back together;
-             never shorter than what the server asked for (`Retry-After`)
+             never shorter than what the server asked for (`Retry-After`), as far as the limit allows one more attempt
     limit    `brief_s` for a command and for opening a mount: BRIEF_S, or less; `config.store_timeout_s` for a mount that is
              served
 
@@ -36,6 +36,8 @@ SLICE_S = 0.5
 
 RETRY_AFTER = "retry_after_s"
 """Of an error's details: the server asked to be left alone for so long."""
+_GRANTED = 0.9
+"""Of what is left of the limit."""
 
 _log = log.get("store")
 
@@ -89,7 +91,15 @@ class Patience:
     def wait_to_repeat(self, error: CowfsError, pauses: Pauses, since_s: float) -> bool:
         """`wait` after a call that failed."""
         counted_from_s = self.counted_from(since_s, is_first=pauses.is_first)
-        return self.wait(pauses.after(error), counted_from_s)
+        return self.wait(max(pauses.after(), self.granted(error, counted_from_s)), counted_from_s)
+
+    def granted(self, error: CowfsError, since_s: float) -> float:
+        """How long the server is left alone that asked for it, if it did: so that it is asked once
+        more before patience ends. Who is about to end or in a hurry asks no more."""
+        wish_s = float(error.details.get(RETRY_AFTER, 0.0))
+        if self.limit_s <= CLOSING_S or not apart.has_time():
+            return wish_s
+        return min(wish_s, max(_GRANTED * (since_s + self.limit_s - clock.monotonic_s()), 0.0))
 
     def counted_from(self, began_s: float, *, is_first: bool) -> float:
         """From when patience counts after a failure, of a call that began at began_s. A call is
@@ -142,16 +152,12 @@ class Pauses:
         self._next_s = FIRST_PAUSE_S
         self.is_first = True
 
-    def after(self, error: CowfsError) -> float:
-        """The next pause: ours, or the longer one that the server asked for."""
+    def after(self) -> float:
+        """The next one."""
         self.is_first = False
         pause_s = self._next_s * (1 - clock.jitter() / 2)
         self._next_s = min(self._next_s * 2, LONGEST_PAUSE_S)
-        return max(pause_s, retry_after_s(error))
-
-
-def retry_after_s(error: CowfsError) -> float:
-    return float(error.details.get(RETRY_AFTER, 0.0))
+        return pause_s
 
 
 @runtime_checkable

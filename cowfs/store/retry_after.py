@@ -22,6 +22,11 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
     return min(seconds, MOST_S) if seconds > 0 and not math.isnan(seconds) else 0.0
 
 
+def told(wait_s: float) -> str:
+    """What an error adds to its text."""
+    return f"; it asks to be left alone for {wait_s:.0f} s" if wait_s > 0 else ""
+
+
 def _until(date: str, now: str) -> float:
     from email.utils import parsedate_to_datetime
 

@@ -30,7 +30,7 @@ from cowfs.errors import AccessDeniedError, ConflictError, UnavailableError
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store import forks
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, list_carefully
-from cowfs.store.patience import Patience, Pauses, retry_after_s
+from cowfs.store.patience import Patience, Pauses
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.sealed import SealedStore
 from cowfs.store.streams import stream_range
@@ -187,7 +187,7 @@ class RetryingStore:
             except UnavailableError as error:
                 since_s = self._patience.counted_from(began_s, is_first=problem is None)
                 problem = error
-                self._pace.failed(turn, retry_after_s(error), is_trouble=True)
+                self._pace.failed(turn, self._patience.granted(error, since_s), is_trouble=True)
                 _log.info("an upload failed and will be repeated: %s", error)
                 self._patience.tell(error, max(began_s, self._pace.last_success_s))
             except BaseException as error:

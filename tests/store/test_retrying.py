@@ -182,9 +182,21 @@ def test_retry_after_is_heeded(faulty: FaultyStore, patient_clock: PatientClock)
     assert sum(patient_clock.waited_s) >= 40
     too_long = UnavailableError("busy", details={RETRY_AFTER: 4000.0})
     faulty.inject(Fault.FAIL, "get", error=too_long)
-    with pytest.raises(UnavailableError):  # the patience of the call ends before the server wants to be asked again
+    assert store.get("key") == b"value"  # asked once more before the patience of the call ends
+    assert faulty.count("get") == 4
+    assert sum(patient_clock.waited_s) < 40 + BRIEF_S + LONGEST_PAUSE_S
+    store.patience.limit_s = CLOSING_S
+    faulty.inject(Fault.FAIL, "get", error=too_long)
+    with pytest.raises(UnavailableError):  # who is about to end does not wait for that
         store.get("key")
-    assert faulty.count("get") == 3
+    assert faulty.count("get") == 5
+
+
+def test_uploads_heed_retry_after_and_are_repeated(faulty: FaultyStore, patient_clock: PatientClock) -> None:
+    faulty.inject(Fault.FAIL, "put", error=UnavailableError("busy", details={RETRY_AFTER: 4000.0}))
+    RetryingStore(faulty).put("large", LARGE)
+    assert faulty.count("put") == 2
+    assert BRIEF_S / 2 < sum(patient_clock.waited_s) < BRIEF_S
 
 
 def test_put_if_absent_is_never_repeated(faulty: FaultyStore, patient_clock: PatientClock) -> None:

@@ -21,7 +21,7 @@ from cowfs.format.pack import PackKind
 from cowfs.ids import ChunkHash
 from cowfs.store import s3_obstore
 from cowfs.store.packs import PackUploader
-from cowfs.store.patience import RETRY_AFTER, Patience, Pauses
+from cowfs.store.patience import RETRY_AFTER, Patience
 from cowfs.store.retry_after import retry_after_s
 from cowfs.store.retrying import RetryingStore
 from cowfs.store.s3 import S3Store
@@ -176,7 +176,7 @@ def test_an_absurd_retry_after_counts_as_none() -> None:
     assert RETRY_AFTER == "retry_after_s"
     for value in ("-5", "nan", "1e400", "", "9" * 400):
         assert s3_retry_after(value) in (0.0, 3600.0)
-    assert Pauses().after(s3_error("7")) == 7.0
+    assert Patience(60.0).granted(s3_error("7"), clock.monotonic_s()) == 7.0
 
 
 def s3_retry_after(value: str) -> float:
