@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -34,11 +35,14 @@ class Stored(NamedTuple):
 class ObjectServer:
     """requests: (what, key) in order; what is LIST, HEAD, GET or PUT. swallowed: how many writing
     requests something on the way answers, and does not pass on. cuts: how many answers of an object
-    it cuts in half, which then say so few bytes."""
+    it cuts in half, which then say so few bytes. misplaced: how many ranges are answered by others
+    of the same length, which say so. dropped: headers that answers of objects lack."""
 
     ignores_conditions: bool = False
     swallowed: int = 0
     cuts: float = 0
+    misplaced: float = 0
+    dropped: frozenset[str] = frozenset()
     objects: dict[str, Stored] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -142,22 +146,29 @@ class _Handler(BaseHTTPRequestHandler):
         status, data = 200, found.data
         headers = {"ETag": found.etag, "Last-Modified": formatdate(found.mtime_s, usegmt=True)}
         if asked := self.headers.get("Range"):
-            first, _, last = asked.removeprefix("bytes=").partition("-")
-            if int(first) >= len(data):
+            first, last = map(int, asked.removeprefix("bytes=").split("-"))
+            if first >= len(data):
                 self._reply(416, b"<Error><Code>InvalidRange</Code></Error>")
                 return
+            if self._bucket.misplaced > 0:
+                self._bucket.misplaced -= 1
+                first, last = (0, last - first) if first else (1, last + 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-            status, data = 206, data[int(first) : int(last) + 1]
+            status, data = 206, data[first : last + 1]
         if what == "GET" and self._bucket.cuts > 0:
             self._bucket.cuts -= 1
             data = data[: len(data) // 2]
-        self._reply(status, data, headers)
+        self._reply(status, data, {name: value for name, value in headers.items() if name not in self._bucket.dropped})
 
     def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        if "Content-Length" not in self._bucket.dropped:
+            self.send_header("Content-Length", str(len(data)))
+        elif self.command == "GET":
+            self.send_header("Transfer-Encoding", "chunked")
+            data = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
@@ -174,7 +185,7 @@ def _listing(server: ObjectServer, query: dict[str, list[str]]) -> bytes:
     rows = []
     for key in shown:
         found = server.objects[key]
-        modified = formatdate(found.mtime_s, usegmt=True)
+        modified = datetime.fromtimestamp(found.mtime_s, UTC).isoformat()
         rows.append(
             f"<Contents><Key>{escape(quote(key))}</Key><Size>{len(found.data)}</Size>"
             f"<ETag>{escape(found.etag)}</ETag><LastModified>{modified}</LastModified></Contents>"

@@ -36,7 +36,7 @@ from botocore.parsers import ResponseParserError
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
-from cowfs.store.s3_errors import Malformed, Refused, S3Failure, Silent, Unproven
+from cowfs.store.s3_errors import NO_LENGTH, OTHER_RANGE, Malformed, Refused, S3Failure, Silent, Unexpected, Unproven
 from cowfs.store.s3_place import S3Place
 from cowfs.store.streams import RANGE_BYTES
 
@@ -87,7 +87,7 @@ class S3fsRequests:
             yield piece
 
     def size(self, key: str) -> int:
-        return int(self._ask(lambda: self._call("head_object", key=key))["ContentLength"])
+        return self.length_of(self.call("head_object", Key=self._place.prefix + key))
 
     def size_by_get(self, key: str) -> int:
         """The same by a request whose answer says why it is refused."""
@@ -96,7 +96,9 @@ class S3fsRequests:
             answer = await self._call("get_object", key=key, Range="bytes=0-0")
             async with answer["Body"] as body:
                 await body.read()
-            return int(answer["ContentRange"].rpartition("/")[2])
+            if (length := answer.get("ContentRange", "").rpartition("/")[2]).isdecimal():
+                return int(length)
+            raise Silent(NO_LENGTH)
 
         return self._ask(ask)
 
@@ -153,12 +155,19 @@ class S3fsRequests:
         """Any operation of S3's, in the words of botocore."""
         return self._ask(lambda: self._call(operation, **arguments))
 
+    @staticmethod
+    def length_of(answer: dict[str, Any]) -> int:
+        """Bytes of the object of a HEAD. Silent: the answer does not say."""
+        if "ContentLength" not in answer:
+            raise Silent(NO_LENGTH)
+        return int(answer["ContentLength"])
+
     def get_object(self, **arguments: Any) -> tuple[str, bytes]:
-        """ETag and body."""
+        """ETag and body. Unexpected: of another range than was asked for."""
 
         async def ask() -> tuple[str, bytes]:
             answer = await self._call("get_object", **arguments)
-            return answer.get("ETag", ""), await _body_of(answer)
+            return answer.get("ETag", ""), await _body_of(answer, arguments.get("Range", ""))
 
         return self._ask(ask)
 
@@ -196,7 +205,7 @@ class S3fsRequests:
         return answer
 
     async def _get(self, key: str, arguments: dict[str, Any]) -> bytes:
-        return await _body_of(await self._call("get_object", key=key, **arguments))
+        return await _body_of(await self._call("get_object", key=key, **arguments), arguments.get("Range", ""))
 
 
 class _Pieces(aiohttp.Payload):
@@ -247,9 +256,14 @@ def _body(data: Data) -> bytes | bytearray:
     return bytes(data) if isinstance(data, memoryview) else data
 
 
-async def _body_of(answer: dict[str, Any]) -> bytes:
-    data = _allocated(int(answer["ContentLength"]))
+async def _body_of(answer: dict[str, Any], wanted: str) -> bytes:
+    """wanted: the range that was asked for, "" all of it. How long it is, is for the caller to look
+    at; where it begins, only the answer says."""
+    given = answer.get("ContentRange", "").replace(" ", "=", 1)
+    data = _allocated(int(answer.get("ContentLength", 0)))
     async with answer["Body"] as body:  # all at once, it would be held twice for a moment: in pieces, and joined
+        if wanted and wanted.partition("-")[0] != given.partition("-")[0]:
+            raise Unexpected(OTHER_RANGE)
         while piece := await body.read(_PIECE_BYTES):
             data.write(piece)
     data.truncate()

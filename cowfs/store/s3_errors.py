@@ -27,6 +27,7 @@ from cowfs.errors import (
 )
 from cowfs.store.identity import Refusal
 from cowfs.store.patience import RETRY_AFTER
+from cowfs.store.retry_after import told
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
 NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
@@ -147,6 +148,10 @@ class Unproven(S3Failure):
     something else on the way."""
 
 
+OTHER_RANGE = "another range than was asked for"
+NO_LENGTH = "an answer does not say how long it is (Content-Length)"
+
+
 class CredentialsFailed(S3Failure):
     pass
 
@@ -198,4 +203,5 @@ def _from_refusal(refused: Refused, url: str, key: str) -> CowfsError:
     cls, hint = _BY_CODE.get(code) or _BY_STATUS.get(status) or (UnavailableError, _LATER)
     if cls is ConflictError:
         return ConflictError(f"{url}: {key} exists already", details=details)
-    return cls(f"{url}: {key}: {refused.reason}" if key else f"{url}: {refused.reason}", hint=hint, details=details)
+    reason = refused.reason + told(refused.retry_after_s)
+    return cls(f"{url}: {key}: {reason}" if key else f"{url}: {reason}", hint=hint, details=details)

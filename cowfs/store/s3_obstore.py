@@ -53,7 +53,17 @@ from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.identity import Credentials
 from cowfs.store.patience import CLOSING_S, silence_s
 from cowfs.store.retry_after import retry_after_s
-from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected, Unproven
+from cowfs.store.s3_errors import (
+    NO_LENGTH,
+    OTHER_RANGE,
+    CredentialsFailed,
+    Malformed,
+    Refused,
+    S3Failure,
+    Silent,
+    Unexpected,
+    Unproven,
+)
 from cowfs.store.s3_place import S3Place
 from cowfs.store.streams import PIECE_BYTES
 
@@ -327,7 +337,7 @@ def failure_of(error: BaseException) -> S3Failure:
     if "Received redirect without LOCATION" in said:
         return Refused(301, "PermanentRedirect", "the bucket lies in another region")
     if any(words in said for words in _OTHER_RANGE):
-        return Unexpected("another range than was asked for")
+        return Unexpected(OTHER_RANGE)
     if "invalid list response" in said:
         return Malformed("its list cannot be read")
     if "invalid DeleteObjects response" in said:
@@ -364,6 +374,8 @@ def _why_silent(dump: str) -> str:
         return found[1]
     if found := _CERTIFICATE.search(dump):
         return f"its certificate is not accepted: {found[1]}"
+    if "MissingContentLength" in dump:
+        return f"{NO_LENGTH}. A proxy on the way may drop it"
     if "Parse(" in dump or "Invalid" in dump:
         return "what it says is not an answer of S3"
     return "the connection broke"

@@ -21,10 +21,18 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from cowfs import blocking, storage
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, SourceChangedError
+from cowfs.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    SourceChangedError,
+    UnavailableError,
+)
 from cowfs.store.damaged import ASKS
 from cowfs.store.origin import OriginObject, open_origin
 from cowfs.store.origin.s3 import S3Origin
+from cowfs.store.patience import Patience
 from tests.api.conftest import place
 from tests.object_server import MTIME_S, ObjectServer
 from tests.seaweedfs import SeaweedFS
@@ -79,6 +87,14 @@ def test_what_changed_makes_a_version_and_what_is_gone_stays_unless_it_is_to_go(
     assert contents(second) == {"/a": b"a" * 100, "/b": b"B" * 100, "/c": b"c" * 100}
     third = Volume.import_(server.url(), "copy", delete=True)
     assert sorted(contents(third)) == ["/a", "/b"]
+
+
+def test_a_time_that_no_file_can_have_is_none(server: ObjectServer) -> None:
+    server.put("a", b"a", mtime_s=-62_135_596_800)  # the year 1
+    for link in (False, True):
+        version = Volume.import_(server.url(), f"copy-{link}", link=link)
+        assert version.files.read("a") == b"a"
+        assert version.files.stat("a").mtime_ns == 0
 
 
 def test_one_object_is_one_file(server: ObjectServer) -> None:
@@ -175,6 +191,56 @@ def test_answers_that_are_always_cut_are_called_so(server: ObjectServer) -> None
         linked.files.read("a")
     server.cuts = 0
     assert contents(Volume.import_(server.url(), "copy")) == {"/a": BIG}
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_another_range_than_was_asked_for_is_no_content(server: ObjectServer, link: bool) -> None:
+    """As caches on the way give; with length and ETag of what was asked for."""
+    server.put("a", BIG)
+    server.misplaced = 2
+    assert contents(Volume.import_(server.url(), f"copy-{link}", link=link)) == {"/a": BIG}
+    assert server.misplaced == 0
+    server.put("b", BIG[::-1])
+    server.misplaced = math.inf
+    with pytest.raises(CorruptError, match="another range"):
+        contents(Volume.import_(server.url(), f"copy-{link}", link=link))
+    server.misplaced = 0
+    assert contents(Volume.import_(server.url(), f"copy-{link}", link=link)) == {"/a": BIG, "/b": BIG[::-1]}
+
+
+def test_another_range_of_a_file_on_the_web_is_no_content(server: ObjectServer) -> None:
+    server.put("a", BIG)
+    origin = open_origin(f"{server.endpoint}/bucket/a")
+    found = origin.look("")
+    assert found is not None
+    assert found.size == len(BIG)
+    assert origin.read(found, 5, 1000) == BIG[5:1005]
+    server.misplaced = 1
+    assert origin.read(found, 5, 1000) == BIG[5:1005]
+    server.misplaced = math.inf
+    with pytest.raises(CorruptError, match="another range"):
+        origin.read(found, 5, 1000)
+    server.put("a", BIG[::-1])
+    with pytest.raises(SourceChangedError, match="replaced"):
+        origin.read(found, 5, 1000)
+
+
+def test_answers_without_a_length_are_read_and_what_needs_it_says_so(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put("a", BIG)
+    server.dropped = frozenset({"Content-Length"})
+    assert contents(Volume.import_(server.url(), "copy")) == {"/a": BIG}
+    origin = open_origin(server.url(), patience=Patience(0.0))
+    with pytest.raises(UnavailableError, match="how long"):
+        origin.look("a")
+
+
+def test_what_is_read_without_its_etag_is_not_called_replaced(server: ObjectServer) -> None:
+    server.put("a", BIG)
+    server.dropped = frozenset({"ETag"})
+    with pytest.raises(CorruptError, match="without its ETag"):
+        Volume.import_(server.url(), "copy")
 
 
 KILLED = """

@@ -4,7 +4,8 @@ listed.
     list    every object below the URL, in any order                  NotFoundError: no such bucket or directory
     look    the object of that key as it is now, None when absent
     read    exactly those bytes of the listed state                   SourceChangedError: it is another one now, or gone;
-                                                                      CorruptError: the answer has not that many bytes
+                                                                      CorruptError: the answer has not that many bytes,
+                                                                      or others
 
 Keys are relative to the URL; "" is the object that the URL itself names. Whether an object is the
 one that was listed is told by size, tag and time of modification. How surely depends on the server:
@@ -25,6 +26,7 @@ number of threads may call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from cowfs.errors import CorruptError, SourceChangedError
@@ -51,6 +53,20 @@ class OriginObject:
     def is_now(self, now: OriginObject) -> bool:
         """Whether the object is in this state still."""
         return (now.key, now.size, now.state) == (self.key, self.size, self.state)
+
+
+def mtime_of(moment: datetime) -> int:
+    """0 for one that no file can have: some servers say the year 1 for a time that they have
+    not."""
+    mtime_ns = int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+    return mtime_ns if -(1 << 63) <= mtime_ns < 1 << 63 else 0
+
+
+class Looks(Protocol):
+    @property
+    def url(self) -> str: ...
+
+    def look(self, key: str) -> OriginObject | None: ...
 
 
 class Origin(Protocol):
@@ -87,6 +103,18 @@ _HINT = (
 )
 
 
+def require_unchanged(origin: Looks, found: OriginObject) -> None:
+    """SourceChangedError unless the object is what it was when it was listed."""
+    now = origin.look(found.key)
+    if now is None:
+        raise gone(origin.url, found.key)
+    if not found.is_now(now):
+        raise changed(origin.url, found.key)
+
+
+_ON_THE_WAY = "Something between this machine and the server changes answers: a cache, or another proxy. Go around it."
+
+
 def changed(url: str, key: str) -> SourceChangedError:
     return SourceChangedError(
         f"{shown(url, key)} is not what it was when it was listed: it was replaced",
@@ -105,6 +133,20 @@ def cut(url: str, key: str, length: int, got: int) -> CorruptError:
         f"{shown(url, key)} was read in part: an answer has {got} bytes, {length} were asked for, and the object has not changed",
         hint="It was asked for again. Something between this machine and the server cuts answers, or the object is damaged "
         "there: read it with another program to see which.",
+        details={"url": url, "key": key},
+    )
+
+
+def other_range(url: str, key: str) -> CorruptError:
+    return CorruptError(
+        f"{shown(url, key)} gave another range than was asked for", hint=_ON_THE_WAY, details={"url": url, "key": key}
+    )
+
+
+def untagged(url: str, key: str) -> CorruptError:
+    return CorruptError(
+        f"{shown(url, key)} was read without its ETag: which state of it that is, is not known",
+        hint=_ON_THE_WAY,
         details={"url": url, "key": key},
     )
 

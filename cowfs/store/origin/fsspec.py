@@ -17,7 +17,7 @@ from typing import Any
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.store.fsspec_backend import FsspecStore
-from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone, mtime_of, require_unchanged
 
 TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
@@ -42,11 +42,7 @@ class FsspecOrigin(FsspecStore):
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
         data = self._fetched(found, offset, length)
-        now = self.look(found.key)
-        if now is None:
-            raise gone(self.url, found.key)
-        if not found.is_now(now):
-            raise changed(self.url, found.key)
+        require_unchanged(self, found)
         if len(data) != length:
             raise cut(self.url, found.key, length, len(data))
         return data
@@ -111,7 +107,7 @@ def _modified_ns(info: dict[str, Any]) -> int:
         elif isinstance(value, tuple):  # of a zip file
             value = datetime(*value, tzinfo=UTC)  # type: ignore[misc]
         if isinstance(value, datetime):
-            return int(value.timestamp()) * 1_000_000_000 + value.microsecond * 1000
+            return mtime_of(value)
         if isinstance(value, (int, float)):
             return round(value * 1e6) * 1000  # some say one time as a float and as a datetime
     return 0

@@ -6,7 +6,8 @@ query, and to elsewhere, are not. Any other URL is one file. Each file is looked
 its size and its ETag, or time of modification: nothing of it is read.
 
 A read sends If-Match where the ETag is a strong one, and the file is looked at again afterwards:
-many servers ignore the condition.
+many servers ignore the condition. One that knows no ranges answers with the whole file; of a range
+the answer must say that it is the one that was asked for.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote
 
+from fsspec.asyn import sync
+
 from cowfs.errors import ConflictError, NotFoundError
 from cowfs.helpers import Helpers
-from cowfs.store.origin.contract import OriginObject, changed, gone
+from cowfs.store.origin.contract import OriginObject, changed, gone, other_range, require_unchanged
 from cowfs.store.origin.fsspec import FsspecOrigin
 
 LOOKING_THREADS = 16
@@ -57,19 +60,38 @@ class HttpOrigin(FsspecOrigin):
                     yield key
 
     def _fetched(self, found: OriginObject, offset: int, length: int) -> bytes:
-        path = self._path(found.key)
-        arguments: dict[str, Any] = {}
+        files, path = self._file_system, self._path(found.key)
+        headers = {"Range": f"bytes={offset}-{offset + length - 1}"} if 0 < length < found.size else {}
         if found.tag.startswith('"'):
-            arguments["headers"] = {"If-Match": found.tag}
+            headers["If-Match"] = found.tag
+        start: int | None
+        data: bytes
         try:
-            data: bytes = self._call(
-                found.key, lambda: self._file_system.cat_file(path, start=offset, end=offset + length, **arguments)
-            )
+            start, data = self._call(found.key, lambda: sync(files.loop, _get, files, path, headers))
         except NotFoundError:
             raise gone(self.url, found.key) from None
         except ConflictError:
             raise changed(self.url, found.key) from None
-        return data[offset : offset + length] if len(data) == found.size > length else data  # it knows no ranges
+        if start is None and len(data) == found.size:
+            return data[offset : offset + length]
+        if start != offset and "Range" in headers:
+            require_unchanged(self, found)
+            raise other_range(self.url, found.key)
+        return data
 
     def _path(self, key: str) -> str:
         return super()._path(quote(key, safe="/~!$&'()*+,;=:@"))
+
+
+async def _get(files: Any, path: str, headers: dict[str, str]) -> tuple[int | None, bytes]:
+    """An answer, and where in the file it begins: None for the whole of it, -1 if it does not
+    say."""
+    arguments = {**files.kwargs, "headers": {**files.kwargs.get("headers", {}), **headers}}
+    session = await files.set_session()
+    async with session.get(files.encode_url(path), **arguments) as answer:
+        files._raise_not_found_for_status(answer, path)
+        data: bytes = await answer.read()
+        if answer.status != 206:
+            return None, data
+        start = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
+        return int(start) if start.isdecimal() else -1, data

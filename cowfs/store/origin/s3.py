@@ -21,7 +21,7 @@ from typing import Any
 
 from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError, UnavailableError
 from cowfs.store.identity import Credentials
-from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone, mtime_of, require_unchanged, untagged
 from cowfs.store.s3 import S3Requests, S3Store
 from cowfs.store.s3_by_s3fs import S3fsRequests
 from cowfs.store.s3_place import S3Place
@@ -53,7 +53,8 @@ class S3Origin(S3Store):
             answer = self._call(key, "head_object", Key=name)
         except NotFoundError:
             return None
-        return _object(key, int(answer["ContentLength"]), answer.get("LastModified"), answer.get("ETag"))
+        length = self._run(lambda _: self._sender().length_of(answer), key)
+        return _object(key, length, answer.get("LastModified"), answer.get("ETag"))
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
         arguments: dict[str, Any] = {"Key": self._name(found.key)}
@@ -69,17 +70,17 @@ class S3Origin(S3Store):
             raise gone(self.url, found.key) from None
         except ConflictError:  # the condition failed
             raise changed(self.url, found.key) from None
-        except CorruptError:  # there is no such range
-            tag, data = found.tag, b""
+        except CorruptError as error:
+            if error.details.get("status") != 416:
+                raise
+            tag, data = found.tag, b""  # there is no such range
+        if found.tag and not tag:
+            raise untagged(self.url, found.key)
         if found.tag and tag != found.tag:
             raise changed(self.url, found.key)
         if len(data) == length:
             return data
-        now = self.look(found.key)
-        if now is None:
-            raise gone(self.url, found.key)
-        if not found.is_now(now):
-            raise changed(self.url, found.key)
+        require_unchanged(self, found)
         raise cut(self.url, found.key, length, len(data))
 
     def put(  # type: ignore[override] # of another contract
@@ -196,5 +197,4 @@ def _digest(data: bytes) -> str:
 
 def _object(key: str, size: int, modified: datetime | None, tag: str | None) -> OriginObject:
     """modified: None where the server does not say, as of an object without a time."""
-    mtime_ns = 0 if modified is None else int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
-    return OriginObject(key, size, mtime_ns, tag or "")
+    return OriginObject(key, size, 0 if modified is None else mtime_of(modified), tag or "")
