@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +18,15 @@ import pytest
 
 from cowfs import redaction, storage
 from cowfs.api import stores
+from cowfs.api.storage import objects
 from cowfs.api.storage.presets import S3Credentials
 from cowfs.api.storage.resolving import access
 from cowfs.blocking import Volume
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.storage import Storage
 from cowfs.store import trust
+from cowfs.store.origin import OriginObject
+from cowfs.store.origin.open import RepeatingOrigin
 from tests.seaweedfs import SeaweedFS
 
 SECRET = "Zq7-the-secret-of-this-test-Zq7"
@@ -251,6 +256,53 @@ def check_objects(made: Storage, tmp_path: Path) -> None:
         s.rm("a/b.bin")
         s.rm("a/b.bin")
         assert s.ls() == []
+
+
+@pytest.mark.quick
+def test_a_download_is_one_state_of_its_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same size; replaced between two pieces."""
+    check_replaced(storage.Local(tmp_path / "store"), tmp_path, monkeypatch)
+
+
+@pytest.mark.s3
+def test_a_download_from_s3_is_one_state_of_its_object(
+    seaweedfs: SeaweedFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access_key, secret_key = seaweedfs.credentials.values()
+    place = (seaweedfs.bucket, f"replaced/{tmp_path.name}")
+    made = storage.MinIO(*place, endpoint=seaweedfs.endpoint, access_key=access_key, secret_key=secret_key)
+    check_replaced(made, tmp_path, monkeypatch)
+
+
+def check_replaced(made: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "PIECE_BYTES", 1000)
+    (tmp_path / "one").write_bytes(b"a" * 2500)
+    (tmp_path / "other").write_bytes(b"b" * 2500)
+    target, really_read, reads = tmp_path / "target", RepeatingOrigin.read, [0]
+    target.write_bytes(b"before")
+    target.chmod(0o600)
+
+    with made as s:
+        s.upload(tmp_path / "one", "key")
+
+        def read(self: RepeatingOrigin, found: OriginObject, offset: int, length: int) -> bytes:
+            reads[0] += 1
+            if reads[0] == 2:
+                time.sleep(0.05)  # what tells two files of a directory apart is their time
+                s.upload(tmp_path / "other", "key")
+            return really_read(self, found, offset, length)
+
+        monkeypatch.setattr(RepeatingOrigin, "read", read)
+        with pytest.raises(UnavailableError, match="was replaced while"):
+            s.download("key", target)
+        assert target.read_bytes() == b"before"
+        s.download("key", target)
+        assert target.read_bytes() == b"b" * 2500
+        assert target.stat().st_mode & 0o777 == 0o600
+        os.mkfifo(tmp_path / "fifo")
+        with pytest.raises(InvalidInputError, match="is no file"):
+            s.download("key", tmp_path / "fifo")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
 async def check_async(made: Storage, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ the same credentials.
 
 Keys are relative to the store's prefix. An upload is one request, and the object appears whole or
 not at all; the file is held in memory meanwhile, and may have MOST_BYTES. A download is fetched in
-pieces into a file beside the target, which takes its place when it is complete. These are not the
-files of volumes, and nothing here keeps anybody from deleting a volume's objects.
+pieces, all of one state of the object (`store.origin`), into a file beside the target, which takes
+its place, and its permissions, when it is complete. These are not the files of volumes, and nothing
+here keeps anybody from deleting a volume's objects.
 
 Connections are shared by all blocks of one `Storage` at a time, and end with the last of them.
 """
@@ -16,6 +17,7 @@ Connections are shared by all blocks of one `Storage` at a time, and end with th
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -23,26 +25,50 @@ from pathlib import Path
 from cowfs.api.storage.resolving import access
 from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
-from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError, from_local_disk
+from cowfs.errors import InvalidInputError, NotFoundError, SourceChangedError, UnavailableError, from_local_disk
 from cowfs.fork_locks import ForkLock
 from cowfs.machine import proc
-from cowfs.store import ObjectInfo, ObjectStore, open_store
+from cowfs.store import ObjectInfo, open_store
+from cowfs.store.origin import OriginObject, open_origin
+from cowfs.store.origin.open import RepeatingOrigin
 
 MOST_BYTES = 5 << 30
 """What S3 takes in one request."""
 PIECE_BYTES = 16 << 20
 
 _lock = ForkLock()
-_open: dict[tuple[int, Storage], tuple[ObjectStore, int]] = {}
-"""And how many blocks use it."""
+_open: dict[tuple[int, Storage], _Place] = {}
+
+
+class _Place:
+    """What the blocks of one `Storage` share."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._access = access(storage)
+        self.store = open_store(storage.url, create=True, access=self._access)
+        self._origin: RepeatingOrigin | None = None
+        self.users = 0
+
+    def origin(self) -> RepeatingOrigin:
+        """Where its objects are read from. NotFoundError: a directory that is not there yet."""
+        with _lock:
+            if self._origin is None:
+                self._origin = open_origin(self.store.url, access=self._access)
+            return self._origin
+
+    def close(self) -> None:
+        self.store.close()
+        if self._origin is not None:
+            self._origin.close()
 
 
 class Objects:
     """Blocking; any thread may call. Every call raises AccessDeniedError, UnavailableError and
     NotFoundError (no such bucket, or object)."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, place: _Place) -> None:
+        self._place = place
+        self._store = place.store
 
     def upload(self, src: str | os.PathLike[str], key: str) -> None:
         """Stores a file's bytes as an object, whole, in place of what is there."""
@@ -64,14 +90,19 @@ class Objects:
 
     def download(self, key: str, dst: str | os.PathLike[str]) -> Path:
         """Writes an object's bytes into a file, and returns its path; into a directory, under the
-        last part of the key."""
+        last part of the key. UnavailableError: it was replaced meanwhile. InvalidInputError: a
+        device, or what else is no file, has that name."""
         target = Path(dst)
         if target.is_dir():
             target = target / key.rpartition("/")[2]
-        if (size := self._store.size(key)) is None:
+        if (found := self._looked_up(key)) is None:
             raise NotFoundError(f"{self._store.url}: {key} does not exist", hint="ls() shows what there is.")
         try:
-            self._fetch(key, size, target)
+            self._fetch(found, target)
+        except SourceChangedError:
+            raise UnavailableError(
+                f"{self._store.url}: {key} was replaced while it was fetched", hint="Try again."
+            ) from None
         except OSError as error:
             raise from_local_disk(error, f"{target} cannot be written", elsewhere="choose another file.") from error
         return target
@@ -88,18 +119,21 @@ class Objects:
         """Deletes an object; one that is not there is fine."""
         self._store.delete([key])
 
-    def _fetch(self, key: str, size: int, target: Path) -> None:
+    def _looked_up(self, key: str) -> OriginObject | None:
+        try:
+            return self._place.origin().look(key)
+        except NotFoundError:
+            return None
+
+    def _fetch(self, found: OriginObject, target: Path) -> None:
+        origin, mode = self._place.origin(), _mode_for(target)
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False) as file:
             try:
-                for start in range(0, size, PIECE_BYTES):
-                    file.write(self._store.get_range(key, start, min(PIECE_BYTES, size - start)))
-                if self._store.size(key) != size:
-                    raise UnavailableError(
-                        f"{self._store.url}: {key} was replaced while it was fetched", hint="Try again."
-                    )
+                for start in range(0, found.size, PIECE_BYTES):
+                    file.write(origin.read(found, start, min(PIECE_BYTES, found.size - start)))
                 file.flush()
                 os.fsync(file.fileno())
-                os.chmod(file.fileno(), 0o666 & ~_umask())
+                os.chmod(file.fileno(), mode)
                 os.replace(file.name, target)
             except BaseException:
                 os.unlink(file.name)
@@ -132,22 +166,34 @@ def opened(storage: Storage) -> Objects:
     """For a block; `release` ends it. No request is made yet."""
     key = (os.getpid(), storage)
     with _lock:
-        store, users = _open.get(key, (None, 0))
-        if store is None:
-            store = open_store(storage.url, create=True, access=access(storage))
-        _open[key] = (store, users + 1)
-    return Objects(store)
+        if (place := _open.get(key)) is None:
+            place = _open[key] = _Place(storage)
+        place.users += 1
+    return Objects(place)
 
 
 def release(storage: Storage) -> None:
     key = (os.getpid(), storage)
     with _lock:
-        store, users = _open[key]
-        if users > 1:
-            _open[key] = (store, users - 1)
+        place = _open[key]
+        place.users -= 1
+        if place.users:
             return
         del _open[key]
-    store.close()
+    place.close()
+
+
+def _mode_for(target: Path) -> int:
+    """Permissions of a file that is to take this place."""
+    try:
+        there = target.lstat()
+    except FileNotFoundError:
+        return 0o666 & ~_umask()
+    if stat.S_ISLNK(there.st_mode):
+        return 0o666 & ~_umask()
+    if not stat.S_ISREG(there.st_mode):
+        raise InvalidInputError(f"{target} is no file", hint="Choose another name.")
+    return stat.S_IMODE(there.st_mode)
 
 
 def _umask() -> int:
