@@ -320,6 +320,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         """Within a volume chunks are shared."""
+        if getattr(self._batches, "is_moving", False) and f"{_plain(path2)}/".startswith(f"{_plain(path1)}/"):
+            raise OSError(errno.EINVAL, "it would be moved into itself, and removed", path1)
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
@@ -343,8 +345,15 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
+        """Within a volume as os.rename; else, and where path1 names several, copied and removed."""
         with self._one_version():
-            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+            if self._is_renamed(path1, path2, recursive=recursive, maxdepth=maxdepth):
+                return
+            self._batches.is_moving = True
+            try:
+                super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+            finally:
+                self._batches.is_moving = False
 
     def put(self, lpath: Any, rpath: Any, recursive: bool = False, **options: Any) -> None:
         with self._one_version():
@@ -353,6 +362,26 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def pipe(self, path: Any, value: bytes | None = None, **options: Any) -> None:
         with self._one_version():
             super().pipe(path, value, **options)
+
+    def _is_renamed(self, path1: Any, path2: Any, *, recursive: bool, maxdepth: int | None) -> bool:
+        """Whether the move was made. False: it is none of one thing within a volume."""
+        if not (isinstance(path1, str) and isinstance(path2, str)) or maxdepth is not None:
+            return False
+        (source, old), (volume, new) = _parted(self._strip_protocol(path1)), self._writable(path2)
+        if source != volume or not old or path1.endswith("/") or _MAGIC.search(old):
+            return False
+        found = self.info(path1)
+        if found["type"] == "directory" and not found.get("islink") and not recursive:
+            raise IsADirectoryError(path1)
+        if path2.endswith("/") or self.isdir(path2):
+            new = f"{new}/{old.rpartition('/')[2]}".lstrip("/")
+
+        def moved(files: RWFiles) -> None:
+            _make_parents(files, new)
+            files.move(old, new)
+
+        self._change(volume, moved, new, reads=old)
+        return True
 
     # -- publishing
 
@@ -547,6 +576,11 @@ def _parted(path: str) -> tuple[str, str]:
     """(source, path in it)."""
     source, _, inner = path.partition("/")
     return source, inner.strip("/")
+
+
+def _plain(path: str) -> str:
+    """The path without empty parts."""
+    return "/".join(filter(None, CowfsFileSystem._strip_protocol(path).split("/")))
 
 
 def _bytes(inner: str) -> bytes:

@@ -250,6 +250,44 @@ def test_what_removes_a_kind_of_thing_removes_no_other(fs: CowfsFileSystem) -> N
     assert fs.ls("data") == []
 
 
+def test_what_is_moved_is_never_what_is_removed(fs: CowfsFileSystem) -> None:
+    volume = Volume.open("data")
+    volume.files.mkdir("d/e", parents=True)
+    for path in ("a", "d/one", "d/two", "d/e/three"):
+        volume.files.write(path, path.encode())
+    volume.files.symlink("link", "d")
+    volume.finalize()
+    before = fs.find("data")
+    for same in (
+        ("data/a", "data/a"),
+        ("cowfs://data/a", "data//a"),
+        ("data/link/one", "data/d/one"),
+        ("data/a", "data/"),
+    ):
+        fs.mv(*same)
+        assert fs.find("data") == before
+    wrong: list[tuple[Any, Any]] = [
+        ("data/d", "data/d/e"),
+        ("data/d", "data/d"),
+        ("data/d/", "data/d/e/f"),
+        (["data/a", "data/d/one"], ["data/b", "data//d/one"]),
+        (["data/a"], "data"),
+        ("data/d/*", "data/d"),
+    ]
+    for paths in wrong:
+        with pytest.raises(OSError, match=r"itself|Invalid"):
+            fs.mv(*paths, recursive=True)
+        assert fs.find("data") == before
+    with pytest.raises(IsADirectoryError):
+        fs.mv("data/d", "data/new")
+    fs.mv("data/d", "data/new/deeper", recursive=True)
+    fs.mv("data/a", "data/new/")
+    fs.mv(["data/new/a"], ["data/b"])
+    moved = ["data/b", "data/link", "data/new/deeper/e/three", "data/new/deeper/one", "data/new/deeper/two"]
+    assert fs.find("data") == moved
+    assert fs.cat("data/b") == b"a"
+
+
 @pytest.mark.parametrize(
     ("paths", "options", "left"),
     [
