@@ -37,7 +37,7 @@ from cowfs.errors import (
 )
 from cowfs.redaction import described
 from cowfs.store.patience import RETRY_AFTER
-from cowfs.store.retry_after import retry_after_s, told
+from cowfs.store.retry_after import as_text, retry_after_s
 
 CREDENTIALS_HINT = (
     "Check the credentials where the store's own tools look for them, for example AZURE_STORAGE_ACCOUNT_NAME and "
@@ -154,7 +154,7 @@ def _from_status(status: int, error: Exception, where: str) -> CowfsError:
         details[RETRY_AFTER] = wait_s
     if cls is NotFoundError:
         return NotFoundError(f"{where} does not exist", details=details)
-    return cls(f"{where}: HTTP status {status} ({described(error)}){told(wait_s)}", hint=hint, details=details)
+    return cls(f"{where}: HTTP status {status} ({described(error)}){as_text(wait_s)}", hint=hint, details=details)
 
 
 def _status_of(error: BaseException) -> int | None:

@@ -36,8 +36,6 @@ SLICE_S = 0.5
 
 RETRY_AFTER = "retry_after_s"
 """Of an error's details: the server asked to be left alone for so long."""
-_GRANTED = 0.9
-"""Of what is left of the limit."""
 
 _log = log.get("store")
 
@@ -94,12 +92,14 @@ class Patience:
         return self.wait(max(pauses.after(), self.granted(error, counted_from_s)), counted_from_s)
 
     def granted(self, error: CowfsError, since_s: float) -> float:
-        """How long the server is left alone that asked for it, if it did: so that it is asked once
-        more before patience ends. Who is about to end or in a hurry asks no more."""
+        """How long the server is left alone that asked for it, if it did: until CLOSING_S before
+        patience ends if it asked for longer, so that it is asked once more. Who is about to end or
+        in a hurry asks no more."""
         wish_s = float(error.details.get(RETRY_AFTER, 0.0))
-        if self.limit_s <= CLOSING_S or not apart.has_time():
+        if self.reaches(wish_s, since_s):
             return wish_s
-        return min(wish_s, max(_GRANTED * (since_s + self.limit_s - clock.monotonic_s()), 0.0))
+        left_s = since_s + self.limit_s - CLOSING_S - clock.monotonic_s()
+        return left_s if left_s > 0 and apart.has_time() else wish_s
 
     def counted_from(self, began_s: float, *, is_first: bool) -> float:
         """From when patience counts after a failure, of a call that began at began_s. A call is

@@ -22,7 +22,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
     return min(seconds, MOST_S) if seconds > 0 and not math.isnan(seconds) else 0.0
 
 
-def told(wait_s: float) -> str:
+def as_text(wait_s: float) -> str:
     """What an error adds to its text."""
     return f"; it asks to be left alone for {wait_s:.0f} s" if wait_s > 0 else ""
 

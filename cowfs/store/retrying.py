@@ -187,7 +187,8 @@ class RetryingStore:
             except UnavailableError as error:
                 since_s = self._patience.counted_from(began_s, is_first=problem is None)
                 problem = error
-                self._pace.failed(turn, self._patience.granted(error, since_s), is_trouble=True)
+                wish_s = self._patience.granted(error, max(since_s, self._pace.last_success_s))
+                self._pace.failed(turn, wish_s, is_trouble=True)
                 _log.info("an upload failed and will be repeated: %s", error)
                 self._patience.tell(error, max(began_s, self._pace.last_success_s))
             except BaseException as error:

@@ -87,7 +87,7 @@ class S3fsRequests:
             yield piece
 
     def size(self, key: str) -> int:
-        return self.length_of(self.call("head_object", Key=self._place.prefix + key))
+        return int(self.head(Key=self._place.prefix + key)["ContentLength"])
 
     def size_by_get(self, key: str) -> int:
         """The same by a request whose answer says why it is refused."""
@@ -155,12 +155,12 @@ class S3fsRequests:
         """Any operation of S3's, in the words of botocore."""
         return self._ask(lambda: self._call(operation, **arguments))
 
-    @staticmethod
-    def length_of(answer: dict[str, Any]) -> int:
-        """Bytes of the object of a HEAD. Silent: the answer does not say."""
+    def head(self, **arguments: Any) -> dict[str, Any]:
+        """With ContentLength. Silent: the answer does not say how long the object is."""
+        answer = self.call("head_object", **arguments)
         if "ContentLength" not in answer:
             raise Silent(NO_LENGTH)
-        return int(answer["ContentLength"])
+        return answer
 
     def get_object(self, **arguments: Any) -> tuple[str, bytes]:
         """ETag and body. Unexpected: of another range than was asked for."""
@@ -259,11 +259,11 @@ def _body(data: Data) -> bytes | bytearray:
 async def _body_of(answer: dict[str, Any], wanted: str) -> bytes:
     """wanted: the range that was asked for, "" all of it. How long it is, is for the caller to look
     at; where it begins, only the answer says."""
-    given = answer.get("ContentRange", "").replace(" ", "=", 1)
-    data = _allocated(int(answer.get("ContentLength", 0)))
+    given = answer.get("ContentRange", "").lower().replace(" ", "=", 1)
     async with answer["Body"] as body:  # all at once, it would be held twice for a moment: in pieces, and joined
         if wanted and wanted.partition("-")[0] != given.partition("-")[0]:
             raise Unexpected(OTHER_RANGE)
+        data = _allocated(int(answer.get("ContentLength", 0)))
         while piece := await body.read(_PIECE_BYTES):
             data.write(piece)
     data.truncate()

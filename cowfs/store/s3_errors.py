@@ -27,7 +27,7 @@ from cowfs.errors import (
 )
 from cowfs.store.identity import Refusal
 from cowfs.store.patience import RETRY_AFTER
-from cowfs.store.retry_after import told
+from cowfs.store.retry_after import as_text
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
 NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
@@ -149,7 +149,7 @@ class Unproven(S3Failure):
 
 
 OTHER_RANGE = "another range than was asked for"
-NO_LENGTH = "an answer does not say how long it is (Content-Length)"
+NO_LENGTH = "no answer says how long it is (Content-Length). A proxy on the way may drop that"
 
 
 class CredentialsFailed(S3Failure):
@@ -203,5 +203,5 @@ def _from_refusal(refused: Refused, url: str, key: str) -> CowfsError:
     cls, hint = _BY_CODE.get(code) or _BY_STATUS.get(status) or (UnavailableError, _LATER)
     if cls is ConflictError:
         return ConflictError(f"{url}: {key} exists already", details=details)
-    reason = refused.reason + told(refused.retry_after_s)
+    reason = refused.reason + as_text(refused.retry_after_s)
     return cls(f"{url}: {key}: {reason}" if key else f"{url}: {reason}", hint=hint, details=details)

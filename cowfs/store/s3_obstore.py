@@ -41,7 +41,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -300,26 +300,35 @@ class _Wish:
         is_safe = self._address.scheme == "https"
         kind = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
         connection = kind(self._address.netloc, timeout=CONNECT_S)
-        limit = threading.Timer(CONNECT_S, _cut, (connection,))
-        limit.daemon = True
-        limit.start()
         try:
-            connection.request("HEAD", self._address.path or "/")
-            answer = connection.getresponse()
-            headers = {name.lower(): value for name, value in answer.getheaders()}
-        except (OSError, http.client.HTTPException):
+            connection.connect()
+            with _limited(connection.sock):
+                connection.request("HEAD", self._address.path or "/")
+                answer = connection.getresponse()
+                headers = {name.lower(): value for name, value in answer.getheaders()}
+        except (OSError, http.client.HTTPException, ValueError, RuntimeError):  # cut in the middle; or no thread for it
             return 0.0
         finally:
-            limit.cancel()
             connection.close()
         return retry_after_s(headers) if answer.status in (429, 503) else 0.0
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
-    """Ends its request: `timeout` is for each byte of the answer, not for all of them."""
-    if (sock := connection.sock) is not None:
+@contextmanager
+def _limited(connected: socket.socket) -> Iterator[None]:
+    """Cuts the connection if the block takes longer than CONNECT_S: a socket's time limit is for
+    each byte of an answer, not for all of them. RuntimeError: no thread can be had."""
+
+    def cut() -> None:
         with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(CONNECT_S, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _pieces(stream: BytesStream) -> Iterator[Data]:
@@ -375,7 +384,7 @@ def _why_silent(dump: str) -> str:
     if found := _CERTIFICATE.search(dump):
         return f"its certificate is not accepted: {found[1]}"
     if "MissingContentLength" in dump:
-        return f"{NO_LENGTH}. A proxy on the way may drop it"
+        return NO_LENGTH
     if "Parse(" in dump or "Invalid" in dump:
         return "what it says is not an answer of S3"
     return "the connection broke"

@@ -77,8 +77,10 @@ class _Run:
             if (kind == "passed" and test in known) or (kind in ("failed", "stopped") and test not in known):
                 wrong.append(f"{test}: {outcome}")
         print(*(f"{count} {kind}" for kind, count in sorted(counts.items())), sep=", ")
+        if not counts:
+            wrong = [f"no tests found: {shown}"]
         print(*(wrong or ["Each failure is explained."]), sep="\n")
-        return 1 if wrong or not counts["passed"] else 0
+        return 1 if wrong else 0
 
     def _prepared(self) -> dict[str, str]:
         """The environment of `check`."""
@@ -116,6 +118,8 @@ class _Run:
         if not re.search(r"^Failures:", said, re.MULTILINE):
             return "passed" if "Passed all 1 tests" in said else f"failed: {said.splitlines()[-1]}"
         difference = self._checkout / "results" / f"{test}.out.bad"
+        if not difference.exists():
+            return f"failed: see {difference.with_suffix('').with_suffix('.full')}"
         if "cannot modify limit: Operation not permitted" in difference.read_text(errors="replace"):
             return "not run: this machine lets nobody raise limits"
         return f"failed: see {difference}"

@@ -169,6 +169,7 @@ def test_a_wish_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
             connection.sendall(b"\r\nRetry-After: 30\r\n\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60.0)
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
         assert s3_obstore._Wish(f"http://127.0.0.1:{listener.getsockname()[1]}").left_s() == 0.0

@@ -16,6 +16,7 @@ from cowfs.errors import AccessDeniedError, NotFoundError, UnavailableError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, open_store, refs
+from cowfs.store.contract import Data
 from cowfs.store.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience, silence_s
 from cowfs.store.repeating import create
 from cowfs.store.retrying import LARGE_BYTES, RetryingStore
@@ -185,11 +186,16 @@ def test_retry_after_is_heeded(faulty: FaultyStore, patient_clock: PatientClock)
     assert store.get("key") == b"value"  # asked once more before the patience of the call ends
     assert faulty.count("get") == 4
     assert sum(patient_clock.waited_s) < 40 + BRIEF_S + LONGEST_PAUSE_S
+    faulty.inject(Fault.FAIL, "get", error=too_long, times=math.inf)
+    with pytest.raises(UnavailableError):
+        store.get("key")
+    assert faulty.count("get") == 6
+    faulty.heal()
     store.patience.limit_s = CLOSING_S
     faulty.inject(Fault.FAIL, "get", error=too_long)
     with pytest.raises(UnavailableError):  # who is about to end does not wait for that
         store.get("key")
-    assert faulty.count("get") == 5
+    assert faulty.count("get") == 7
 
 
 def test_uploads_heed_retry_after_and_are_repeated(faulty: FaultyStore, patient_clock: PatientClock) -> None:
@@ -197,6 +203,25 @@ def test_uploads_heed_retry_after_and_are_repeated(faulty: FaultyStore, patient_
     RetryingStore(faulty).put("large", LARGE)
     assert faulty.count("put") == 2
     assert BRIEF_S / 2 < sum(patient_clock.waited_s) < BRIEF_S
+
+
+def test_uploads_heed_retry_after_while_others_succeed(faulty: FaultyStore, patient_clock: PatientClock) -> None:
+    """Patience counts from the last success, however long ago an upload began."""
+    failures = 0
+
+    class Busy(FaultyStore):
+        def put(self, key: str, data: Data) -> None:
+            nonlocal failures
+            if key == "late" and failures < 2:
+                failures += 1
+                patient_clock.sleep_s(BRIEF_S * 2)
+                store.put("other", LARGE)
+                raise UnavailableError("busy", details={RETRY_AFTER: 40.0})
+            super().put(key, data)
+
+    store = RetryingStore(Busy(faulty))
+    store.put("late", LARGE)
+    assert sum(patient_clock.waited_s) >= 4 * BRIEF_S + 79
 
 
 def test_put_if_absent_is_never_repeated(faulty: FaultyStore, patient_clock: PatientClock) -> None:

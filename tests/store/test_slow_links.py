@@ -177,6 +177,7 @@ def test_an_absurd_retry_after_counts_as_none() -> None:
     for value in ("-5", "nan", "1e400", "", "9" * 400):
         assert s3_retry_after(value) in (0.0, 3600.0)
     assert Patience(60.0).granted(s3_error("7"), clock.monotonic_s()) == 7.0
+    assert "left alone for 7 s" in str(s3_error("7"))
 
 
 def s3_retry_after(value: str) -> float:

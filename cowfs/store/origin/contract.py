@@ -56,17 +56,17 @@ class OriginObject:
 
 
 def mtime_of(moment: datetime) -> int:
-    """0 for one that no file can have: some servers say the year 1 for a time that they have
+    """In ns; of one that no file can have, 0: some servers say the year 1 for a time that they have
     not."""
-    mtime_ns = int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+    try:
+        return fitting(int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000)
+    except (ValueError, OverflowError):  # without a time zone
+        return 0
+
+
+def fitting(mtime_ns: int) -> int:
+    """0 for what does not fit into 64 bits."""
     return mtime_ns if -(1 << 63) <= mtime_ns < 1 << 63 else 0
-
-
-class Looks(Protocol):
-    @property
-    def url(self) -> str: ...
-
-    def look(self, key: str) -> OriginObject | None: ...
 
 
 class Origin(Protocol):
@@ -101,18 +101,16 @@ _HINT = (
     "What it was is not in the store. Import again to take its present state (`cowfs import`, Volume.import_); "
     "versions that link the earlier state can show of this file only what a cache still holds."
 )
+_ON_THE_WAY = "Something between this machine and the server changes answers: a cache, or another proxy. Go around it."
 
 
-def require_unchanged(origin: Looks, found: OriginObject) -> None:
+def require_unchanged(origin: Origin, found: OriginObject) -> None:
     """SourceChangedError unless the object is what it was when it was listed."""
     now = origin.look(found.key)
     if now is None:
         raise gone(origin.url, found.key)
     if not found.is_now(now):
         raise changed(origin.url, found.key)
-
-
-_ON_THE_WAY = "Something between this machine and the server changes answers: a cache, or another proxy. Go around it."
 
 
 def changed(url: str, key: str) -> SourceChangedError:

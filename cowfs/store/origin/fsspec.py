@@ -17,7 +17,7 @@ from typing import Any
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.store.fsspec_backend import FsspecStore
-from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, gone, mtime_of, require_unchanged
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, fitting, gone, mtime_of, require_unchanged
 
 TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
@@ -109,7 +109,7 @@ def _modified_ns(info: dict[str, Any]) -> int:
         if isinstance(value, datetime):
             return mtime_of(value)
         if isinstance(value, (int, float)):
-            return round(value * 1e6) * 1000  # some say one time as a float and as a datetime
+            return fitting(round(value * 1e6) * 1000)  # some say one time as a float and as a datetime
     return 0
 
 

@@ -50,11 +50,10 @@ class S3Origin(S3Store):
         if not (name := self._name(key)):
             return None
         try:
-            answer = self._call(key, "head_object", Key=name)
+            answer = self._run(lambda _: self._sender().head(Key=name), key)
         except NotFoundError:
             return None
-        length = self._run(lambda _: self._sender().length_of(answer), key)
-        return _object(key, length, answer.get("LastModified"), answer.get("ETag"))
+        return _object(key, int(answer["ContentLength"]), answer.get("LastModified"), answer.get("ETag"))
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
         arguments: dict[str, Any] = {"Key": self._name(found.key)}
@@ -72,6 +71,7 @@ class S3Origin(S3Store):
             raise changed(self.url, found.key) from None
         except CorruptError as error:
             if error.details.get("status") != 416:
+                require_unchanged(self, found)
                 raise
             tag, data = found.tag, b""  # there is no such range
         if found.tag and not tag:
