@@ -314,6 +314,13 @@ def test_a_local_directory(place: Path) -> None:
     assert version.files.read("/b") == BIG
 
 
+def test_a_time_that_a_version_cannot_keep_is_no_other_state(place: Path) -> None:
+    (place / "tree").mkdir()
+    (place / "tree" / "a").write_bytes(b"a")
+    os.utime(place / "tree" / "a", (10_000_000_000, 10_000_000_000))  # in 2286
+    assert Volume.import_(place / "tree", "linked", link=True).files.read("/a") == b"a"
+
+
 def test_a_version_from_elsewhere_shows_nothing_of_this_machines_disk(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from cowfs.errors import CowfsError, from_local_disk
 from cowfs.store.origin.contract import OriginObject, changed, gone
 
+_I64 = (1 << 63) - 1
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -107,4 +108,5 @@ class _Opened:
 
 
 def _object(key: str, found: os.stat_result) -> OriginObject:
-    return OriginObject(key, found.st_size, found.st_mtime_ns, str(found.st_mtime_ns))
+    mtime_ns = max(-_I64, min(found.st_mtime_ns, _I64))  # as a version keeps it
+    return OriginObject(key, found.st_size, mtime_ns, str(mtime_ns))
