@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, SupportsIndex, cast
 
 from cowfs import log
 
@@ -35,7 +35,8 @@ class ReadFile(io.BufferedReader):
         self.seek(0)
         self._lasting_path = f"cowfs://{version.name}@{version.id}/{inner}"  # a locator's would be unquoted
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Not `__reduce__`: from Python 3.12 on a buffered reader has this one, and it refuses."""
         return _reopened, (self.fs, self._lasting_path, self.tell())
 
 
