@@ -7,8 +7,8 @@
 Objects have no permissions, links or empty directories of their own: files get 0644, directories
 0755, and a directory has the time of the newest file below it. Names that a file system cannot have
 are refused, all together and before anything is read: empty parts, "." and "..", parts of more than
-255 bytes, a key that is a file and a directory at once, a marker with bytes in it. What is excluded
-is not looked at.
+255 bytes, a key that is a file and a directory at once, a marker with bytes in it. So is what the
+origin lists and cannot give (`OriginObject.fault`). What is excluded is not looked at.
 
 An object is read as it was listed; one that was replaced since is looked at again, and read anew.
 The listing is in memory: some 500 bytes an object.
@@ -56,7 +56,7 @@ class ObjectAttr:
 
 class ObjectTree:
     """name: of the file, where the URL names a single object. excluded: as `UploadPlan` has it.
-    InvalidInputError names keys that cannot be files' names."""
+    InvalidInputError names keys that cannot be files' names, and objects that can be no files."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ObjectTree:
         self._files: dict[bytes, dict[bytes, ObjectAttr]] = {}
         self._directories: dict[bytes, int] = {b"": 0}  # → the time of the newest file below
         self._bad: list[str] = []
-        self._bad_count = 0
+        self._faulty: list[str] = []
         for found in objects:
             if name or found.key != RECORD:
                 self._add(found, name or found.key)
@@ -119,6 +119,10 @@ class ObjectTree:
     # -- from keys to names
 
     def _add(self, found: OriginObject, key: str) -> None:
+        if found.fault:
+            if not self._is_excluded(key):
+                self._faulty.append(f"{key!r} ({found.fault})")
+            return
         path = os.fsencode(key)
         is_marker = path.endswith(b"/")
         parts = path.removesuffix(b"/").split(b"/")
@@ -143,23 +147,31 @@ class ObjectTree:
                 self._note_bad(os.fsdecode(path))
 
     def _note_bad(self, key: str) -> None:
+        if not self._is_excluded(key):
+            self._bad.append(repr(key))
+
+    def _is_excluded(self, key: str) -> bool:
         parts = os.fsencode(key).split(b"/")
         above = (b"/".join(parts[:count]) + b"/" for count in range(1, len(parts)))
-        if self._excluded(os.fsencode(key)) or any(self._excluded(path) for path in above):
-            return
-        self._bad_count += 1
-        if len(self._bad) < SHOWN:
-            self._bad.append(key)
+        return self._excluded(os.fsencode(key)) or any(self._excluded(path) for path in above)
 
     def _refuse_bad(self) -> None:
-        if not self._bad_count:
-            return
-        more = f" and {self._bad_count - len(self._bad)} more" if self._bad_count > len(self._bad) else ""
-        raise InvalidInputError(
-            f"{self._origin.url} has keys that cannot be names of files: {', '.join(map(repr, self._bad))}{more}",
-            hint="An empty part, '.', '..', a part of more than 255 bytes, a file that is a directory as well, or bytes in an "
-            "object whose key ends in '/'. Rename them, or leave them out (--exclude, exclude=).",
-        )
+        if self._bad:
+            raise InvalidInputError(
+                f"{self._origin.url} has keys that cannot be names of files: {_first(self._bad)}",
+                hint="An empty part, '.', '..', a part of more than 255 bytes, a file that is a directory as well, or bytes "
+                "in an object whose key ends in '/'. Rename them, or leave them out (--exclude, exclude=).",
+            )
+        if self._faulty:
+            raise InvalidInputError(
+                f"{self._origin.url} lists what cannot be imported: {_first(self._faulty)}",
+                hint="Leave it out (--exclude, exclude=), or mend it there.",
+            )
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def state_of(attr: object) -> str | None:

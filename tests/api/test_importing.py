@@ -10,10 +10,14 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import unquote_to_bytes
 
 import fsspec
 import pytest
@@ -225,6 +229,118 @@ def test_another_range_of_an_object_that_was_replaced(server: ObjectServer, kind
     server.put("a", BIG[::-1])
     with pytest.raises(SourceChangedError, match="replaced"):
         origin.read(found, 5, 1000)
+
+
+class Web:
+    """A server of these files, by their paths; it knows neither ranges nor conditions. sent: bytes
+    of bodies that connections took. refused: answered with that status."""
+
+    def __init__(self, files: dict[bytes, bytes]) -> None:
+        self.files = files
+        self.refused: dict[bytes, int] = {}
+        self.sent = 0
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = unquote_to_bytes(self.path)
+                data, status = web.files.get(path), web.refused.get(path, 200)
+                if data is None or status != 200:
+                    self.send_error(status if status != 200 else 404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html" if path.endswith(b"/") and data[:1] == b"<" else "text/x")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                if self.command == "HEAD":
+                    return
+                with suppress(OSError):
+                    for first in range(0, len(data), 1 << 16):
+                        web.sent += self.wfile.write(data[first : first + (1 << 16)])
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Not on stderr."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = False  # what they sent is known once they have ended
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def url(self, path: str = "/d/") -> str:
+        return f"http://127.0.0.1:{self._server.server_port}{path}"
+
+
+PAGE = b"""<html><script>"href=none.txt"</script><a href="?C=N;O=D">by name</a> <a href="../">up</a>
+<a href="/">top</a> <a href="./">this</a> <a href="x?query">-</a> <a href="http://127.0.0.9/d/e">elsewhere</a>
+<a href="mailto:somebody">-</a> <a href="a&amp;b">-</a> <A CLASS=x HREF=' it&#39;s '>-</A> <a href="./co:lon">-</a>
+<a href="lat%E9">-</a> <a href="d\xc3\xa9">-</a> <a href="/d/abs%20olute">-</a> <a href="sub/">-</a> <a href="semi;x">-</a>
+<a href="p%2541">-</a> <a href="%3Cq%3F%23%3E">-</a></html>"""
+
+
+def test_all_that_a_page_names_is_imported(place: Path) -> None:
+    names = [
+        b"a&b",
+        b"it's",
+        b"co:lon",
+        b"lat\xe9",
+        "dé".encode(),
+        b"abs olute",
+        b"semi;x",
+        b"p%41",
+        b"<q?#>",
+        b"sub/x&y",
+    ]
+    files = {b"/d/" + name: name for name in names}
+    with Web({**files, b"/d/": PAGE, b"/d/sub/": b"<a href=x&y>"}) as web:
+        version = Volume.import_(web.url(), "copy")
+        assert {os.fsencode(path)[1:]: data for path, data in contents(version).items()} == {n: n for n in names}
+        assert not Volume.import_(web.url(), "copy", delete=True).is_new
+
+
+def test_what_a_page_names_and_the_server_does_not_give_is_named_and_can_be_left_out(place: Path) -> None:
+    page = b"<a href=good><a href=gone><a href=mine><a href=text/><a href=shut/><a href=two%2Fparts>"
+    with Web({b"/d/": page, b"/d/good": b"1", b"/d/mine": b"2", b"/d/text/": b"no page"}) as web:
+        web.refused = {b"/d/mine": 403, b"/d/shut/": 403}
+        bad = ["gone", "mine", "text/", "shut/", "two/parts"]
+        for name in bad:
+            with pytest.raises(InvalidInputError, match=f"cannot be imported: '{name}' "):
+                Volume.import_(web.url(), "copy", exclude=[other for other in bad if other != name])
+        with pytest.raises(NotFoundError):
+            Volume.get("copy")
+        assert contents(Volume.import_(web.url(), "copy", exclude=bad)) == {"/good": b"1"}
+        web.files[b"/d/"] += b"<a href=%2E%2E/up>"
+        with pytest.raises(InvalidInputError, match=r"cannot be names of files: '\.\./up'"):
+            Volume.import_(web.url(), "copy")
+
+
+def test_a_web_server_that_is_busy_has_not_lost_its_files(place: Path) -> None:
+    with Web({b"/d/": b"<a href=a>", b"/d/a": b"1"}) as web:
+        web.refused = {b"/d/a": 503}
+        origin = open_origin(web.url(), patience=Patience(0.0))
+        with pytest.raises(UnavailableError, match="503"):
+            origin.list()
+        with pytest.raises(UnavailableError, match="503"):
+            origin.look("a")
+
+
+def test_a_page_without_links_is_no_file(place: Path) -> None:
+    with Web({b"/d/": b"<html>nothing</html>", b"/d": b"<html>nothing</html>", b"/t/": b"text", b"/t": b"text"}) as web:
+        with pytest.raises(NotFoundError, match="without links"):
+            Volume.import_(web.url(), "copy")
+        with pytest.raises(InvalidInputError, match="no page of links"):
+            Volume.import_(web.url("/t/"), "copy")
+        assert contents(Volume.import_(web.url("/t"), "copy")) == {"/t": b"text"}
 
 
 def test_answers_without_a_length_are_read_and_what_needs_it_says_so(

@@ -38,12 +38,14 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class OriginObject:
     """mtime_ns: by the origin's clock, 0: not known. tag: an ETag, or what else the origin gives a
-    state of an object as its name; "": none."""
+    state of an object as its name; "": none. fault: why it can be no file of ours, though it is
+    listed; "": it can be one. The key of such an object may end in '/': all that lies below it."""
 
     key: str
     size: int
     mtime_ns: int
     tag: str
+    fault: str = ""
 
     @property
     def state(self) -> str:

@@ -35,7 +35,7 @@ class FsspecOrigin(FsspecStore):
 
     def look(self, key: str) -> OriginObject | None:
         try:
-            info: dict[str, Any] = self._call(key, lambda: self._file_system.info(self._path(key)))
+            info = self._call(key, lambda: self._info(self._path(key)))
         except NotFoundError:
             return None
         return self._object(key, info) if info["type"] == "file" else None
@@ -82,6 +82,10 @@ class FsspecOrigin(FsspecStore):
         except NotFoundError:
             raise gone(self.url, found.key) from None
         return data[offset : offset + length] if len(data) == found.size > length else data  # it knows no ranges
+
+    def _info(self, path: str) -> dict[str, Any]:
+        info: dict[str, Any] = self._file_system.info(path)
+        return info
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root

@@ -2,8 +2,9 @@
 
 A URL that ends in "/" is a page that lists files, as web servers make them for directories; links
 to what lies below it are followed, a link that ends in "/" to another such page. Links with a
-query, and to elsewhere, are not. Any other URL is one file. Each file is looked at once (HEAD) for
-its size and its ETag, or time of modification: nothing of it is read.
+query or a fragment, and to elsewhere, are not. Any other URL is one file. Each file is looked at
+once (HEAD) for its size and its ETag, or time of modification: nothing of it is read. What a page
+names and the server does not give is listed with its fault.
 
 A read sends If-Match where the ETag is a strong one, and the file is looked at again afterwards:
 many servers ignore the condition. One that knows no ranges answers with the whole file; of a range
@@ -13,19 +14,25 @@ the answer must say that it is the one that was asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from html.parser import HTMLParser
 from itertools import islice
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
 from fsspec.asyn import sync
+from fsspec.implementations.http import _file_info
 
-from cowfs.errors import ConflictError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.helpers import Helpers
 from cowfs.store.origin.contract import OriginObject, changed, gone, other_range, require_unchanged
 from cowfs.store.origin.fsspec import FsspecOrigin
 
 LOOKING_THREADS = 16
 BATCH = 256
+PAGE_TYPES = ("text/html", "application/xhtml+xml")
+PAGE_BYTES = 64 << 20
+NOT_FOUND = "the server does not find it"
 
 
 class HttpOrigin(FsspecOrigin):
@@ -36,28 +43,68 @@ class HttpOrigin(FsspecOrigin):
     def list(self) -> Iterator[OriginObject]:  # type: ignore[override]
         if not self.is_page:
             return
+        is_empty = True
         with Helpers(LOOKING_THREADS, name="cowfs-look") as threads:
-            keys = self._linked()
-            while some := [*islice(keys, BATCH)]:
-                yield from (found for found in threads.map(self.look, some) if found is not None)
+            links = self._linked()
+            while some := [*islice(links, BATCH)]:
+                is_empty = False
+                yield from threads.map(self._looked, some)
+        if is_empty:
+            raise NotFoundError(
+                f"{self.url} is a page without links to files below it",
+                hint="Correct the URL. One that does not end in '/' is a file.",
+            )
 
-    def _linked(self) -> Iterator[str]:
-        """Keys of the files that pages name; each page is read once."""
+    def _linked(self) -> Iterator[OriginObject]:
+        """What pages name, but for its size and state; each page is read once."""
         waiting, seen = [""], {""}
         while waiting:
             page = waiting.pop()
-            url = self._path(page).rstrip("/") + "/"
-            names: list[str] = self._call(page, lambda url=url: self._file_system.ls(url, detail=False))  # type: ignore[misc]
-            for name in sorted(names):
-                key = unquote(self._key(name))
-                is_plain = all(part not in ("", ".", "..") for part in key.rstrip("/").split("/"))
-                if not is_plain or "?" in name or "#" in name or key in seen:
+            try:
+                links = self._links_of(page)
+            except (NotFoundError, AccessDeniedError, InvalidInputError) as error:
+                if not page:
+                    raise
+                yield _faulty(page, _told(error))
+                continue
+            for key, fault in sorted(links.items()):
+                if key in seen:
                     continue
                 seen.add(key)
-                if key.endswith("/"):
+                if key.endswith("/") and not fault and _is_plain(key):
                     waiting.append(key)
                 else:
-                    yield key
+                    yield _faulty(key, fault)
+
+    def _links_of(self, page: str) -> dict[str, str]:
+        """Keys below a page, and what is wrong with them. InvalidInputError: it is no page of
+        links."""
+        files, path = self._file_system, self._path(page).rstrip("/") + "/"
+        url, text = self._call(page, lambda: sync(files.loop, _get_page, files, path))
+        if text is None:
+            raise InvalidInputError(
+                f"{path} is no page of links, or one of more than {PAGE_BYTES >> 20} MiB",
+                hint="A URL that does not end in '/' is a file.",
+            )
+        found = {}
+        for parts in _parts_below(url, text):
+            key = page + b"/".join(parts).decode("utf-8", "surrogateescape")
+            found[key] = "a part of its name has a '/'" if any(b"/" in part for part in parts) else ""
+        return found
+
+    def _looked(self, link: OriginObject) -> OriginObject:
+        """A key that no file can have is not asked for."""
+        if link.fault or not _is_plain(link.key):
+            return link
+        try:
+            return self.look(link.key) or _faulty(link.key, NOT_FOUND)
+        except (AccessDeniedError, InvalidInputError) as error:
+            return _faulty(link.key, _told(error))
+
+    def _info(self, path: str) -> dict[str, Any]:
+        files = self._file_system
+        info: dict[str, Any] = sync(files.loop, _get_info, files, path)
+        return info
 
     def _fetched(self, found: OriginObject, offset: int, length: int) -> bytes:
         files, path = self._file_system, self._path(found.key)
@@ -80,7 +127,81 @@ class HttpOrigin(FsspecOrigin):
         return data
 
     def _path(self, key: str) -> str:
-        return super()._path(quote(key, safe="/~!$&'()*+,;=:@"))
+        return super()._path(quote(key, safe="/~!$&'()*+,;=:@", errors="surrogateescape"))
+
+
+def _faulty(key: str, fault: str) -> OriginObject:
+    return OriginObject(key, 0, 0, "", fault)
+
+
+def _told(error: CowfsError) -> str:
+    if isinstance(error, NotFoundError):
+        return NOT_FOUND
+    return "the server denies access to it" if isinstance(error, AccessDeniedError) else error.message
+
+
+def _is_plain(key: str) -> bool:
+    return all(part not in ("", ".", "..") for part in key.removesuffix("/").split("/"))
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found += [value for name, value in attrs if name == "href" and value]
+
+
+def _parts_below(url: str, text: str) -> Iterator[list[bytes]]:
+    """What lies below the page at `url` of what it links, as the parts of its path."""
+    links = _Links()
+    links.feed(text)
+    links.close()
+    page = urlsplit(url)
+    above = _unquoted(page.path)[:-1]
+    for href in links.found:
+        try:
+            link = urlsplit(urljoin(url, href.strip(" \t\n\f\r")))
+        except ValueError:  # of no server's
+            continue
+        parts = _unquoted(link.path)
+        is_here = link.scheme in ("http", "https") and link.netloc == page.netloc and parts[: len(above)] == above
+        below = parts[len(above) :]
+        if is_here and below not in ([], [b""]) and "?" not in href and "#" not in href:
+            yield below
+
+
+def _unquoted(path: str) -> list[bytes]:
+    return [unquote_to_bytes(part.encode("utf-8", "surrogateescape")) for part in path.split("/")]
+
+
+async def _get_page(files: Any, path: str) -> tuple[str, str | None]:
+    """Where it was found, and its text; None: it is none of links, or too long."""
+    session = await files.set_session()
+    async with session.get(files.encode_url(path), **files.kwargs) as answer:
+        files._raise_not_found_for_status(answer, path)
+        kind = answer.headers.get("Content-Type", PAGE_TYPES[0]).partition(";")[0].strip().lower()
+        data = await _part(answer, 0, PAGE_BYTES + 1) if kind in PAGE_TYPES else b""
+        if kind not in PAGE_TYPES or len(data) > PAGE_BYTES:
+            return str(answer.url), None
+        try:
+            text = data.decode(answer.charset or "utf-8", "surrogateescape")
+        except (LookupError, UnicodeDecodeError):  # it is called what it is not
+            text = data.decode("utf-8", "surrogateescape")
+        return str(answer.url), text
+
+
+async def _get_info(files: Any, path: str) -> dict[str, Any]:
+    """As fsspec's `info`, which calls everything absent that it gets no answer about."""
+    session, url = await files.set_session(), files.encode_url(path)
+    info: dict[str, Any] = {}
+    with suppress(Exception):  # some servers know no HEAD; of others the next request tells the same
+        info = await _file_info(url, session, size_policy="head", **files.kwargs)
+    if info.get("size") is None:
+        info |= await _file_info(url, session, size_policy="get", **files.kwargs)
+    return {"size": None, **info, "type": "file"}
 
 
 async def _get(files: Any, path: str, headers: dict[str, str]) -> tuple[int | None, bytes]:
@@ -95,3 +216,15 @@ async def _get(files: Any, path: str, headers: dict[str, str]) -> tuple[int | No
             return None, data
         start = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
         return int(start) if start.isdecimal() else -1, data
+
+
+async def _part(answer: Any, offset: int, length: int) -> bytes:
+    """Bytes of an answer of which nothing was received. What follows them is not received."""
+    taken, position, end = bytearray(), 0, offset + length
+    async for data in answer.content.iter_any():
+        taken += data[max(offset - position, 0) : max(end - position, 0)]
+        position += len(data)
+        if position >= end:
+            answer.close()
+            break
+    return bytes(taken)
