@@ -343,6 +343,20 @@ def test_a_page_without_links_is_no_file(place: Path) -> None:
         assert contents(Volume.import_(web.url("/t"), "copy")) == {"/t": b"text"}
 
 
+def test_of_a_server_without_ranges_no_more_is_received_than_is_needed(place: Path) -> None:
+    data = BIG * 8
+    with Web({b"/a": data}) as web:
+        origin = open_origin(web.url("/a"))
+        found = origin.look("")
+        assert found is not None
+        assert origin.read(found, 70_000, 1_000_000) == data[70_000:1_070_000]
+        assert origin.read(found, len(data) - 10, 10) == data[-10:]
+        assert origin.read(found, 0, len(data)) == data
+        web.sent = 0
+        assert origin.read(found, 0, 1000) == data[:1000]
+    assert web.sent < len(data) // 2, "what a connection holds is sent, and no more"
+
+
 def test_answers_without_a_length_are_read_and_what_needs_it_says_so(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

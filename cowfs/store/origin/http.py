@@ -7,8 +7,9 @@ once (HEAD) for its size and its ETag, or time of modification: nothing of it is
 names and the server does not give is listed with its fault.
 
 A read sends If-Match where the ETag is a strong one, and the file is looked at again afterwards:
-many servers ignore the condition. One that knows no ranges answers with the whole file; of a range
-the answer must say that it is the one that was asked for.
+many servers ignore the condition. One that knows no ranges answers with the whole file, of which no
+more is received than up to the end of the range; of a range the answer must say that it is the one
+that was asked for.
 """
 
 from __future__ import annotations
@@ -111,16 +112,15 @@ class HttpOrigin(FsspecOrigin):
         headers = {"Range": f"bytes={offset}-{offset + length - 1}"} if 0 < length < found.size else {}
         if found.tag.startswith('"'):
             headers["If-Match"] = found.tag
-        start: int | None
+        wanted = (offset, length, found.size)
+        start: int
         data: bytes
         try:
-            start, data = self._call(found.key, lambda: sync(files.loop, _get, files, path, headers))
+            start, data = self._call(found.key, lambda: sync(files.loop, _get, files, path, headers, wanted))
         except NotFoundError:
             raise gone(self.url, found.key) from None
         except ConflictError:
             raise changed(self.url, found.key) from None
-        if start is None and len(data) == found.size:
-            return data[offset : offset + length]
         if start != offset and "Range" in headers:
             require_unchanged(self, found)
             raise other_range(self.url, found.key)
@@ -204,18 +204,22 @@ async def _get_info(files: Any, path: str) -> dict[str, Any]:
     return {"size": None, **info, "type": "file"}
 
 
-async def _get(files: Any, path: str, headers: dict[str, str]) -> tuple[int | None, bytes]:
-    """An answer, and where in the file it begins: None for the whole of it, -1 if it does not
-    say."""
+async def _get(files: Any, path: str, headers: dict[str, str], wanted: tuple[int, int, int]) -> tuple[int, bytes]:
+    """wanted: (offset, length, the file's size). Bytes, and where in the file they begin: -1 if the
+    answer does not say."""
+    offset, length, size = wanted
     arguments = {**files.kwargs, "headers": {**files.kwargs.get("headers", {}), **headers}}
     session = await files.set_session()
     async with session.get(files.encode_url(path), **arguments) as answer:
         files._raise_not_found_for_status(answer, path)
-        data: bytes = await answer.read()
-        if answer.status != 206:
-            return None, data
-        start = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
-        return int(start) if start.isdecimal() else -1, data
+        if answer.status == 206:
+            start = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
+            return int(start) if start.isdecimal() else -1, await answer.read()
+        if "Range" not in headers:
+            return 0, await answer.read()
+        if answer.content_length not in (None, size) and "Content-Encoding" not in answer.headers:
+            return -1, b""
+        return offset, await _part(answer, offset, length)
 
 
 async def _part(answer: Any, offset: int, length: int) -> bytes:
