@@ -3,6 +3,7 @@ file can have are refused before anything is; an object that changes meanwhile i
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import random
@@ -438,10 +439,71 @@ def test_a_tar_file_is_unpacked_as_its_name_says(place: Path, name: str, mode: A
     assert not Volume.import_(f"tar://::{place}/{name}", "packed").is_new
 
 
+def test_what_an_archive_cannot_give_is_named_and_can_be_left_out(place: Path) -> None:
+    with tarfile.open(place / "a.tar", "w") as archive:
+
+        def add(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> None:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, target, 5 if kind == tarfile.REGTYPE else 0
+            archive.addfile(member, io.BytesIO(b"bytes"))
+
+        add("real", tarfile.DIRTYPE)
+        add("real/f")
+        add("good", tarfile.SYMTYPE, "real/f")
+        add("same", tarfile.LNKTYPE, "real/f")
+        add("current", tarfile.SYMTYPE, "real")
+        add("dangling", tarfile.SYMTYPE, "nothing")
+        add("absolute", tarfile.SYMTYPE, "/real/f")
+        add("loop", tarfile.SYMTYPE, "loop")
+        add("pipe", tarfile.FIFOTYPE)
+        add("null", tarfile.CHRTYPE)
+        add("/etc/abs")
+        add("both")
+        add("both/inside")
+    url = f"tar://::{place}/a.tar"
+    with pytest.raises(InvalidInputError, match="cannot be names of files: '/etc/abs', 'both'"):
+        Volume.import_(url, "packed")
+    with pytest.raises(InvalidInputError, match=r"cannot be imported: .*'current'.* and 1 more"):
+        Volume.import_(url, "packed", exclude=["/etc/", "both/"])
+    with pytest.raises(NotFoundError):
+        Volume.get("packed")
+    for name in ("current", "dangling", "absolute", "loop", "pipe", "null"):
+        with pytest.raises(InvalidInputError, match="cannot be imported"):
+            Volume.import_(f"tar://{name}::{place}/a.tar", "packed")
+    bad = ["/etc/", "both/", "current", "dangling", "absolute", "loop", "pipe", "null"]
+    assert contents(Volume.import_(url, "packed", exclude=bad)) == {
+        f"/{name}": b"bytes" for name in ("both", "good", "real/f", "same")
+    }
+
+
+@pytest.mark.parametrize("name", ["/a/b", "link"])
+def test_what_a_zip_file_cannot_give_is_named(place: Path, name: str) -> None:
+    with zipfile.ZipFile(place / "a.zip", "w") as archive:
+        entry = zipfile.ZipInfo(name)
+        entry.external_attr = 0o120777 << 16 if name == "link" else 0
+        archive.writestr(entry, "c")
+        archive.writestr("c", "c")
+    with pytest.raises(InvalidInputError, match=name):
+        Volume.import_(f"zip://::{place}/a.zip", "packed")
+    exclude = [name.removeprefix("/")]
+    assert contents(Volume.import_(f"zip://::{place}/a.zip", "packed", exclude=exclude)) == {"/c": b"c"}
+
+
 def test_what_fsspec_does_not_open_says_how_an_archive_is_named(place: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be opened") as caught:
         Volume.import_(f"tar://{place}/a.tar", "packed")
     assert "tar://::PATH" in caught.value.hint
+
+
+def test_links_of_other_file_systems_are_what_a_look_at_them_shows(place: Path) -> None:
+    (place / "tree").mkdir()
+    (place / "tree" / "a").write_text("a")
+    (place / "tree" / "link").symlink_to("a")
+    (place / "tree" / "dangling").symlink_to("nothing")
+    url = f"simplecache::file://{place}/tree"
+    with pytest.raises(InvalidInputError, match="cannot be imported: 'dangling'"):
+        Volume.import_(url, "copy")
+    assert contents(Volume.import_(url, "copy", exclude=["dangling"])) == {"/a": b"a", "/link": b"a"}
 
 
 def test_memory_has_no_conditions_and_is_looked_at_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,12 @@ class FsspecOrigin(FsspecStore):
         )
         for name, info in found.items():
             key = self._key(name)
-            if key:  # else the URL is a file's: `look`
+            if not key:  # the URL is a file's: `look`
+                continue
+            if info["type"] == "file":
                 yield self._object(key, info)
+            else:  # a link, perhaps to a file
+                yield self.look(key) or OriginObject(key, 0, 0, "", "no file")
 
     def look(self, key: str) -> OriginObject | None:
         try:
