@@ -139,7 +139,9 @@ def cut(url: str, key: str, length: int, got: int) -> CorruptError:
 
 def other_range(url: str, key: str) -> CorruptError:
     return CorruptError(
-        f"{shown(url, key)} gave another range than was asked for", hint=_ON_THE_WAY, details={"url": url, "key": key}
+        f"{shown(url, key)} gave another range than was asked for, or does not say which",
+        hint=_ON_THE_WAY,
+        details={"url": url, "key": key},
     )
 
 

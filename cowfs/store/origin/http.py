@@ -206,19 +206,22 @@ async def _get_info(files: Any, path: str) -> dict[str, Any]:
 
 async def _get(files: Any, path: str, headers: dict[str, str], wanted: tuple[int, int, int]) -> tuple[int, bytes]:
     """wanted: (offset, length, the file's size). Bytes, and where in the file they begin: -1 if the
-    answer does not say."""
+    answer does not say. None of a whole file of another size."""
     offset, length, size = wanted
-    arguments = {**files.kwargs, "headers": {**files.kwargs.get("headers", {}), **headers}}
+    arguments = {
+        **files.kwargs,
+        "headers": {"Accept-Encoding": "identity", **files.kwargs.get("headers", {}), **headers},
+    }
     session = await files.set_session()
     async with session.get(files.encode_url(path), **arguments) as answer:
         files._raise_not_found_for_status(answer, path)
         if answer.status == 206:
-            start = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
+            start = answer.headers.get("Content-Range", "").lower().removeprefix("bytes ").partition("-")[0]
             return int(start) if start.isdecimal() else -1, await answer.read()
         if "Range" not in headers:
             return 0, await answer.read()
         if answer.content_length not in (None, size) and "Content-Encoding" not in answer.headers:
-            return -1, b""
+            return offset, b""
         return offset, await _part(answer, offset, length)
 
 
