@@ -72,9 +72,9 @@ def put(
         with errors_of_ours(entry.mount_path, NOT_DOWN):
             first = tree.stat(at)
             to = _made(target, wanted, source.name, is_file=not stat.S_ISDIR(first.mode))
-            removed = 0
-            if wanted.delete:
-                removed = _removed(tree, at, first, target, to, wanted.excluded)
+            gone = _leaving(tree, at, first, target, to, wanted.excluded) if wanted.delete else []
+            for path in gone:
+                target.remove(path)
 
             def leaves_out(path: bytes, attr: Attributes) -> bool:
                 return wanted.excluded(_relative(path, at, attr))
@@ -85,7 +85,7 @@ def put(
             found = LocalSource(tree, leaves_out)
             is_fuse = not entry.is_copy
             done = copying.copy(found, at, target, to, progress, keeps=keeps, marks=marks, tells_apart=is_fuse)
-    return TransferReport(**asdict(done), removed=removed, locator=locator, is_new=False, mount_path=entry.mount_path)
+    return TransferReport(**asdict(done), removed=len(gone), locator=locator, is_new=False, mount_path=entry.mount_path)
 
 
 def require_there(entry: MountEntry) -> None:
@@ -110,17 +110,35 @@ def _made(target: MountedFiles, wanted: Wanted, name: bytes, *, is_file: bool) -
     return to
 
 
-def _removed(
+def _leaving(
     tree: SourceTree,
     at: bytes,
     first: Attributes,
     target: MountedFiles,
     to: bytes,
     excluded: Callable[[bytes], bool],
-) -> int:
-    """Removes what is below `to` and not in the source, and what is a directory only on one side;
-    how many names."""
-    count = 0
+) -> list[bytes]:
+    """What is below `to` and not in the source, and what is a directory only on one side, but for
+    what is excluded and the directories that lead to it; each after what is in it. ConflictError:
+    the source has something else in place of what is excluded, or leads to it."""
+    from cowfs.session.upload_plan import in_the_way
+
+    gone: list[bytes] = []
+
+    def is_excluded(path: bytes, attr: Attributes) -> bool:
+        return path != at and excluded(_relative(path, at, attr))
+
+    def leave(path: bytes, there: bytes, attr: Attributes) -> bytes | None:
+        """Gives what is excluded there, if anything is."""
+        if is_excluded(path, attr):
+            return path
+        inside = target.list(there) if stat.S_ISDIR(attr.mode) else ()
+        kept = [leave(_below(path, name), _below(there, name), each) for name, each in inside]
+        found = next((each for each in kept if each is not None), None)
+        if found is None:
+            gone.append(there)
+        return found
+
     waiting = [(at, to, first)]
     while waiting:
         path, there, attr = waiting.pop()
@@ -128,26 +146,16 @@ def _removed(
         if found is None:
             continue
         if stat.S_ISDIR(attr.mode) != stat.S_ISDIR(found.mode) and there:
-            count += _remove(target, there)
+            if (kept := leave(path, there, found)) is not None:
+                raise in_the_way(path, kept)
         elif stat.S_ISDIR(attr.mode):
-            known = dict(tree.list(path))
+            inside = {name: each for name, each in tree.list(path) if not is_excluded(_below(path, name), each)}
             for name, each in target.list(there):
-                below, source = _below(there, name), _below(path, name)
-                if excluded(_relative(source, at, known.get(name, each))):
-                    continue
-                if name in known:
-                    waiting.append((source, below, known[name]))
+                if name in inside:
+                    waiting.append((_below(path, name), _below(there, name), inside[name]))
                 else:
-                    count += _remove(target, below)
-    return count
-
-
-def _remove(target: MountedFiles, path: bytes) -> int:
-    count = 1
-    if stat.S_ISDIR(target.stat(path).mode):
-        count += sum(_remove(target, _below(path, name)) for name, _ in target.list(path))
-    target.remove(path)
-    return count
+                    leave(_below(path, name), _below(there, name), each)
+    return gone
 
 
 def _is_same(tree: SourceTree, path: bytes, target: MountedFiles, there: bytes, attr: Attributes) -> bool:

@@ -273,7 +273,9 @@ def excluding(patterns: Iterable[str]) -> Callable[[bytes], bool]:
     is no pattern."""
     given = list(patterns) if not isinstance(patterns, str) else [patterns]
     if not given:
-        return lambda path: False
+        from cowfs.session.upload_plan import nothing_excluded
+
+        return nothing_excluded
     from pathspec import GitIgnoreSpec
 
     try:

@@ -35,7 +35,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
 from cowfs import apart, clock
-from cowfs.errors import InvalidInputError
+from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.failpoints import hit
 from cowfs.helpers import Helpers
 from cowfs.index import InodeRow
@@ -44,7 +44,7 @@ from cowfs.session.copy_stamps import is_left_alone
 from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.local_files import LocalFiles
 from cowfs.session.upload_changes import Directory, File, UploadChanges
-from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
+from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan, in_the_way, nothing_excluded
 from cowfs.session.upload_reading import (
     Chunks,
     Count,
@@ -235,9 +235,10 @@ class _Drafting:
             for name, attr in listed(self._tree, path, at):
                 if self._stop.is_set():
                     raise Stopped
-                there, old = below(path, name), base.pop(name, None)
+                there = below(path, name)
                 if self._is_excluded(there, attr):
                     continue
+                old = base.pop(name, None)
                 if stat.S_ISDIR(attr.mode):
                     found.append((there, self._enter(there, name, attr, directory, old)))
                 else:
@@ -246,9 +247,57 @@ class _Drafting:
                 for name, row in base.items():
                     is_kept = self._stamps is not None and is_left_alone(row[MODE])
                     if not is_kept and not self._is_excluded(below(path, name), row):
-                        self._target.remove(directory, name, row)
+                        self._remove(below(path, name), name, directory, row)
             self._end_directory(directory)
             waiting += reversed(found)
+
+    def _remove(self, path: bytes, name: bytes, directory: Directory, row: InodeRow) -> None:
+        """A name of the base and all below it, but for what is excluded there and the directories
+        that lead to it."""
+        kept = self._kept(path, row)
+        if row[INO] not in kept:
+            self._target.remove(directory, name, row)
+            return
+        waiting = [(path, row)]
+        while waiting:
+            path, row = waiting.pop()
+            left = Directory(row[INO], row)
+            for name, each in self._index.directory(row[INO]):
+                there = below(path, name)
+                if each[INO] in kept:
+                    waiting.append((there, each))
+                elif not self._is_excluded(there, each):
+                    self._target.remove(left, name, each)
+            self._end_directory(left)
+
+    def _kept(self, path: bytes, row: InodeRow) -> dict[int, bytes]:
+        """Directories of the base, that one or below it, that lead to something excluded, by inode;
+        and to what."""
+        if self._plan.excluded is nothing_excluded or not stat.S_ISDIR(row[MODE]):
+            return {}
+        kept: dict[int, bytes] = {}
+        above, waiting = {row[INO]: ROOT_INO}, [(path, row[INO])]
+        while waiting:
+            path, directory = waiting.pop()
+            for name, each in self._index.directory(directory):
+                there = below(path, name)
+                if self._is_excluded(there, each):
+                    leading = directory
+                    while leading != ROOT_INO and leading not in kept:
+                        kept[leading] = there
+                        leading = above[leading]
+                elif stat.S_ISDIR(each[MODE]):
+                    if each[INO] in above:
+                        raise CorruptError(f"directory {each[INO]} has two names", hint="Report this.")
+                    above[each[INO]] = directory
+                    waiting.append((there, each[INO]))
+        return kept
+
+    def _require_replaceable(self, path: bytes, old: InodeRow) -> None:
+        """Of what something of another kind takes the place of."""
+        kept = path if path != self._plan.at and self._is_excluded(path, old) else self._kept(path, old).get(old[INO])
+        if kept is not None:
+            raise in_the_way(path, kept)
 
     def _enter(
         self, path: bytes, name: bytes, attr: Attributes, directory: Directory, old: InodeRow | None
@@ -265,6 +314,7 @@ class _Drafting:
             return Directory(old[INO], old, is_own=True)
         if old is not None:
             self._require_delete(path, errno.ENOTDIR)
+            self._require_replaceable(path, old)
             self._target.changes.lose(old)
         ino = self._target.changes.make_directory(directory.ino, mode=mode, mtime_ns=attr.mtime_ns)
         directory.entries.append((name, ino))
@@ -341,7 +391,11 @@ class _Drafting:
             self._knows_store = True
 
     def _make_way(self, path: bytes, old: InodeRow | None) -> None:
-        if old is None or self._plan.delete:
+        if old is None:
+            return
+        if self._plan.delete:
+            if stat.S_ISDIR(old[MODE]):
+                self._require_replaceable(path, old)
             return
         if stat.S_ISDIR(old[MODE]):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))

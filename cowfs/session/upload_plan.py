@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import Event
 from typing import TYPE_CHECKING
 
+from cowfs.errors import ConflictError
 from cowfs.values import dataclass
 
 if TYPE_CHECKING:
@@ -42,13 +44,18 @@ class Uploaded:
             self.skipped_paths += (path,)
 
 
+def nothing_excluded(path: bytes) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class UploadPlan:
     """at: what is uploaded, "" for all of the tree; to: where it goes, a path of the volume. A file
     goes below it, as `name`, if that is a directory, or is to be one (is_directory).
 
-    delete: what is in the target and not in the source goes, but for what is excluded. excluded: is
-    asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
+    delete: what is in the target and not in the source goes, but for what is excluded, and the
+    directories that lead to it. excluded: is asked of each path below `at`, of the source as of the
+    target, a directory's ending in "/"; such a path, and all below it, is not looked at. owner:
     of what is new. threads: how many files are read at once. done: of an import, what it has read
     before it was killed. stamps: of a copy's folder; they say what is not read, instead of size and
     time, and what a copy does not have (`is_left_alone`) stays. link: files of the source that are
@@ -62,12 +69,22 @@ class UploadPlan:
     name: bytes = b""
     is_directory: bool = False
     delete: bool = False
-    excluded: Callable[[bytes], bool] = lambda path: False
+    excluded: Callable[[bytes], bool] = nothing_excluded
     threads: int = THREADS
     done: ImportLog | None = None
     stamps: CopyStamps | None = None
     link: Callable[[bytes, Attributes], Link | None] = lambda path, attr: None
     prepare: Callable[[Publisher, Event], None] = lambda publisher, stop: None
+
+
+def in_the_way(path: bytes, kept: bytes) -> ConflictError:
+    """Of `path`, which is another kind of file in the source than in the volume. kept: what is
+    excluded, itself or below it."""
+    return ConflictError(
+        f"{os.fsdecode(path)} of the source cannot take its place in the volume: {os.fsdecode(kept)} is there, which is "
+        "excluded, and is not removed",
+        hint="Rename or remove one of them, or exclude both or none. Nothing was changed.",
+    )
 
 
 class NothingToUpload(Exception):

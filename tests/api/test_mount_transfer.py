@@ -96,6 +96,23 @@ def test_what_is_not_in_the_source_goes_only_if_asked(volume: RWVolume, tree: Pa
     volume.unmount()
 
 
+def test_what_is_excluded_in_the_mount_stays_wherever_it_lies(volume: RWVolume, tree: Path) -> None:
+    path = volume.path
+    (path / "work").unlink()
+    (path / "work" / "logs").mkdir(parents=True)
+    (path / "work" / "logs" / "keep.log").write_text("in no version")
+    (path / "work" / "logs" / "other").write_text("x")
+    assert volume.files.upload(tree, "/", delete=True, exclude=["*.log"]).removed == 2
+    assert [each.name for each in (path / "work").rglob("*")] == ["logs", "keep.log"]
+    (tree / "work").write_text("a file in its place")
+    (tree / "sub" / "link").unlink()
+    with pytest.raises(ConflictError, match=r"work of the source .* work/logs/keep\.log is there"):
+        volume.files.upload(tree, "/", delete=True, exclude=["*.log"])
+    assert (path / "work" / "logs" / "keep.log").read_text() == "in no version"
+    assert (path / "sub" / "link").is_symlink(), "nothing was removed before"
+    volume.unmount()
+
+
 def test_nothing_is_written_outside_of_the_mount(volume: RWVolume, tree: Path, place: Path) -> None:
     (place / "outside").mkdir()
     os.symlink(place / "outside", volume.path / "in")

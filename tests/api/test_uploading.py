@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,7 +27,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cowfs import clock
-from cowfs.api import tree_publishing, uploading
+from cowfs.api import mount_transfer, tree_publishing, uploading
 from cowfs.blocking import ROVolume, RWVolume, TransferReport, Volume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
@@ -258,6 +259,84 @@ def test_any_tree_after_any_other(steps: list[tuple[list[tuple[Any, ...]], bool]
                 assert {name: bare(found)[name] for name in wanted} == bare(wanted)
                 assert {name: seen.content for name, seen in found.items()} == {n: s.content for n, s in merged.items()}
             known = found
+
+
+PATTERNS = st.lists(
+    st.sampled_from(["a", "/a", "b/", "c", "a/b", "/b/c/", "é", "*", "!a", "!b/", "!c"]), min_size=1, max_size=3
+)
+
+
+def after_deleting(
+    volume: dict[str, Seen], source: dict[str, Seen], patterns: list[str]
+) -> tuple[dict[str, Seen], set[str]] | None:
+    """What a volume is to have after an upload with delete and exclude, and what of that it had
+    before; None: the upload is to fail."""
+    excluded = uploading.excluding(patterns)
+
+    def is_excluded(name: str, seen: Seen) -> bool:
+        above = [f"{each}/" for each in list(map(str, Path(name).parents))[:-1]]
+        return any(excluded(os.fsencode(each)) for each in (*above, f"{name}/" if is_directory(seen) else name))
+
+    uploaded = {name: seen for name, seen in source.items() if not is_excluded(name, seen)}
+    kept = {name for name, seen in volume.items() if is_excluded(name, seen)}
+    leading = {str(each) for name in kept for each in list(Path(name).parents)[:-1]}
+    for name in (kept | leading) & uploaded.keys():
+        if is_directory(volume[name]) != is_directory(uploaded[name]):
+            return None
+    stays = (kept | leading) - uploaded.keys()
+    return {name: volume[name] for name in stays} | uploaded, stays
+
+
+@settings(max_examples=60)
+@example(earlier=[("write", "a/b/c", b"x"), ("write", "a/b/d", b"y")], later=[], patterns=["c"], mounted=False)
+@example(earlier=[("write", "a/b/c", b"x")], later=[("write", "a", b"y")], patterns=["c"], mounted=False)
+@example(earlier=[("write", "b/a", b"x")], later=[("write", "b", b"y")], patterns=["b/"], mounted=False)
+@example(earlier=[("write", "c", b"x")], later=[("mkdir", "c")], patterns=["*", "!b/", "!/c/"], mounted=False)
+@example(earlier=[("write", "a/b/c", b"x"), ("write", "a/b/d", b"y")], later=[], patterns=["c"], mounted=True)
+@example(earlier=[("write", "a/b/c", b"x")], later=[("write", "a", b"y")], patterns=["c"], mounted=True)
+@example(earlier=[("write", "b/a", b"x")], later=[("write", "b", b"y")], patterns=["b/"], mounted=True)
+@given(
+    earlier=st.lists(OPERATIONS, max_size=10),
+    later=st.lists(OPERATIONS, max_size=10),
+    patterns=PATTERNS,
+    mounted=st.booleans(),
+)
+def test_nothing_that_is_excluded_goes_and_all_else_is_as_in_the_source(
+    earlier: list[tuple[Any, ...]], later: list[tuple[Any, ...]], patterns: list[str], mounted: bool
+) -> None:
+    """Also where a directory stands for the mount: what goes into one goes by its path."""
+    with machine() as place:
+        before, after = Changing(place / "before"), Changing(place / "after")
+        for changing, operations in ((before, earlier), (after, later)):
+            changing.root.mkdir()
+            for operation in operations:
+                changing.apply(*operation)
+        old, source = in_source(before.root), in_source(after.root)
+        wanted = after_deleting(old, source, patterns)
+        expects = contextlib.nullcontext() if wanted is not None else pytest.raises(ConflictError, match="is excluded")
+        if mounted:
+            with expects, pytest.MonkeyPatch.context() as patch:
+                patch.setattr(mount_transfer, "require_there", lambda entry: None)
+                into: Any = SimpleNamespace(mount_path=str(before.root), is_copy=True, volume="data")
+                plan = mount_transfer.Wanted(b"", delete=True, excluded=uploading.excluding(patterns))
+                mount_transfer.upload(into, os.fsencode(after.root), plan, [], "", None)
+            found = in_source(before.root)
+        else:
+            volume: RWVolume = Volume.new("data")
+            upload(volume, before.root)
+            with expects:
+                upload(volume, after.root, delete=True, exclude=patterns)
+            found = in_version(volume.history()[0])
+        if wanted is None:
+            assert contents(found) == contents(old), "nothing was changed"
+        else:
+            assert contents(found) == contents(wanted[0])
+            times = {name: seen.mtime_ns for name, seen in found.items() if name not in wanted[1]}
+            assert times == {name: source[name].mtime_ns for name in times}
+
+
+def contents(tree: dict[str, Seen]) -> dict[str, tuple[int, bytes | None]]:
+    return {name: (seen.mode, seen.content) for name, seen in tree.items()}
 
 
 def is_directory(seen: Seen) -> bool:
