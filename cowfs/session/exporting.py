@@ -113,7 +113,7 @@ class Export:
         refused: list[str] = []
         attr = self._tree.stat(self._at)
         if not stat.S_ISDIR(attr.mode):
-            return [self._item(os.fsdecode(self._at.rpartition(b"/")[2]), self._at, attr)]
+            return [self._single(attr)]
         waiting = [(self._at, b"")]
         while waiting:
             directory, relative = waiting.pop()
@@ -140,23 +140,29 @@ class Export:
             )
         return sorted(found, key=lambda item: item.key)
 
+    def _single(self, attr: VersionAttr) -> _Item:
+        try:
+            return self._meet(self._at.rpartition(b"/")[2], self._at, attr)
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInputError(
+                f"cannot be an object: {os.fsdecode(self._at)!r}",
+                hint="A device, a pipe or a socket, a name that is not UTF-8, and the name of the export's own record cannot. "
+                "`cowfs cp` copies a file under any name.",
+            ) from None
+
     def _meet(self, key: bytes, path: bytes, attr: VersionAttr) -> _Item:
         name = key.decode()
         if name == RECORD:
             raise OSError
-        if not stat.S_ISLNK(attr.mode):
-            return self._item(name, path, attr)
-        path = links.followed(self._tree, path)
-        attr = self._tree.stat(path)
+        if stat.S_ISLNK(attr.mode):
+            path = links.followed(self._tree, path)
+            attr = self._tree.stat(path)
+            self.done.symlinks += 1
         if not stat.S_ISREG(attr.mode):
             raise OSError
-        self.done.symlinks += 1
-        return self._item(name, path, attr)
-
-    def _item(self, key: str, path: bytes, attr: VersionAttr) -> _Item:
         self.done.files += 1
         self.done.bytes += attr.size
-        return _Item(key, path, attr)
+        return _Item(name, path, attr)
 
     # -- putting
 

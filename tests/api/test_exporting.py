@@ -114,6 +114,18 @@ def test_what_the_version_has_not_is_deleted_only_if_asked(server: ObjectServer,
     assert stored(server) == FILES
 
 
+@pytest.mark.parametrize("name", [RECORD, b"\xff"])
+def test_a_single_file_that_cannot_be_an_object_is_refused(
+    server: ObjectServer, version: ROVolume, name: str | bytes
+) -> None:
+    volume = version.fork("fork")
+    path = os.path.join(b"/", os.fsencode(name))
+    volume.files.write(path, b"a user's own")
+    with pytest.raises(InvalidInputError, match="cannot be an object"):
+        volume.commit().files.export(server.url("out"), path)
+    assert server.asked("PUT") == []
+
+
 def test_what_is_acknowledged_and_not_done_is_done_again(server: ObjectServer, version: ROVolume) -> None:
     server.swallowed = 2
     version.files.export(server.url("out"))
