@@ -122,9 +122,9 @@ class ROFiles(Twin, of=files.ROFiles):
 
         storage: credentials for `url`; None: those of the environment. What an earlier export has
         put there, and nobody has replaced, is not put again. delete: objects below `url` that the
-        version has not are deleted, whoever made them. Links to files become objects with the
-        file's bytes. InvalidInputError, before anything is put: other links, names that are not
-        UTF-8.
+        directory has not are deleted, whoever made them, but for what is excluded; beside a single
+        file, none. Links to files become objects with the file's bytes. InvalidInputError, before
+        anything is put: other links, names that are not UTF-8.
         """
 
     async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:

@@ -181,9 +181,9 @@ class ROFiles:
 
         storage: credentials for `url`; None: those of the environment. What an earlier export has
         put there, and nobody has replaced, is not put again. delete: objects below `url` that the
-        version has not are deleted, whoever made them. Links to files become objects with the
-        file's bytes. InvalidInputError, before anything is put: other links, names that are not
-        UTF-8.
+        directory has not are deleted, whoever made them, but for what is excluded; beside a single
+        file, none. Links to files become objects with the file's bytes. InvalidInputError, before
+        anything is put: other links, names that are not UTF-8.
         """
         from cowfs.api import exporting
 

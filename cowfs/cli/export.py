@@ -13,8 +13,14 @@ from cowfs.cli.start import tidy_up_when_terminated
 @click.command("export")
 @click.argument("source", shell_complete=completing.volumes, metavar="SOURCE[:PATH]")
 @click.argument("url", metavar="URL", shell_complete=completing.directories)
-@click.option("--delete", is_flag=True, help="Delete objects below URL that the version has not, whoever made them.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: not exported. Repeatable.")
+@click.option(
+    "--delete",
+    is_flag=True,
+    help="Delete objects below URL that are not in what is exported, whoever made them; beside a single file, none.",
+)
+@click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: neither exported nor deleted. Repeatable."
+)
 @output.progress_option
 @output.common_options
 def command(

@@ -38,7 +38,7 @@ from cowfs.errors import (
 from cowfs.helpers import Helpers
 from cowfs.session import links
 from cowfs.session.object_tree import RECORD
-from cowfs.session.upload_plan import Uploaded
+from cowfs.session.upload_plan import Uploaded, is_left_out
 from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
 from cowfs.values import dataclass
@@ -88,12 +88,13 @@ class Export:
         self._told_s = self._recorded_s = clock.monotonic_s()
 
     def run(self, *, delete: bool) -> Uploaded:
+        is_tree = stat.S_ISDIR(self._tree.stat(self._at).mode)
         items = self._items()
         there = {found.key: found for found in self._target.list()}
         known = self._read_record() if RECORD in there else {}
+        gone = self._gone(items, there) if delete and is_tree else []
         total = sum(item.attr.size for item in items)
         apart.run(lambda: self._put_all(items, there, known, total), self._end)
-        gone = sorted(there.keys() - {item.key for item in items} - {RECORD}) if delete else []
         self._target.delete(gone)
         self.done.removed = len(gone)
         if known != self._made:
@@ -104,6 +105,11 @@ class Export:
     def _end(self) -> None:
         self._stop.set()
         self._target.hurry()
+
+    def _gone(self, items: list[_Item], there: dict[str, OriginObject]) -> list[str]:
+        """What is there, and neither in the version nor excluded."""
+        found = sorted(there.keys() - {item.key for item in items} - {RECORD})
+        return [key for key in found if not is_left_out(self._excluded, os.fsencode(key))]
 
     # -- what there is to export
 

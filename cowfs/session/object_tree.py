@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cowfs.errors import InvalidInputError, SourceChangedError
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
+from cowfs.session.upload_plan import is_left_out
 from cowfs.store.origin import Origin, OriginObject
 from cowfs.values import dataclass
 
@@ -120,7 +121,7 @@ class ObjectTree:
 
     def _add(self, found: OriginObject, key: str) -> None:
         if found.fault:
-            if not self._is_excluded(key):
+            if not is_left_out(self._excluded, os.fsencode(key)):
                 self._faulty.append(f"{key!r} ({found.fault})")
             return
         path = os.fsencode(key)
@@ -147,13 +148,8 @@ class ObjectTree:
                 self._note_bad(os.fsdecode(path))
 
     def _note_bad(self, key: str) -> None:
-        if not self._is_excluded(key):
+        if not is_left_out(self._excluded, os.fsencode(key)):
             self._bad.append(repr(key))
-
-    def _is_excluded(self, key: str) -> bool:
-        parts = os.fsencode(key).split(b"/")
-        above = (b"/".join(parts[:count]) + b"/" for count in range(1, len(parts)))
-        return self._excluded(os.fsencode(key)) or any(self._excluded(path) for path in above)
 
     def _refuse_bad(self) -> None:
         if self._bad:

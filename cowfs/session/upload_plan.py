@@ -87,5 +87,11 @@ def in_the_way(path: bytes, kept: bytes) -> ConflictError:
     )
 
 
+def is_left_out(excluded: Callable[[bytes], bool], path: bytes) -> bool:
+    """Whether the path is excluded, or a directory above it: where a listing has no directories."""
+    parts = path.split(b"/")
+    return any(excluded(b"/".join(parts[:count]) + b"/") for count in range(1, len(parts))) or excluded(path)
+
+
 class NothingToUpload(Exception):
     """The volume has all of it, and the commit says no more than the last one did."""

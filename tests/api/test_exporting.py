@@ -114,6 +114,26 @@ def test_what_the_version_has_not_is_deleted_only_if_asked(server: ObjectServer,
     assert stored(server) == FILES
 
 
+def test_what_is_excluded_is_neither_put_nor_deleted(server: ObjectServer, version: ROVolume) -> None:
+    version.files.export(server.url("out"))
+    for name in ("out/theirs", "out/kept/a/b", "out/dir/x.log", "out/x.log/"):
+        server.put(name, b"not ours")
+    server.put("out/big", b"not ours")
+    done = version.files.export(
+        server.url("out"), delete=True, exclude=["*.log", "/kept/", "!/kept/a/b", "/big", "link"]
+    )
+    assert (done.files, done.removed) == (2, 1)
+    kept = ("kept/a/b", "dir/x.log", "x.log/", "big")
+    assert stored(server) == FILES | dict.fromkeys(kept, b"not ours")
+
+
+def test_a_single_file_has_nothing_deleted_beside_it(server: ObjectServer, version: ROVolume) -> None:
+    version.files.export(server.url("out"))
+    server.put("out/theirs", b"not ours")
+    assert version.files.export(server.url("out"), "/nothing", delete=True).removed == 0
+    assert stored(server) == FILES | {"theirs": b"not ours"}
+
+
 @pytest.mark.parametrize("name", [RECORD, b"\xff"])
 def test_a_single_file_that_cannot_be_an_object_is_refused(
     server: ObjectServer, version: ROVolume, name: str | bytes
