@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -15,6 +15,9 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.storage.storage import Storage
 from cowfs.api.transfer_report import TransferReport
 from cowfs.errors import InvalidInputError
+from cowfs.format.store_url import StoreUrl
+from cowfs.store.origin.open import is_plain
+from cowfs.store.places import path_within
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
@@ -45,9 +48,22 @@ def export(
     with downloading.reading(version) as tree, closing(importing.opened(text, storage)) as target:
         given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
         with errors_of_ours(version.locator, "vol.files.ls() and `cowfs ls` show what there is."):
+            _require_apart(target.url, version.to_read().url, text, ignored)
             at = downloading.followed(tree, given)
             done = Export(tree, at, target, excluded=ignored, progress=hears).run(delete=delete)
     return TransferReport(**asdict(done), locator=version.locator, is_new=False)
+
+
+def _require_apart(url: str, store_url: str, text: str, excluded: Callable[[bytes], bool]) -> None:
+    """InvalidInputError: the target lies in the store that is read, or has it in it."""
+    if is_plain(text):
+        return
+    target, store = StoreUrl.parse(url), StoreUrl.parse(store_url)
+    if path_within(target, store) is not None:
+        raise InvalidInputError(
+            f"{url} lies in the store, {store}, which is for cowfs alone", hint="Choose another target."
+        )
+    importing.require_without(target, store, excluded, "Choose another target")
 
 
 def export_from(

@@ -37,6 +37,7 @@ from cowfs.store import trust
 from cowfs.store.named import place_named, placed
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.open import RepeatingOrigin, is_plain, open_origin
+from cowfs.store.places import path_within
 from cowfs.values import dataclass
 from cowfs.version.commit import Base, ProgressListener
 
@@ -88,6 +89,7 @@ def import_from(
         return Imported(*made)
     with ExitStack() as stack:
         origin = stack.enter_context(closing(opened(text, storage)))
+        _require_apart(text, origin, stores.canonical_url(store), ignored)
         source = _listed(stack, origin, ignored)  # before the volume is made
         links = _links_to(origin, text) if link else _no_links
         stack.enter_context(uploading.telling_of_empty(volume))
@@ -141,6 +143,7 @@ def import_to(
     excluded = uploading.excluding(exclude)
     with ExitStack() as stack:
         origin = stack.enter_context(closing(opened(url, None)))
+        _require_apart(url, origin, entry.store_url, excluded)
         source = _listed(stack, origin, excluded)
         wanted = mount_transfer.Wanted(b"", delete=delete, excluded=excluded)
         hears = arguments.listener(progress) if progress is not None else None
@@ -279,6 +282,26 @@ def _require_same_bucket(url: str, store_url: str, storage: Storage) -> None:
             "links are read with the credentials of the environment, and those of storage= are none of these",
             hint="Set them in the environment (AWS_ACCESS_KEY_ID, …), or import without a link, which copies the files.",
         )
+
+
+def require_without(place: StoreUrl, store: StoreUrl, excluded: Excluded, elsewhere: str) -> None:
+    """InvalidInputError: the place has the store in it, and that is not excluded. elsewhere: what
+    else there is to do, for the hint."""
+    from cowfs.session.upload_plan import is_left_out
+
+    below = path_within(store, place)
+    if below is None or (below and is_left_out(excluded, os.fsencode(below) + b"/")):
+        return
+    raise InvalidInputError(
+        f"{place} has the store in it, {store}, which is for cowfs alone",
+        hint=f"{elsewhere}, or leave the store out: --exclude '/{below}/' (exclude=)." if below else f"{elsewhere}.",
+    )
+
+
+def _require_apart(text: str, origin: RepeatingOrigin, store_url: str, excluded: Excluded) -> None:
+    if not is_plain(text):
+        place, store = StoreUrl.parse(origin.url), StoreUrl.parse(store_url)
+        require_without(place, store, excluded, "Import the folders beside it one by one")
 
 
 def text_of(url: object) -> str:

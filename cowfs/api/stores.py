@@ -36,7 +36,7 @@ from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import store_key_of
 from cowfs.values import dataclass
 
-_OF_STORES = (keys.KEYS, keys.VOLUMES, keys.PINS, keys.GC, keys.PACKS, keys.VERSIONS, scratch.PREFIX)
+_OF_STORES = (*keys.PREFIXES, scratch.PREFIX)
 _NOT_OTHERS = frozenset({"lost+found", keys.STORE, *(prefix.rstrip("/") for prefix in _OF_STORES)})
 """What may lie in a directory that becomes a store: a file system's own, and what was left of a
 store that was not made to its end."""

@@ -39,6 +39,8 @@ PINS = "pins/"
 GC = "gc/"
 PACKS = "packs/"
 VERSIONS = "versions/"
+PREFIXES = (KEYS, VOLUMES, PINS, GC, PACKS, VERSIONS)
+"""Of all keys but STORE."""
 
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -21,7 +21,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -35,12 +35,14 @@ from cowfs.errors import (
     SourceChangedError,
     UnavailableError,
 )
+from cowfs.format import keys
 from cowfs.helpers import Helpers
 from cowfs.session import links
 from cowfs.session.object_tree import RECORD
 from cowfs.session.upload_plan import Uploaded, is_left_out
 from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
+from cowfs.store.origin.contract import shown
 from cowfs.values import dataclass
 from cowfs.version.commit import Progress, ProgressListener
 
@@ -92,7 +94,7 @@ class Export:
         items = self._items()
         there = {found.key: found for found in self._target.list()}
         known = self._read_record() if RECORD in there else {}
-        gone = self._gone(items, there) if delete and is_tree else []
+        gone = self._gone(items, there, known) if delete and is_tree else []
         total = sum(item.attr.size for item in items)
         apart.run(lambda: self._put_all(items, there, known, total), self._end)
         self._target.delete(gone)
@@ -106,10 +108,21 @@ class Export:
         self._stop.set()
         self._target.hurry()
 
-    def _gone(self, items: list[_Item], there: dict[str, OriginObject]) -> list[str]:
-        """What is there, and neither in the version nor excluded."""
+    def _gone(self, items: list[_Item], there: dict[str, OriginObject], known: dict[str, list[Any]]) -> list[str]:
+        """What is there, and neither in the version nor excluded. InvalidInputError: some of it is
+        a cowfs store's."""
         found = sorted(there.keys() - {item.key for item in items} - {RECORD})
-        return [key for key in found if not is_left_out(self._excluded, os.fsencode(key))]
+        gone = [key for key in found if not is_left_out(self._excluded, os.fsencode(key))]
+        for store in _stores(there.keys() - known.keys()):
+            if any(key.startswith(store) for key in gone):
+                raise InvalidInputError(
+                    f"{shown(self._target.url, store)} is a cowfs store, and to delete what the version has not would "
+                    "destroy it",
+                    hint=f"Choose another target, or leave the store out: --exclude '/{store}' (exclude=)."
+                    if store
+                    else "Choose another target.",
+                )
+        return gone
 
     # -- what there is to export
 
@@ -260,6 +273,17 @@ class Export:
             return
         self._told_s = clock.monotonic_s()
         self._progress(Progress("copy", max(done, 0), self.done.files, self._done_bytes, total))
+
+
+def _stores(listed: Set[str]) -> list[str]:
+    """Prefixes of the cowfs stores among these objects."""
+    records = [key for key in listed if key == keys.STORE or key.endswith(f"/{keys.STORE}")]
+    found = [record.removesuffix(keys.STORE) for record in records]
+    return sorted(each for each in found if _has_any(listed, tuple(each + own for own in keys.PREFIXES)))
+
+
+def _has_any(listed: Set[str], prefixes: tuple[str, ...]) -> bool:
+    return any(key.startswith(prefixes) for key in listed)
 
 
 def _below(directory: bytes, name: bytes) -> bytes:

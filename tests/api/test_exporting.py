@@ -14,6 +14,8 @@ import pytest
 
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import InvalidInputError, UnavailableError
+from cowfs.format.store_url import StoreUrl
+from cowfs.session.exporting import Export
 from cowfs.session.object_tree import RECORD
 from cowfs.store.origin.s3 import S3Origin
 from tests.api.conftest import place
@@ -144,6 +146,69 @@ def test_a_single_file_that_cannot_be_an_object_is_refused(
     with pytest.raises(InvalidInputError, match="cannot be an object"):
         volume.commit().files.export(server.url("out"), path)
     assert server.asked("PUT") == []
+
+
+@pytest.mark.parametrize("delete", [False, True])
+@pytest.mark.parametrize("target", ["", "/some", "/some/store", "/some/store/volumes"])
+def test_the_store_that_is_read_is_no_target(
+    place: Path, monkeypatch: pytest.MonkeyPatch, target: str, delete: bool
+) -> None:
+    monkeypatch.setattr(Export, "run", lambda *_, **__: pytest.fail("it has begun"))
+    (place / "tree").mkdir()
+    (place / "tree" / "file").write_bytes(b"precious")
+    root, memory = f"export-test-{os.urandom(4).hex()}", fsspec.filesystem("memory")
+    version = Volume.import_(place / "tree", "data", store=f"memory://{root}/some/store")
+    try:
+        before = memory.find(f"/{root}")
+        with pytest.raises(InvalidInputError, match="the store"):
+            version.files.export(f"memory:///{root}{target}", delete=delete)
+        assert memory.find(f"/{root}") == before
+        assert version.files.read("/file") == b"precious"
+    finally:
+        memory.rm(f"/{root}", recursive=True)
+
+
+def test_the_directory_of_a_store_is_no_target(place: Path, version: ROVolume) -> None:
+    (place / "link").symlink_to(Path("/" + StoreUrl.parse(version.resolve().to_read().url).path))
+    for target in (version.to_read().url, place / "link", f"file://{place}"):
+        with pytest.raises(InvalidInputError):
+            version.files.export(target, delete=True)
+    assert version.files.read("/dir/.hidden ä") == b"small"
+
+
+@pytest.mark.s3
+def test_a_bucket_with_the_store_that_is_read_is_no_target(place: Path, bucket_url: str) -> None:
+    (place / "tree").mkdir()
+    (place / "tree" / "file").write_bytes(b"precious")
+    version = Volume.import_(place / "tree", "data", store=f"{bucket_url}/store")
+    for target in (bucket_url, f"{bucket_url}//store/", bucket_url.replace("127.0.0.1", "localhost")):
+        with pytest.raises(InvalidInputError, match="the store"):
+            version.files.export(target, delete=True)
+    done = version.files.export(bucket_url, delete=True, exclude=["/store/"])
+    assert (done.files, done.removed) == (1, 0)
+    assert version.files.read("/file") == b"precious"
+
+
+def test_another_store_is_not_deleted(server: ObjectServer, version: ROVolume) -> None:
+    for name in ("cowfs.json", "volumes/data/meta/1", "packs/00/00"):
+        server.put(f"out/a/{name}", b"precious")
+    before = dict(server.objects)
+    for target, exclude in (("out", []), ("out/a", []), ("out", ["*.json"])):
+        with pytest.raises(InvalidInputError, match="is a cowfs store"):
+            version.files.export(server.url(target), delete=True, exclude=exclude)
+    assert server.objects == before
+    assert version.files.export(server.url("out"), delete=True, exclude=["/a/"]).removed == 0
+    assert stored(server).keys() == {*FILES, "a/cowfs.json", "a/volumes/data/meta/1", "a/packs/00/00"}
+
+
+def test_a_store_that_an_export_put_is_deleted_with_the_files_it_was(server: ObjectServer, version: ROVolume) -> None:
+    volume = version.fork("fork")
+    volume.files.mkdir("/backup/packs", parents=True)
+    volume.files.write("/backup/cowfs.json", b"{}")
+    volume.files.write("/backup/packs/one", b"bytes")
+    volume.commit().files.export(server.url("out"))
+    assert version.files.export(server.url("out"), delete=True).removed == 2
+    assert stored(server) == FILES
 
 
 def test_what_is_acknowledged_and_not_done_is_done_again(server: ObjectServer, version: ROVolume) -> None:

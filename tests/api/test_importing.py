@@ -531,6 +531,30 @@ def test_memory_has_no_conditions_and_is_looked_at_again(place: Path, monkeypatc
         memory.store.pop("/import-test/dir/a", None)
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_the_store_itself_is_not_imported(server: ObjectServer, link: bool) -> None:
+    for name in ("data/x", "some/store/cowfs.json"):
+        server.put(name, b"bytes")
+    store = server.url("some/store")
+    for source in (server.url(), server.url("some"), f"{store}/", server.url().replace("127.0.0.1", "localhost")):
+        with pytest.raises(InvalidInputError, match="has the store in it"):
+            Volume.import_(source, "all", store=store, link=link)
+    assert server.requests == []
+
+
+def test_a_bucket_is_imported_beside_the_store_that_is_excluded(place: Path) -> None:
+    root, memory = f"import-test-{os.urandom(4).hex()}", fsspec.filesystem("memory")
+    memory.pipe(f"/{root}/data/x", b"bytes")
+    try:
+        source, store = f"memory://{root}", f"memory://{root}/store"
+        version = Volume.import_(source, "all", store=store, exclude=["/store/"])
+        assert [each.path for each in version.files.ls(recursive=True)] == ["/data", "/data/x"]
+        again = Volume.import_(source, "all", store=store, exclude=["/store/"])
+        assert not again.is_new
+    finally:
+        memory.rm(f"/{root}", recursive=True)
+
+
 def test_a_local_directory_keeps_permissions_and_links(place: Path) -> None:
     (place / "tree").mkdir()
     (place / "tree" / "run").write_text("#!")
