@@ -15,6 +15,7 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.storage.storage import Storage
 from cowfs.api.transfer_report import TransferReport
 from cowfs.errors import InvalidInputError
+from cowfs.format import keys
 from cowfs.format.store_url import StoreUrl
 from cowfs.store.origin.open import is_plain
 from cowfs.store.places import path_within
@@ -55,11 +56,13 @@ def export(
 
 
 def _require_apart(url: str, store_url: str, text: str, excluded: Callable[[bytes], bool]) -> None:
-    """InvalidInputError: the target lies in the store that is read, or has it in it."""
+    """InvalidInputError: the target is the store that is read, lies among its objects, or has it in
+    it. A folder beside them is a bucket's own, also where the whole bucket is the store."""
     if is_plain(text):
         return
     target, store = StoreUrl.parse(url), StoreUrl.parse(store_url)
-    if path_within(target, store) is not None:
+    within = path_within(target, store)
+    if within is not None and (not within or f"{within}/".startswith((f"{keys.STORE}/", *keys.PREFIXES))):
         raise InvalidInputError(
             f"{url} lies in the store, {store}, which is for cowfs alone", hint="Choose another target."
         )

@@ -184,6 +184,8 @@ def test_a_bucket_with_the_store_that_is_read_is_no_target(place: Path, bucket_u
     for target in (bucket_url, f"{bucket_url}//store/", bucket_url.replace("127.0.0.1", "localhost")):
         with pytest.raises(InvalidInputError, match="the store"):
             version.files.export(target, delete=True)
+    beside = version.files.export(f"{bucket_url}/store/files", delete=True)
+    assert (beside.files, beside.removed) == (1, 0)
     done = version.files.export(bucket_url, delete=True, exclude=["/store/"])
     assert (done.files, done.removed) == (1, 0)
     assert version.files.read("/file") == b"precious"
