@@ -320,8 +320,6 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         """Within a volume chunks are shared."""
-        if getattr(self._batches, "is_moving", False) and f"{_plain(path2)}/".startswith(f"{_plain(path1)}/"):
-            raise OSError(errno.EINVAL, "it would be moved into itself, and removed", path1)
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
@@ -345,15 +343,46 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        """Within a volume as os.rename; else, and where path1 names several, copied and removed."""
+        """Each within a volume as os.rename, else copied and removed; of several (a pattern, or a
+        list) each into path2, unless that is a list, too. InvalidInputError: maxdepth, or one of
+        several would take the place of another."""
+        if maxdepth is not None:
+            raise InvalidInputError("a move takes all that lies below", hint="Leave maxdepth out.")
+        pairs = self._moves(path1, path2)
+        sources, targets = {_plain(source) for source, _ in pairs}, [_plain(target) for _, target in pairs]
+        if len(pairs) > 1 and (len({*targets}) < len(targets) or sources & {*targets}):
+            raise InvalidInputError(
+                "several would be moved to one path, or to one another's", hint="Move them one by one."
+            )
         with self._one_version():
-            if self._is_renamed(path1, path2, recursive=recursive, maxdepth=maxdepth):
-                return
-            self._batches.is_moving = True
-            try:
-                super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
-            finally:
-                self._batches.is_moving = False
+            for source, target in pairs:
+                if _plain(source) != _plain(target):
+                    self._move(source, target, recursive=recursive, **options)
+
+    def _moves(self, path1: Any, path2: Any) -> list[tuple[str, str]]:
+        if isinstance(path1, str) and not _MAGIC.search(self._strip_protocol(path1)):
+            into = path2.endswith("/") or self.isdir(path2)
+            name = _plain(path1).rpartition("/")[2]
+            return [(path1, f"{path2.rstrip('/')}/{name}" if into else path2)]
+        sources = [*path1] if not isinstance(path1, str) else self.expand_path(path1)
+        if not isinstance(path2, str):
+            return [*zip(sources, path2, strict=True)]
+        return [(source, f"{path2.rstrip('/')}/{_plain(source).rpartition('/')[2]}") for source in sources]
+
+    def _move(self, path1: str, path2: str, *, recursive: bool, **options: Any) -> None:
+        (source, old), (volume, new) = _parted(self._strip_protocol(path1)), self._writable(path2)
+        found = self.info(path1)
+        if found["type"] == "directory" and not found.get("islink") and not recursive:
+            raise IsADirectoryError(path1)
+        if source != volume or not old:
+            super().mv(path1, path2, recursive=recursive, **options)
+            return
+
+        def moved(files: RWFiles) -> None:
+            _make_parents(files, new)
+            files.move(old, new)
+
+        self._change(volume, moved, new, reads=old)
 
     def put(self, lpath: Any, rpath: Any, recursive: bool = False, **options: Any) -> None:
         with self._one_version():
@@ -362,26 +391,6 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def pipe(self, path: Any, value: bytes | None = None, **options: Any) -> None:
         with self._one_version():
             super().pipe(path, value, **options)
-
-    def _is_renamed(self, path1: Any, path2: Any, *, recursive: bool, maxdepth: int | None) -> bool:
-        """Whether the move was made. False: it is none of one thing within a volume."""
-        if not (isinstance(path1, str) and isinstance(path2, str)) or maxdepth is not None:
-            return False
-        (source, old), (volume, new) = _parted(self._strip_protocol(path1)), self._writable(path2)
-        if source != volume or not old or path1.endswith("/") or _MAGIC.search(old):
-            return False
-        found = self.info(path1)
-        if found["type"] == "directory" and not found.get("islink") and not recursive:
-            raise IsADirectoryError(path1)
-        if path2.endswith("/") or self.isdir(path2):
-            new = f"{new}/{old.rpartition('/')[2]}".lstrip("/")
-
-        def moved(files: RWFiles) -> None:
-            _make_parents(files, new)
-            files.move(old, new)
-
-        self._change(volume, moved, new, reads=old)
-        return True
 
     # -- publishing
 

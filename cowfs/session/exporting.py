@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import threading
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,11 @@ WAITING_MAX = 256
 REPORT_S = 0.1
 ZEROS = bytes(1 << 20)
 SHOWN = 5
+
+
+_OF_A_STORE = re.compile(rf"(?:(?<=/)|^)(?:{'|'.join(map(re.escape, keys.PREFIXES))})")
+_IN_A_STORE = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{62}")
+"""A pack or a version, of a listing that begins at a store's packs/ or versions/."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,8 @@ class Export:
         items = self._items()
         there = {found.key: found for found in self._target.list()}
         known = self._read_record() if RECORD in there else {}
-        gone = self._gone(items, there, known) if delete and is_tree else []
+        gone = self._gone(items, there) if delete and is_tree else []
+        self._require_no_store((*(item.key for item in items), *gone), there.keys() - known.keys())
         total = sum(item.attr.size for item in items)
         apart.run(lambda: self._put_all(items, there, known, total), self._end)
         self._target.delete(gone)
@@ -108,21 +115,23 @@ class Export:
         self._stop.set()
         self._target.hurry()
 
-    def _gone(self, items: list[_Item], there: dict[str, OriginObject], known: dict[str, list[Any]]) -> list[str]:
-        """What is there, and neither in the version nor excluded. InvalidInputError: some of it is
-        a cowfs store's."""
+    def _gone(self, items: list[_Item], there: dict[str, OriginObject]) -> list[str]:
+        """What is there, and neither in the version nor excluded."""
         found = sorted(there.keys() - {item.key for item in items} - {RECORD})
-        gone = [key for key in found if not is_left_out(self._excluded, os.fsencode(key))]
-        for store in _stores(there.keys() - known.keys()):
-            if any(key.startswith(store) for key in gone):
+        return [key for key in found if not is_left_out(self._excluded, os.fsencode(key))]
+
+    def _require_no_store(self, touched: Iterable[str], foreign: Set[str]) -> None:
+        """InvalidInputError: keys of a cowfs store would be written or deleted. foreign: what is
+        there and no export has put."""
+        stores = {key.removesuffix(keys.STORE) for key in foreign if key.rpartition("/")[2] == keys.STORE}
+        in_stores = {prefix for key in foreign if (prefix := _store_of(key)) in stores}
+        for key in touched:
+            prefix = _store_of(key)
+            if prefix in in_stores or (prefix is None and key in foreign and _IN_A_STORE.fullmatch(key)):
                 raise InvalidInputError(
-                    f"{shown(self._target.url, store)} is a cowfs store, and to delete what the version has not would "
-                    "destroy it",
-                    hint=f"Choose another target, or leave the store out: --exclude '/{store}' (exclude=)."
-                    if store
-                    else "Choose another target.",
+                    f"{shown(self._target.url, key)} is of a cowfs store, and the export would replace or delete it",
+                    hint="Choose another target, or leave the store out (--exclude, exclude=).",
                 )
-        return gone
 
     # -- what there is to export
 
@@ -275,15 +284,12 @@ class Export:
         self._progress(Progress("copy", max(done, 0), self.done.files, self._done_bytes, total))
 
 
-def _stores(listed: Set[str]) -> list[str]:
-    """Prefixes of the cowfs stores among these objects."""
-    records = [key for key in listed if key == keys.STORE or key.endswith(f"/{keys.STORE}")]
-    found = [record.removesuffix(keys.STORE) for record in records]
-    return sorted(each for each in found if _has_any(listed, tuple(each + own for own in keys.PREFIXES)))
-
-
-def _has_any(listed: Set[str], prefixes: tuple[str, ...]) -> bool:
-    return any(key.startswith(prefixes) for key in listed)
+def _store_of(key: str) -> str | None:
+    """The prefix of the store that such a key would be of; None: its like is in no store."""
+    if key.rpartition("/")[2] == keys.STORE:
+        return key.removesuffix(keys.STORE)
+    found = _OF_A_STORE.search(key)
+    return key[: found.start()] if found else None
 
 
 def _below(directory: bytes, name: bytes) -> bytes:

@@ -83,7 +83,7 @@ def in_the_way(path: bytes, kept: bytes) -> ConflictError:
     return ConflictError(
         f"{os.fsdecode(path)} of the source cannot take its place in the volume: {os.fsdecode(kept)} is there, which is "
         "excluded, and is not removed",
-        hint="Rename or remove one of them, or exclude both or none. Nothing was changed.",
+        hint="Rename or remove one of them, or exclude both or none. Nothing was removed.",
     )
 
 

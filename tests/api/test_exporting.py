@@ -192,15 +192,21 @@ def test_a_bucket_with_the_store_that_is_read_is_no_target(place: Path, bucket_u
 
 
 def test_another_store_is_not_deleted(server: ObjectServer, version: ROVolume) -> None:
-    for name in ("cowfs.json", "volumes/data/meta/1", "packs/00/00"):
+    pack = f"packs/ab/ab{'0' * 62}"
+    names = ("cowfs.json", "volumes/data/meta/1", pack)
+    for name in names:
         server.put(f"out/a/{name}", b"precious")
     before = dict(server.objects)
-    for target, exclude in (("out", []), ("out/a", []), ("out", ["*.json"])):
-        with pytest.raises(InvalidInputError, match="is a cowfs store"):
+    for target, exclude in (("out", []), ("out/a", []), ("out", ["*.json"]), ("out/a/packs", [])):
+        with pytest.raises(InvalidInputError, match="is of a cowfs store"):
             version.files.export(server.url(target), delete=True, exclude=exclude)
+    volume = version.fork("with-a-record")
+    volume.files.write("/cowfs.json", b"mine")
+    with pytest.raises(InvalidInputError, match=r"cowfs\.json is of a cowfs store"):
+        volume.commit().files.export(server.url("out/a"))
     assert server.objects == before
     assert version.files.export(server.url("out"), delete=True, exclude=["/a/"]).removed == 0
-    assert stored(server).keys() == {*FILES, "a/cowfs.json", "a/volumes/data/meta/1", "a/packs/00/00"}
+    assert stored(server).keys() == {*FILES, *(f"a/{name}" for name in names)}
 
 
 def test_a_store_that_an_export_put_is_deleted_with_the_files_it_was(server: ObjectServer, version: ROVolume) -> None:

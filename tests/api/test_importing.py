@@ -311,9 +311,10 @@ def test_all_that_a_page_names_is_imported(place: Path) -> None:
 
 def test_what_a_page_names_and_the_server_does_not_give_is_named_and_can_be_left_out(place: Path) -> None:
     page = b"<a href=good><a href=gone><a href=mine><a href=text/><a href=shut/><a href=two%2Fparts>"
+    page += b"<a href=law><a href=method><a href=other/>"
     with Web({b"/d/": page, b"/d/good": b"1", b"/d/mine": b"2", b"/d/text/": b"no page"}) as web:
-        web.refused = {b"/d/mine": 403, b"/d/shut/": 403}
-        bad = ["gone", "mine", "text/", "shut/", "two/parts"]
+        web.refused = {b"/d/mine": 403, b"/d/shut/": 403, b"/d/law": 451, b"/d/method": 405, b"/d/other/": 409}
+        bad = ["gone", "mine", "text/", "shut/", "two/parts", "law", "method", "other/"]
         for name in bad:
             with pytest.raises(InvalidInputError, match=f"cannot be imported: '{name}' "):
                 Volume.import_(web.url(), "copy", exclude=[other for other in bad if other != name])
@@ -487,6 +488,21 @@ def test_what_a_zip_file_cannot_give_is_named(place: Path, name: str) -> None:
         Volume.import_(f"zip://::{place}/a.zip", "packed")
     exclude = [name.removeprefix("/")]
     assert contents(Volume.import_(f"zip://::{place}/a.zip", "packed", exclude=exclude)) == {"/c": b"c"}
+
+
+def test_a_zip_file_without_times_and_a_tar_file_with_two_spellings_of_a_name(place: Path) -> None:
+    with zipfile.ZipFile(place / "a.zip", "w") as archive:
+        archive.writestr("a", "a")
+    packed = (place / "a.zip").read_bytes()
+    for start in (packed.index(b"PK\3\4") + 10, packed.index(b"PK\1\2") + 12):
+        packed = packed[:start] + bytes(4) + packed[start + 4 :]
+    (place / "a.zip").write_bytes(packed)
+    assert Volume.import_(f"zip://::{place}/a.zip", "zipped").files.stat("a").mtime_ns == 0
+    with tarfile.open(place / "a.tar", "w") as tar:
+        for name, data in (("./a", b"first"), ("a", b"second one")):
+            (place / "file").write_bytes(data)
+            tar.add(place / "file", name)
+    assert contents(Volume.import_(f"tar://::{place}/a.tar", "packed")) == {"/a": b"second one"}
 
 
 def test_what_fsspec_does_not_open_says_how_an_archive_is_named(place: Path) -> None:

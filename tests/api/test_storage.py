@@ -26,6 +26,8 @@ from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFo
 from cowfs.storage import Storage
 from cowfs.store import trust
 from cowfs.store.origin import OriginObject
+from cowfs.store.origin.contract import Origin
+from cowfs.store.origin.directory import DirectoryOrigin
 from cowfs.store.origin.open import RepeatingOrigin
 from tests.seaweedfs import SeaweedFS
 
@@ -253,6 +255,9 @@ def check_objects(made: Storage, tmp_path: Path) -> None:
                 call()
         with pytest.raises(CowfsError):
             s.download("a/b.bin", tmp_path / "none" / "x")
+        for wrong in ("../x", "", "a//b"):
+            with pytest.raises(InvalidInputError):
+                s.download(wrong, tmp_path / "other")
         s.rm("a/b.bin")
         s.rm("a/b.bin")
         assert s.ls() == []
@@ -261,7 +266,7 @@ def check_objects(made: Storage, tmp_path: Path) -> None:
 @pytest.mark.quick
 def test_a_download_is_one_state_of_its_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same size; replaced between two pieces."""
-    check_replaced(storage.Local(tmp_path / "store"), tmp_path, monkeypatch)
+    check_replaced(storage.Local(tmp_path / "store"), DirectoryOrigin, tmp_path, monkeypatch)
 
 
 @pytest.mark.s3
@@ -271,28 +276,28 @@ def test_a_download_from_s3_is_one_state_of_its_object(
     access_key, secret_key = seaweedfs.credentials.values()
     place = (seaweedfs.bucket, f"replaced/{tmp_path.name}")
     made = storage.MinIO(*place, endpoint=seaweedfs.endpoint, access_key=access_key, secret_key=secret_key)
-    check_replaced(made, tmp_path, monkeypatch)
+    check_replaced(made, RepeatingOrigin, tmp_path, monkeypatch)
 
 
-def check_replaced(made: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_replaced(made: Storage, origin: type[Origin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "PIECE_BYTES", 1000)
     (tmp_path / "one").write_bytes(b"a" * 2500)
     (tmp_path / "other").write_bytes(b"b" * 2500)
-    target, really_read, reads = tmp_path / "target", RepeatingOrigin.read, [0]
+    target, really_read, reads = tmp_path / "target", origin.read, [0]
     target.write_bytes(b"before")
     target.chmod(0o600)
 
     with made as s:
         s.upload(tmp_path / "one", "key")
 
-        def read(self: RepeatingOrigin, found: OriginObject, offset: int, length: int) -> bytes:
+        def read(self: Origin, found: OriginObject, offset: int, length: int) -> bytes:
             reads[0] += 1
             if reads[0] == 2:
                 time.sleep(0.05)  # what tells two files of a directory apart is their time
                 s.upload(tmp_path / "other", "key")
             return really_read(self, found, offset, length)
 
-        monkeypatch.setattr(RepeatingOrigin, "read", read)
+        monkeypatch.setattr(origin, "read", read)
         with pytest.raises(UnavailableError, match="was replaced while"):
             s.download("key", target)
         assert target.read_bytes() == b"before"
@@ -303,6 +308,17 @@ def check_replaced(made: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(InvalidInputError, match="is no file"):
             s.download("key", tmp_path / "fifo")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+@pytest.mark.quick
+def test_links_in_a_directory_of_objects_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "store" / "real").mkdir(parents=True)
+    (tmp_path / "store" / "real" / "a").write_bytes(b"a")
+    (tmp_path / "store" / "newest").symlink_to("real")
+    (tmp_path / "store" / "b").symlink_to("real/a")
+    with storage.Local(tmp_path / "store") as s:
+        for key in ("newest/a", "b"):
+            assert s.download(key, tmp_path / "copy").read_bytes() == b"a"
 
 
 async def check_async(made: Storage, tmp_path: Path) -> None:

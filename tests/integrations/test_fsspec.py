@@ -20,7 +20,7 @@ import fsspec
 import pytest
 
 from cowfs.blocking import Volume
-from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, ReadOnlyError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, ReadOnlyError
 from cowfs.integrations.fsspec import CowfsFileSystem
 
 pytestmark = pytest.mark.usefixtures("place")
@@ -258,26 +258,32 @@ def test_what_is_moved_is_never_what_is_removed(fs: CowfsFileSystem) -> None:
     volume.files.symlink("link", "d")
     volume.finalize()
     before = fs.find("data")
-    for same in (
+    same: list[tuple[Any, Any]] = [
         ("data/a", "data/a"),
         ("cowfs://data/a", "data//a"),
         ("data/link/one", "data/d/one"),
         ("data/a", "data/"),
-    ):
-        fs.mv(*same)
-        assert fs.find("data") == before
-    wrong: list[tuple[Any, Any]] = [
-        ("data/d", "data/d/e"),
-        ("data/d", "data/d"),
-        ("data/d/", "data/d/e/f"),
-        (["data/a", "data/d/one"], ["data/b", "data//d/one"]),
         (["data/a"], "data"),
-        ("data/d/*", "data/d"),
+        ("data/link/o*", "data/d"),
     ]
-    for paths in wrong:
-        with pytest.raises(OSError, match=r"itself|Invalid"):
-            fs.mv(*paths, recursive=True)
+    for paths in same:
+        fs.mv(*paths)
         assert fs.find("data") == before
+    wrong: list[tuple[Any, Any, type[Exception]]] = [
+        ("data/d", "data/d/e", OSError),
+        ("data/d", "data/d", OSError),
+        ("data/d/", "data/d/e/f", OSError),
+        (["data/a", "data/d/one"], ["data/d/one", "data//a"], InvalidInputError),
+        (["data/a", "data/d/one"], ["data/b", "data/b"], InvalidInputError),
+        ("data/d/*", "data/d", InvalidInputError),
+        ("data/d/*", "data/d/e", OSError),
+    ]
+    for source, target, error in wrong:
+        with pytest.raises(error):
+            fs.mv(source, target, recursive=True)
+        assert fs.find("data") == before
+    with pytest.raises(InvalidInputError, match="all that lies below"):
+        fs.mv("data/d", "data/new", recursive=True, maxdepth=1)
     with pytest.raises(IsADirectoryError):
         fs.mv("data/d", "data/new")
     fs.mv("data/d", "data/new/deeper", recursive=True)

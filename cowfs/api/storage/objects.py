@@ -27,9 +27,13 @@ from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
 from cowfs.errors import InvalidInputError, NotFoundError, SourceChangedError, UnavailableError, from_local_disk
 from cowfs.fork_locks import ForkLock
+from cowfs.format.store_url import StoreUrl
 from cowfs.machine import proc
 from cowfs.store import ObjectInfo, open_store
+from cowfs.store.contract import check_key
 from cowfs.store.origin import OriginObject, open_origin
+from cowfs.store.origin.contract import Origin
+from cowfs.store.origin.directory import DirectoryOrigin
 from cowfs.store.origin.open import RepeatingOrigin
 
 MOST_BYTES = 5 << 30
@@ -49,12 +53,16 @@ class _Place:
         self._origin: RepeatingOrigin | None = None
         self.users = 0
 
-    def origin(self) -> RepeatingOrigin:
-        """Where its objects are read from. NotFoundError: a directory that is not there yet."""
+    def origin_of(self, key: str) -> tuple[Origin, str]:
+        """Where an object is read from, and its key there. Links of a directory are followed, as by
+        all else here."""
+        if (url := StoreUrl.parse(self.store.url)).protocol == "file":
+            path = Path("/", url.path, key).resolve()
+            return DirectoryOrigin(path.parent, url=self.store.url), path.name
         with _lock:
             if self._origin is None:
                 self._origin = open_origin(self.store.url, access=self._access)
-            return self._origin
+            return self._origin, key
 
     def close(self) -> None:
         self.store.close()
@@ -95,10 +103,12 @@ class Objects:
         target = Path(dst)
         if target.is_dir():
             target = target / key.rpartition("/")[2]
-        if (found := self._looked_up(key)) is None:
-            raise NotFoundError(f"{self._store.url}: {key} does not exist", hint="ls() shows what there is.")
+        check_key(key)
+        origin, name = self._place.origin_of(key)
         try:
-            self._fetch(found, target)
+            if (found := origin.look(name)) is None:
+                raise NotFoundError(f"{self._store.url}: {key} does not exist", hint="ls() shows what there is.")
+            _fetch(origin, found, target)
         except SourceChangedError:
             raise UnavailableError(
                 f"{self._store.url}: {key} was replaced while it was fetched", hint="Try again."
@@ -118,26 +128,6 @@ class Objects:
     def rm(self, key: str) -> None:
         """Deletes an object; one that is not there is fine."""
         self._store.delete([key])
-
-    def _looked_up(self, key: str) -> OriginObject | None:
-        try:
-            return self._place.origin().look(key)
-        except NotFoundError:
-            return None
-
-    def _fetch(self, found: OriginObject, target: Path) -> None:
-        origin, mode = self._place.origin(), _mode_for(target)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False) as file:
-            try:
-                for start in range(0, found.size, PIECE_BYTES):
-                    file.write(origin.read(found, start, min(PIECE_BYTES, found.size - start)))
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.fileno(), mode)
-                os.replace(file.name, target)
-            except BaseException:
-                os.unlink(file.name)
-                raise
 
 
 class AsyncObjects:
@@ -183,6 +173,21 @@ def release(storage: Storage) -> None:
     place.close()
 
 
+def _fetch(origin: Origin, found: OriginObject, target: Path) -> None:
+    mode = _mode_for(target)
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False) as file:
+        try:
+            for start in range(0, found.size, PIECE_BYTES):
+                file.write(origin.read(found, start, min(PIECE_BYTES, found.size - start)))
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.fileno(), mode)
+            os.replace(file.name, target)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
 def _mode_for(target: Path) -> int:
     """Permissions of a file that is to take this place."""
     try:
@@ -193,7 +198,7 @@ def _mode_for(target: Path) -> int:
         return 0o666 & ~_umask()
     if not stat.S_ISREG(there.st_mode):
         raise InvalidInputError(f"{target} is no file", hint="Choose another name.")
-    return stat.S_IMODE(there.st_mode)
+    return there.st_mode & 0o777
 
 
 def _umask() -> int:

@@ -113,12 +113,20 @@ def _modified_ns(info: dict[str, Any]) -> int:
         if isinstance(value, str):
             value = _parsed(value)
         elif isinstance(value, tuple):  # of a zip file
-            value = datetime(*value, tzinfo=UTC)  # type: ignore[misc]
+            value = _dated(value)
         if isinstance(value, datetime):
             return mtime_of(value)
         if isinstance(value, (int, float)):
             return fitting(round(value * 1e6) * 1000)  # some say one time as a float and as a datetime
     return 0
+
+
+def _dated(parts: tuple[int, ...]) -> datetime | None:
+    """Of a zip file; programs that keep no time write zeros."""
+    try:
+        return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
+    except ValueError:
+        return None
 
 
 def _parsed(text: str) -> datetime | None:

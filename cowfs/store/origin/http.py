@@ -24,7 +24,14 @@ from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 from fsspec.asyn import sync
 from fsspec.implementations.http import _file_info
 
-from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.helpers import Helpers
 from cowfs.store.origin.contract import OriginObject, changed, gone, other_range, require_unchanged
 from cowfs.store.origin.fsspec import FsspecOrigin
@@ -33,6 +40,7 @@ LOOKING_THREADS = 16
 BATCH = 256
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 PAGE_BYTES = 64 << 20
+_NOT_NOW = (408, 425, 429)
 NOT_FOUND = "the server does not find it"
 
 
@@ -63,8 +71,8 @@ class HttpOrigin(FsspecOrigin):
             page = waiting.pop()
             try:
                 links = self._links_of(page)
-            except (NotFoundError, AccessDeniedError, InvalidInputError) as error:
-                if not page:
+            except CowfsError as error:
+                if not page or _may_pass(error):
                     raise
                 yield _faulty(page, _told(error))
                 continue
@@ -99,7 +107,9 @@ class HttpOrigin(FsspecOrigin):
             return link
         try:
             return self.look(link.key) or _faulty(link.key, NOT_FOUND)
-        except (AccessDeniedError, InvalidInputError) as error:
+        except CowfsError as error:
+            if _may_pass(error):
+                raise
             return _faulty(link.key, _told(error))
 
     def _info(self, path: str) -> dict[str, Any]:
@@ -134,6 +144,12 @@ def _faulty(key: str, fault: str) -> OriginObject:
     return OriginObject(key, 0, 0, "", fault)
 
 
+def _may_pass(error: CowfsError) -> bool:
+    """Whether it is worth asking again: nobody answered, or not now."""
+    status = error.details.get("status", 0)
+    return isinstance(error, UnavailableError) and (not 300 <= status < 500 or status in _NOT_NOW)
+
+
 def _told(error: CowfsError) -> str:
     if isinstance(error, NotFoundError):
         return NOT_FOUND
@@ -164,9 +180,9 @@ def _parts_below(url: str, text: str) -> Iterator[list[bytes]]:
     for href in links.found:
         try:
             link = urlsplit(urljoin(url, href.strip(" \t\n\f\r")))
+            parts = _unquoted(link.path)
         except ValueError:  # of no server's
             continue
-        parts = _unquoted(link.path)
         is_here = link.scheme in ("http", "https") and link.netloc == page.netloc and parts[: len(above)] == above
         below = parts[len(above) :]
         if is_here and below not in ([], [b""]) and "?" not in href and "#" not in href:
@@ -219,7 +235,7 @@ async def _get(files: Any, path: str, headers: dict[str, str], wanted: tuple[int
             start = answer.headers.get("Content-Range", "").lower().removeprefix("bytes ").partition("-")[0]
             return int(start) if start.isdecimal() else -1, await answer.read()
         if "Range" not in headers:
-            return 0, await answer.read()
+            return 0, await _part(answer, 0, size + 1)
         if answer.content_length not in (None, size) and "Content-Encoding" not in answer.headers:
             return offset, b""
         return offset, await _part(answer, offset, length)

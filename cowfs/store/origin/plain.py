@@ -54,7 +54,9 @@ class PlainOrigin(FsspecOrigin):
         key = name if is_whole else super()._key(name)
         if key.startswith("./"):
             key = key.removeprefix("./")
-            self._names[key] = name
+            self._names[key] = name  # of two members of one name the last counts
+        else:
+            self._names.pop(key, None)
         return key
 
     def _path(self, key: str) -> str:
