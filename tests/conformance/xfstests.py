@@ -8,8 +8,9 @@ machine with the users that its README asks for. It comes from git alone, and ta
 
 Two volumes of a store of their own are its two devices. `mount` finds a helper that mounts a
 volume, `df` shows it as the type that xfstests knows. A read-only mount of a volume that has no
-version yet is a writable one, remounted. All of it lies in a mount namespace of its own: another
-process that copies the namespace would keep a mount in use that is unmounted here.
+version yet is a writable one, remounted. All of it lies in namespaces of its own: another process
+that copies the mount namespace would keep a mount in use that is unmounted here, and what a test
+leaves running ends with the process namespace.
 
 Each test's outcome is printed. The exit status is 1 if one failed that `exclusions.toml` does not
 explain, or passed that it does. COWFS_FAST_LANE=0 and COWFS_TRANSPORT choose what answers, as
@@ -134,12 +135,14 @@ class _Run:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
         ) as process:
             try:
                 return process.communicate(timeout=TIMEOUT_S)[0]
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                assert os.getpid() == 1
+                os.kill(-1, signal.SIGKILL)  # all else of the namespace
+                for name in VOLUMES:
+                    subprocess.run(["umount", "--quiet", "--lazy", self._scratch / name], check=False)
                 return ""
 
 
@@ -147,5 +150,6 @@ if __name__ == "__main__":
     if "COWFS_XFSTESTS_APART" not in os.environ:
         os.environ["COWFS_XFSTESTS_APART"] = "1"
         module = ["-m", "tests.conformance.xfstests", *sys.argv[1:]]
-        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *module])
+        apart = ["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        os.execvp("unshare", ["unshare", *apart, sys.executable, *module])
     sys.exit(main())
