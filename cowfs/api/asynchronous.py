@@ -125,7 +125,8 @@ class ROFiles(Twin, of=files.ROFiles):
         directory has not are deleted, whoever made them, but for what is excluded; beside a single
         file, none. Links to files become objects with the file's bytes. InvalidInputError, before
         anything is put: other links, names that are not UTF-8; `url` is the store, lies among its
-        objects, or has it in it and not excluded; objects of another store would be deleted.
+        objects, or has it in it and not excluded; objects of another store would be replaced or
+        deleted.
         """
 
     async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:

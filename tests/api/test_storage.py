@@ -319,6 +319,9 @@ def test_links_in_a_directory_of_objects_are_followed(tmp_path: Path) -> None:
     with storage.Local(tmp_path / "store") as s:
         for key in ("newest/a", "b"):
             assert s.download(key, tmp_path / "copy").read_bytes() == b"a"
+        (tmp_path / "store" / "circle").symlink_to("circle")
+        with pytest.raises(CowfsError):
+            s.download("circle", tmp_path / "copy")
 
 
 async def check_async(made: Storage, tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ def test_what_is_moved_is_never_what_is_removed(fs: CowfsFileSystem) -> None:
         fs.mv(*paths)
         assert fs.find("data") == before
     wrong: list[tuple[Any, Any, type[Exception]]] = [
+        ("data", "data/new", OSError),
         ("data/d", "data/d/e", OSError),
         ("data/d", "data/d", OSError),
         ("data/d/", "data/d/e/f", OSError),

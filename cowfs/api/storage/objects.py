@@ -57,7 +57,7 @@ class _Place:
         """Where an object is read from, and its key there. Links of a directory are followed, as by
         all else here."""
         if (url := StoreUrl.parse(self.store.url)).protocol == "file":
-            path = Path("/", url.path, key).resolve()
+            path = Path(os.path.realpath(f"/{url.path}/{key}"))  # Path.resolve fails where links go in circles
             return DirectoryOrigin(path.parent, url=self.store.url), path.name
         with _lock:
             if self._origin is None:
