@@ -1,0 +1,138 @@
+"""What fsspec's file system changes, until it is published as one version of each volume: all of a
+call, or of a transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, BinaryIO
+
+from fsspec.transaction import Transaction
+
+from cowfs import log
+from cowfs.api import head_changes, stores
+from cowfs.api.head_changes import Change
+from cowfs.api.provenance import commit_request
+from cowfs.errors import InvalidStateError, NotFoundError
+
+if TYPE_CHECKING:
+    from cowfs.ids import VersionId
+    from cowfs.integrations.fsspec import CowfsFileSystem
+
+_log = log.get("fsspec")
+
+
+class Batch:
+    """Changes that become one version of each volume concerned. holds: until `publish` is called;
+    else each is published when it is added."""
+
+    def __init__(self, fs: CowfsFileSystem) -> None:
+        self._fs = fs
+        self._lock = threading.Lock()
+        self._seen: dict[str, VersionId | None] = {}
+        self._changes: dict[str, list[Change]] = {}
+        self._contents: list[BinaryIO] = []
+        self._directories: set[tuple[str, str]] = set()
+        self._thread = threading.get_ident()
+        self._pid = os.getpid()
+        self._of_others = 0
+        self._is_over = False
+        self.holds = False
+
+    def require_own(self) -> None:
+        """InvalidStateError in a child that was forked meanwhile: the process that began it does
+        not hear of what is added there."""
+        if os.getpid() != self._pid:
+            raise InvalidStateError(
+                f"this write belongs to a transaction of process {self._pid}, which cannot publish what a child of it "
+                "writes",
+                hint="Write in that process, or in a worker with a file system object of its own: fsspec.filesystem(…) called "
+                "there, or multiprocessing by spawn. It publishes by itself.",
+            )
+
+    def seen(self, volume: str) -> VersionId | None:
+        """The version that changes of the volume are based on: the newest one when it is first
+        asked."""
+        with self._lock:
+            if volume not in self._seen:
+                try:
+                    self._seen[volume] = head_changes.seen_now(stores.open_store(self._fs._store), volume)
+                except NotFoundError as error:
+                    raise FileNotFoundError(
+                        2, f"{error.message} (fs.mkdir makes one, as `cowfs create` does)", volume
+                    ) from error
+            return self._seen[volume]
+
+    def add(self, volume: str, seen: VersionId | None, change: Change, content: BinaryIO | None = None) -> None:
+        """content: what the change reads."""
+        self.require_own()
+        with self._lock:
+            if content is not None:
+                self._contents.append(content)
+            if self._is_over:
+                raise ValueError("the transaction of this file is over: it was not published")
+            self._changes.setdefault(volume, []).append(change)
+            self._of_others += threading.get_ident() != self._thread
+        if not self.holds:
+            self.publish()
+
+    def make(self, volume: str, directory: str) -> None:
+        """It is to be a directory, and all above it."""
+        names = directory.split("/")
+        with self._lock:
+            self._directories |= {(volume, "/".join(names[: count + 1])) for count in range(len(names))}
+
+    def has_made(self, volume: str, directory: str) -> bool:
+        with self._lock:
+            return (volume, directory) in self._directories
+
+    def publish(self) -> None:
+        self.require_own()
+        try:
+            with self._lock:
+                self._is_over = True
+            for volume, changes in self._changes.items():
+                store = stores.open_store(self._fs._store)
+                head_changes.publish(store, volume, self._seen[volume], changes, commit_request(""))
+        finally:
+            self.drop()
+
+    def tell_others(self) -> None:
+        """Nothing is published, and only who began the transaction is told of it by an
+        exception."""
+        if self._of_others:
+            _log.warning(
+                "what other threads wrote in a transaction is not published (%d changes): it has failed. A file system "
+                "object of their own, fsspec.filesystem(…, skip_instance_cache=True), is in no transaction",
+                self._of_others,
+            )
+
+    def drop(self) -> None:
+        """What is not published yet is not going to be."""
+        with self._lock:
+            self._is_over = True
+            while self._contents:
+                self._contents.pop().close()
+
+
+class CowfsTransaction(Transaction):  # type: ignore[misc]
+    """One version of each volume that is changed, published at the end."""
+
+    def start(self) -> None:
+        super().start()
+        self.fs._transacted = Batch(self.fs)
+        self.fs._transacted.holds = True
+
+    def complete(self, commit: bool = True) -> None:
+        fs, batch = self.fs, self.fs._transacted
+        fs._transacted = None
+        if not commit and batch is not None:
+            batch.tell_others()
+        try:
+            super().complete(commit)
+            if commit and batch is not None:
+                batch.publish()
+        finally:
+            if batch is not None:
+                batch.drop()
