@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -173,8 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Not on stderr."""
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Only errors go to stderr."""
 
 
 def _listing(server: ObjectServer, query: dict[str, list[str]]) -> bytes:

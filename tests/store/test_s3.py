@@ -240,8 +240,12 @@ def listening(talk: Callable[[socket.socket], None]) -> Iterator[str]:
                     with suppress(OSError), connection:
                         talk(connection)
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve)
+        thread.start()
         yield f"localhost:{listener.getsockname()[1]}"
+        # Else the kernel may begin its accept anew, with whichever listener has this number by then.
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 @pytest.mark.parametrize("answer", [response("400 Bad Request", b""), b""])
