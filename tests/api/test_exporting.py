@@ -270,6 +270,18 @@ def test_what_comes_out_goes_in_again(place: Path, version: ROVolume) -> None:
         fsspec.filesystem("memory").rm("/export-test", recursive=True)
 
 
+def test_an_export_beside_a_store_in_the_same_memory(place: Path) -> None:
+    """What is put waited for what is read, and that for what is put."""
+    (place / "file").write_bytes(b"x")
+    root = f"export-test-{os.urandom(4).hex()}"
+    version = Volume.import_(place / "file", "data", store=f"memory://{root}/store")
+    try:
+        version.files.export(f"memory://{root}/out")
+        assert fsspec.filesystem("memory").cat_file(f"/{root}/out/file") == b"x"
+    finally:
+        fsspec.filesystem("memory").rm(f"/{root}", recursive=True)
+
+
 @pytest.mark.s3
 def test_a_large_file_whose_last_answers_are_lost(
     bucket_url: str, monkeypatch: pytest.MonkeyPatch, version: ROVolume

@@ -10,7 +10,7 @@ agree is the state that both show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -24,6 +24,10 @@ _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "c
 
 
 class FsspecOrigin(FsspecStore):
+    def __init__(self, protocol: str, **named: Any) -> None:
+        super().__init__(protocol, **named)
+        self._exclusive = nullcontext()  # what is put is read meanwhile, perhaps from a store in the same memory
+
     def list(self) -> Iterator[OriginObject]:  # type: ignore[override] # of another contract
         found: dict[str, dict[str, Any]] = self._call(
             "", lambda: self._file_system.find(self._root, detail=True, withdirs=False)
