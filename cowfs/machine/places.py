@@ -10,6 +10,7 @@ same: somebody may have removed it, or its disk is not attached, and nobody can 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -37,7 +38,11 @@ def remember(working_copy: Path) -> None:
 
 
 def forget(working_copy: Path) -> None:
-    _note(working_copy).unlink(missing_ok=True)
+    """Durable when it returns."""
+    note = _note(working_copy)
+    with contextlib.suppress(FileNotFoundError):
+        note.unlink()
+        states.sync_directory(note.parent)
 
 
 def remembered() -> list[Path]:

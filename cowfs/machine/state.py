@@ -7,11 +7,14 @@
      "intent": {"number", "write_id", "version_id", "layer"} | null,
      "pin" | null,                                 object key of the pin that protects this working copy's base
      "restoring": [name, …],                       directories at the root in which restores make files; may be absent
-     "moving": {"volume", "head_number"}}          only while the directory gets the name of that volume
+     "moving": {"volume", "head_number"},          only while the directory gets the name of that volume
+     "checksum"}                                   of all the others; older cowfs write none
 
 Guarantees: a state read back is one that was written whole (the file is replaced atomically, file
-and directory are fsynced); an unknown format number is refused and nothing is touched. Unknown
-fields are ignored. Refuses: credentials; `store_url` is a canonical URL that never has any.
+and directory are fsynced) and that the disk has not changed; an unknown format number is refused
+and nothing is touched. Unknown fields are ignored. The checksum is BLAKE3, in hex, of the other
+fields as `_canonical` writes them. Refuses: credentials; `store_url` is a canonical URL that never
+has any.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from blake3 import blake3
 
 from cowfs import clock, config
 from cowfs.errors import (
@@ -88,7 +93,7 @@ class State:
         }
         if self.moving is not None:
             record["moving"] = {"volume": self.moving[0], "head_number": self.moving[1]}
-        return json.dumps(record, indent=1).encode() + b"\n"
+        return json.dumps(record | {"checksum": _checksum(record)}, indent=1).encode() + b"\n"
 
 
 def parse(data: bytes, where: str) -> State:
@@ -103,10 +108,20 @@ def parse(data: bytes, where: str) -> State:
             f"{where} has format {found}; this cowfs reads format {FORMAT}",
             hint="Use the cowfs that used this working copy last, or a newer one; nothing was changed.",
         )
+    if "checksum" in record and record.pop("checksum") != _checksum(record):
+        raise _damaged(where)
     try:
         return _from_record(record)
     except (KeyError, TypeError, ValueError, CowfsError) as error:
         raise _damaged(where) from error
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    return blake3(_canonical(record)).hexdigest()
+
+
+def _canonical(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _from_record(record: dict[str, Any]) -> State:
@@ -137,8 +152,9 @@ def _intent(record: dict[str, Any]) -> Intent:
 
 def _damaged(where: str) -> CorruptError:
     return CorruptError(
-        f"{where} is not a cowfs working copy state",
-        hint="Keep the directory: its journal and staging hold uncommitted work. Report this.",
+        f"{where} is not a cowfs working copy's state, or was changed",
+        hint=f"Its directory, {os.path.dirname(where)}, may hold uncommitted work: keep it, and report this. The volume can be mounted "
+        "without that work once the directory is moved away.",
     )
 
 

@@ -12,10 +12,11 @@ reboots.
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under
-the lock, and is on stable storage when that returns; `delete` removes `state.json` first, so that a
-half-deleted working copy is not taken for a whole one. Refuses: deleting while another process
-holds the lock. Nothing here reads or writes journal or staging; the engine owns both. Threads:
-state and lock may be used from several.
+the lock, and is on stable storage when that returns; what `delete` was about to remove is nobody's
+working copy any more, whole or in part: its directory gets another name first, durably, and who
+locks the next one removes what is left of it. Refuses: deleting while another process holds the
+lock; a first state beside the journal of one that is gone. Nothing here reads or writes journal or
+staging; the engine owns both. Threads: state and lock may be used from several.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from cowfs import config
+from cowfs import clock, config
 from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError
 from cowfs.failpoints import hit
 from cowfs.ids import StoreId, VersionId
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 BALLAST_STEP_BYTES = 64 << 10
 JOURNAL_HEADER_BYTES = 128
 """Of an empty journal (docs/format/journal.md)."""
+_DELETED = ".deleted-"
+"""What the name of a directory begins with that is being removed."""
 
 
 class WorkingCopy:
@@ -117,6 +120,7 @@ class WorkingCopy:
             self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
             self._state = None
         try:
+            _sweep(self.path.parent)
             for directory in (self.journal_dir, self.staging_dir):
                 lock.make_directory(directory)
             yield
@@ -231,6 +235,24 @@ class WorkingCopy:
         except OSError:
             return False
         return held_bytes > 0
+
+    def clear_remains(self) -> None:
+        """Before the first state, under the lock: removes, durably, an engine's files that nothing
+        was written to. Older cowfs left them when a deletion was cut short. InvalidStateError: they
+        hold work, and nothing says any more on which version it stands.
+        """
+        if self.exists:
+            return
+        if any(size_bytes > JOURNAL_HEADER_BYTES for _, size_bytes in self._journals()):
+            raise InvalidStateError(
+                f"{self.path} has uncommitted work, but its state.json, which says on which version that stands, is gone",
+                hint=f"Put the file back, if there is a copy of it. Else move the directory away to keep what it has, or drop that: "
+                f"`cowfs unmount {self.volume} --discard`, discard().",
+            )
+        for directory in (self.journal_dir, self.staging_dir):
+            for path in config.listed(directory):
+                path.unlink()
+            states.sync_directory(directory)
 
     def create_if_absent(self, state: State) -> None:
         """Makes the first state unless there is one. Needs no lock: of several creators one wins,
@@ -364,18 +386,13 @@ class WorkingCopy:
     def _delete_locked(self) -> None:
         if (copy := self.copy) is not None:
             copy.remove()
-        self.state_path.unlink(missing_ok=True)
-        states.sync_directory(self.path)
         places.forget(self.path)
+        deleted = self.path.with_name(f"{_DELETED}{clock.random_bytes(8).hex()}")
+        self.path.rename(deleted)
+        states.sync_directory(self.path.parent)
         self._state = None
-        for entry in self.path.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry != self.lock_path:
-                entry.unlink()
-        self.lock_path.unlink()
-        with contextlib.suppress(OSError):  # somebody makes it anew at this moment
-            self.path.rmdir()
+        hit("work-deleted")
+        _remove(deleted)
 
 
 def working_root(meta_dir: Path | None = None) -> Path:
@@ -390,9 +407,31 @@ def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
     found = [path for root in roots for path in config.listed(root)]
     remembered = places.remembered()
     elsewhere = sorted({*remembered} - {*found}) if meta_dir is None else []
-    copies = [WorkingCopy(path) for path in (*found, *elsewhere)]
+    copies = [WorkingCopy(path) for path in (*found, *elsewhere) if not path.name.startswith(_DELETED)]
     out_of_reach = {path for path in remembered if not config.is_there(path)}
     return [each for each in copies if each.exists or each.path in out_of_reach]
+
+
+def _sweep(root: Path) -> None:
+    """Removes what deletions have left that were cut short."""
+    for path in config.listed(root):
+        if path.name.startswith(_DELETED) and not lock.is_held(path / "lock"):
+            _remove(path)
+
+
+def _remove(deleted: Path) -> None:
+    """As far as it can be removed; the next sweep tries again. The lock goes last: who removes it
+    may still be at work."""
+    with contextlib.suppress(OSError):
+        for entry in sorted(deleted.iterdir(), key=lambda entry: entry.name == "lock"):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        if deleted.is_symlink():  # to a place elsewhere
+            deleted.unlink()
+        else:
+            deleted.rmdir()
 
 
 def _name(store_id: StoreId, volume: str) -> str:

@@ -90,6 +90,7 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
             )
         working_copy.remember_place()
         return
+    working_copy.clear_remains()
     number, version = spec.head_number, spec.head_version
     if not number:
         head = read_head(store, spec.volume)

@@ -288,6 +288,22 @@ def test_kept_work_is_forked_while_another_writer_is_at_the_volume(place: Path) 
     assert [each.name for each in Volume.open("line").history()[:1]] == ["line"]
 
 
+@pytest.mark.parametrize("ends", ["(v.path / 'mine').write_text('dropped'); v.discard()", "v.unmount()"])
+def test_an_end_that_is_killed_while_it_tidies_leaves_nothing_to_replay(place: Path, ends: str) -> None:
+    """The journal was there, its state was not: what was dropped came back, in files of another
+    machine's version, or the volume could not be mounted to write any more."""
+    code = "from cowfs.blocking import Volume; v = Volume.open('line', create=True); (v.mount() / 'mine').write_text('x' * 9)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COWFS_FAILPOINT": "work-deleted"}
+    killed = subprocess.run([sys.executable, "-c", f"{code}; v.commit(); {ends}"], env=environment, check=False)
+    assert killed.returncode != 0, "it was killed, or the daemon"
+    elsewhere(
+        "v = Volume.open('line'); (v.mount() / 'theirs').write_text('y' * 9); v.finalize()", **another_machine(place)
+    )
+    with Volume.open("line") as line:
+        assert {each.name: each.read_text() for each in line.path.iterdir()} == {"mine": "x" * 9, "theirs": "y" * 9}
+        assert not line.has_changes()
+
+
 def fork_killed_at(point: str, place: Path, meta_dir: Path | None) -> ROVolume:
     """Of volume "line", whose work another machine has overtaken, to "saved". The version that the
     work stands on."""

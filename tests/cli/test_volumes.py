@@ -23,6 +23,7 @@ from cowfs.errors import InvalidInputError, UnavailableError
 from cowfs.format import canonical
 from cowfs.format.fields import ENVELOPE, seal
 from cowfs.machine import registry
+from cowfs.machine import state as states
 from cowfs.machine.registry import MountEntry
 from cowfs.store.patience import CLOSING_S
 from tests.cli.conftest import Run
@@ -239,7 +240,7 @@ def test_dropping_work_waits_for_its_store_for_seconds_only(
     [kept] = run("status", "--json").json["working_copies"]
     state = Path(kept["working_copy"], "state.json")
     silent(monkeypatch)
-    state.write_text(json.dumps({**json.loads(state.read_text()), "store_url": os.environ["COWFS_STORE"]}))
+    states.store(state, replace(states.load(state), store_url=os.environ["COWFS_STORE"]))
     patient_clock.waited_s.clear()
     assert run("unmount", kept["working_copy"], "--discard").code == 0
     assert "stays in the store" in caplog.text

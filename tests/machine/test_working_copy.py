@@ -7,10 +7,12 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
 from cowfs.machine import daemon_log, lock, mount_table, mounting, places, reservation
 from cowfs.machine import state as states
+from cowfs.machine import working_copy as working_copies
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.processes import start_time, this_process
 from cowfs.machine.state import State
@@ -114,9 +117,20 @@ def test_unknown_format_is_refused_and_left_alone() -> None:
     assert json.loads(working_copy.state_path.read_text()) == record
 
 
-def test_unknown_fields_are_ignored() -> None:
+def test_unknown_fields_are_ignored_and_old_states_have_no_checksum() -> None:
     record = json.loads(a_state().to_json()) | {"colour": "blue"}
+    del record["checksum"]
     assert states.parse(json.dumps(record).encode(), "x") == a_state()
+
+
+@given(any_state, st.data())
+def test_a_flipped_bit_is_never_another_state(state: State, data: st.DataObject) -> None:
+    """With a higher committed layer, the journal of work that was kept was removed."""
+    flipped = bytearray(state.to_json())
+    bit = data.draw(st.integers(0, len(flipped) * 8 - 1))
+    flipped[bit // 8] ^= 1 << bit % 8
+    with suppress(CorruptError, UnsupportedFormatError):
+        assert states.parse(bytes(flipped), "state.json") == state
 
 
 def test_a_crash_while_writing_leaves_the_old_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,6 +365,58 @@ def test_deleted_while_locked_can_be_made_again() -> None:
         working_copy.delete()
         again = made()
     assert again.state == a_state()
+
+
+DELETES = """
+import os, sys
+from pathlib import Path
+from cowfs.machine.working_copy import WorkingCopy
+WorkingCopy(Path(sys.argv[1])).delete()
+"""
+
+
+def test_a_deletion_that_is_cut_short_leaves_no_working_copy_in_part() -> None:
+    """The journal without its state was replayed, onto whatever version was the newest by then."""
+    working_copy, other = made(), made("other")
+    working_copy.journal_dir.mkdir()
+    (working_copy.journal_dir / f"{1:016x}.log").write_bytes(bytes(200))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COWFS_FAILPOINT": "work-deleted"}
+    killed = subprocess.run([sys.executable, "-c", DELETES, str(working_copy.path)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not working_copy.path.exists()
+    assert [each.path for each in list_working_copies()] == [other.path]
+    assert len(list(working_copy.path.parent.iterdir())) == 2
+    with other.lock(LockHolder.this_process("/mnt")):
+        assert [*working_copy.path.parent.iterdir()] == [other.path], "whoever comes next removes it"
+
+
+def test_what_is_being_deleted_is_left_to_who_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    working_copy, other = made(), made("other")
+    monkeypatch.setattr(working_copies, "_remove", lambda deleted: None)
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.delete()
+        monkeypatch.undo()
+        with other.lock(LockHolder.this_process("/mnt")):
+            assert len(list(working_copy.path.parent.iterdir())) == 2
+    with other.lock(LockHolder.this_process("/mnt")):
+        assert len(list(working_copy.path.parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize("size_bytes", [0, 128, 129])
+def test_a_journal_without_a_state_is_never_given_another_one(size_bytes: int) -> None:
+    working_copy = made()
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.state_path.unlink()
+        journal, segment = working_copy.journal_dir / f"{3:016x}.log", working_copy.staging_dir / f"{1:016x}.seg"
+        journal.write_bytes(bytes(size_bytes))
+        segment.write_bytes(b"x")
+        if size_bytes > 128:
+            with pytest.raises(InvalidStateError, match=r"its state\.json") as caught:
+                working_copy.clear_remains()
+            assert "--discard" in caught.value.hint
+        else:
+            working_copy.clear_remains()
+        assert (journal.exists(), segment.exists()) == (size_bytes > 128,) * 2
 
 
 def has_work(working_copy: WorkingCopy) -> bool:

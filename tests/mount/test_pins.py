@@ -3,15 +3,16 @@ on this machine."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cowfs.format import keys
 from cowfs.format.records import PinRecord
+from cowfs.machine import state as states
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.maintain.roots import RootReader
 from tests.format.samples import GOLDEN
@@ -72,8 +73,7 @@ def test_a_working_copy_with_the_pin_of_an_earlier_cowfs_is_mounted(place: Place
     place.store.delete([info.key for info in place.store.list(keys.PINS)])
     place.store.put(old, (GOLDEN / "pin.json").read_bytes())
     state_path = WorkingCopy(Path(mount.spec.working_copy)).state_path
-    state = json.loads(state_path.read_bytes())
-    state_path.write_text(json.dumps(state | {"pin": old}))
+    states.store(state_path, replace(states.load(state_path), pin=old))
     again = place.mount("v")
     assert (again.path / "f").read_text() == "kept"
     assert [(pin.kind, pin.volume) for pin in pins(place)] == [("writer", "v")]
