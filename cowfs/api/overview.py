@@ -199,6 +199,8 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
     if there is none, and nothing of it here. meta_dir: look there too."""
     scratch.clear(meta_dir)
     copies.sweep()
+    for place in {None, meta_dir}:
+        working_copy.sweep(working_copy.working_root(place))
     live = registry.list_mounts()
     with Helpers(DAEMONS_AT_ONCE, name="cowfs-mounts") as pool:
         mounted = list(pool.map(mount_summary, live))
@@ -365,7 +367,7 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         if copy.is_out_of_reach:
             missing = "its directory is not there: is a disk missing? If it is gone for good, discard it"
             return WorkingCopySummary(str(copy.path), None, copy.volume, None, None, None, None, missing)
-        if not copy.exists:
+        if not copy.exists and not copy.has_remains:
             return None
         state = copy.state
         holder = copy.holder()

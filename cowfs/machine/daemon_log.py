@@ -24,7 +24,7 @@ def opened(path: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and left:
+            if isinstance(error, (FileExistsError, FileNotFoundError)) and left:
                 continue
             elsewhere = "choose another place with COWFS_STATE_DIR."
             raise unusable(error, f"{path} cannot be written", elsewhere=elsewhere) from error

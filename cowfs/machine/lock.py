@@ -34,6 +34,7 @@ NAMELESS_S = 1.0
 """A holder writes its name right after it has the lock, and removes it right before it lets go. Who
 only looks (`is_held`) has the lock for a moment, under the name of the last holder."""
 PAUSE_S = 0.05
+_ATTEMPTS = 100
 
 _locked: set[int] = set()
 """Descriptors that hold a lock of this process."""
@@ -161,10 +162,13 @@ def _write_text(fd: int, text: bytes) -> None:
 def make_directory(path: Path) -> None:
     """The directory of a working copy, for its owner alone; AccessDeniedError, ReadOnlyError
     or NoSpaceError where it cannot be made."""
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise _unusable(path, error) from error
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return
+        except OSError as error:
+            if not (isinstance(error, FileExistsError) and left):  # else it may have been deleted between two looks
+                raise _unusable(path, error) from error
 
 
 def release(fd: int) -> None:

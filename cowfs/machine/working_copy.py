@@ -13,16 +13,18 @@ reboots.
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under
 the lock, and is on stable storage when that returns; what `delete` was about to remove is nobody's
-working copy any more, whole or in part: its directory gets another name first, durably, and who
-locks the next one removes what is left of it. Refuses: deleting while another process holds the
-lock; a first state beside the journal of one that is gone. Nothing here reads or writes journal or
-staging; the engine owns both. Threads: state and lock may be used from several.
+working copy any more, whole or in part: its directory gets another name first, durably, and `sweep`
+removes what is left of it. Where a directory cannot be renamed, its state goes first. Refuses:
+deleting while another process holds the lock; a first state beside the journal of one that is gone.
+Nothing here reads or writes journal or staging; the engine owns both. Threads: state and lock may
+be used from several.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -82,7 +84,7 @@ class WorkingCopy:
         if meta_dir is not None:
             return cls(working_root(meta_dir) / _name(store_id, volume))
         known = cls.known(store_id, volume)
-        found = [copy for copy in known if copy.exists]
+        found = [copy for copy in known if copy.exists or copy.has_remains]
         if len(found) == 1:
             return found[0]  # what is in it takes longer to tell
         return next((copy for copy in found if copy.is_kept), next(iter(found), known[0]))
@@ -120,7 +122,6 @@ class WorkingCopy:
             self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
             self._state = None
         try:
-            _sweep(self.path.parent)
             for directory in (self.journal_dir, self.staging_dir):
                 lock.make_directory(directory)
             yield
@@ -160,10 +161,12 @@ class WorkingCopy:
 
     @property
     def state(self) -> State:
-        """The state on disk, read once. NotFoundError when there is none, UnsupportedFormatError
-        for a newer cowfs'."""
+        """The state on disk, read once. NotFoundError when there is none, InvalidStateError when
+        there is work without one, UnsupportedFormatError for a newer cowfs'."""
         with self._mutex:
             if self._state is None:
+                if self.has_remains:
+                    raise self._remains()
                 self._state = states.load(self.state_path).as_moved(self.volume)
             return self._state
 
@@ -183,7 +186,7 @@ class WorkingCopy:
         outcome is not known yet.
         """
         if not self.exists:
-            return False
+            return self.has_remains
         copy = self.copy
         is_changed = copy is not None and copy.differs(self.state.base_version)
         return is_changed or self.state.intent is not None or self.has_records
@@ -194,6 +197,19 @@ class WorkingCopy:
         return self.exists and any(
             layer > self.state.committed_layer and size_bytes > JOURNAL_HEADER_BYTES
             for layer, size_bytes in self._journals()
+        )
+
+    @property
+    def has_remains(self) -> bool:
+        """Whether a journal has records, and no state says on which version they stand."""
+        return not self.exists and any(size_bytes > JOURNAL_HEADER_BYTES for _, size_bytes in self._journals())
+
+    def _remains(self) -> InvalidStateError:
+        where = "" if self.path.parent == working_root() else f" --meta-dir {shlex.quote(str(self.path.parent.parent))}"
+        return InvalidStateError(
+            f"{self.path} has uncommitted work, but its state.json, which says on which version that stands, is gone",
+            hint=f"Put the file back, if there is a copy of it. Else move the directory away to keep what it has, or drop that: "
+            f"`cowfs unmount {self.volume} --discard{where}`, discard().",
         )
 
     @property
@@ -241,14 +257,10 @@ class WorkingCopy:
         was written to. Older cowfs left them when a deletion was cut short. InvalidStateError: they
         hold work, and nothing says any more on which version it stands.
         """
+        if self.has_remains:
+            raise self._remains()
         if self.exists:
             return
-        if any(size_bytes > JOURNAL_HEADER_BYTES for _, size_bytes in self._journals()):
-            raise InvalidStateError(
-                f"{self.path} has uncommitted work, but its state.json, which says on which version that stands, is gone",
-                hint=f"Put the file back, if there is a copy of it. Else move the directory away to keep what it has, or drop that: "
-                f"`cowfs unmount {self.volume} --discard`, discard().",
-            )
         for directory in (self.journal_dir, self.staging_dir):
             for path in config.listed(directory):
                 path.unlink()
@@ -387,12 +399,23 @@ class WorkingCopy:
         if (copy := self.copy) is not None:
             copy.remove()
         places.forget(self.path)
-        deleted = self.path.with_name(f"{_DELETED}{clock.random_bytes(8).hex()}")
-        self.path.rename(deleted)
-        states.sync_directory(self.path.parent)
         self._state = None
+        deleted = self._renamed()
         hit("work-deleted")
         _remove(deleted)
+
+    def _renamed(self) -> Path:
+        """Where the directory is that is to be removed. It keeps its name if it is a user's link, a
+        mount, or part of a container's image."""
+        deleted = self.path.with_name(f"{_DELETED}{clock.random_bytes(8).hex()}")
+        if self.path.is_symlink():
+            return self.path
+        try:
+            self.path.rename(deleted)
+        except OSError:
+            return self.path
+        states.sync_directory(deleted.parent)
+        return deleted
 
 
 def working_root(meta_dir: Path | None = None) -> Path:
@@ -401,37 +424,37 @@ def working_root(meta_dir: Path | None = None) -> Path:
 
 
 def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
-    """Working copies on this machine, by name, and those out of reach; directories without a state
-    are not among them."""
+    """Working copies on this machine, by name, and those out of reach; directories with neither a
+    state nor work are not among them."""
     roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None]
     found = [path for root in roots for path in config.listed(root)]
     remembered = places.remembered()
     elsewhere = sorted({*remembered} - {*found}) if meta_dir is None else []
     copies = [WorkingCopy(path) for path in (*found, *elsewhere) if not path.name.startswith(_DELETED)]
     out_of_reach = {path for path in remembered if not config.is_there(path)}
-    return [each for each in copies if each.exists or each.path in out_of_reach]
+    return [each for each in copies if each.exists or each.has_remains or each.path in out_of_reach]
 
 
-def _sweep(root: Path) -> None:
-    """Removes what deletions have left that were cut short."""
-    for path in config.listed(root):
-        if path.name.startswith(_DELETED) and not lock.is_held(path / "lock"):
-            _remove(path)
+def sweep(root: Path) -> None:
+    """Removes what deletions have left that were cut short, of working copies in that directory."""
+    with contextlib.suppress(CowfsError):  # it cannot be listed
+        for path in config.listed(root):
+            if path.name.startswith(_DELETED) and not lock.is_held(path / "lock"):
+                with contextlib.suppress(OSError):
+                    _remove(path)
 
 
-def _remove(deleted: Path) -> None:
-    """As far as it can be removed; the next sweep tries again. The lock goes last: who removes it
-    may still be at work."""
-    with contextlib.suppress(OSError):
-        for entry in sorted(deleted.iterdir(), key=lambda entry: entry.name == "lock"):
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-        if deleted.is_symlink():  # to a place elsewhere
-            deleted.unlink()
+def _remove(path: Path) -> None:
+    """The state first, durably, the lock last: who removes it may still be at work."""
+    (path / "state.json").unlink(missing_ok=True)
+    states.sync_directory(path)
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "lock"):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
         else:
-            deleted.rmdir()
+            entry.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody makes it anew at this moment, or it is a link or a mount
+        path.rmdir()
 
 
 def _name(store_id: StoreId, volume: str) -> str:

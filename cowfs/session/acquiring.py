@@ -33,6 +33,7 @@ from cowfs.errors import (
 from cowfs.ids import VersionId, WriteId
 from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
+from cowfs.machine.working_copy import WorkingCopy, sweep
 from cowfs.session.session import Writer
 from cowfs.store import leases, open_store, refs
 from cowfs.store.beside import beside
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from cowfs.control import SessionSpec
     from cowfs.format.records import StoreRecord
     from cowfs.index import Index
-    from cowfs.machine.working_copy import WorkingCopy
     from cowfs.store import Access, ObjectStore
     from cowfs.store.leases import Lease
     from cowfs.store.packs import PackReader
@@ -81,6 +81,7 @@ def open_session_store(spec: SessionSpec, stack: ExitStack, access: Access) -> O
 def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord) -> None:
     """Makes the first state, or checks that the one found belongs to this volume. The lock is
     held. What the caller has seen of the volume may be old: `claim` looks again."""
+    sweep(working_copy.path.parent)
     if working_copy.exists:
         state = working_copy.state
         if (state.store_id, state.volume) != (record.store_id, spec.volume):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import launch
+from cowfs.api import launch, overview
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import live_mount
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
@@ -302,6 +302,27 @@ def test_an_end_that_is_killed_while_it_tidies_leaves_nothing_to_replay(place: P
     with Volume.open("line") as line:
         assert {each.name: each.read_text() for each in line.path.iterdir()} == {"mine": "x" * 9, "theirs": "y" * 9}
         assert not line.has_changes()
+
+
+@pytest.mark.parametrize("meta_dir", [None, "meta"])
+def test_work_that_has_lost_its_state_is_told_of_until_it_is_dropped(place: Path, meta_dir: str | None) -> None:
+    where = None if meta_dir is None else place / meta_dir
+    volume = Volume.new("line")
+    (volume.mount(meta_dir=where) / "mine").write_text("kept")
+    volume.unmount()
+    [kept] = overview.status(meta_dir=where).working_copies
+    Path(kept.working_copy, "state.json").unlink()
+    [lost] = overview.status(meta_dir=where).working_copies
+    assert lost.error is not None
+    assert "state.json" in lost.error
+    for use in (lambda: volume.mount(meta_dir=where), volume.commit):
+        with pytest.raises(InvalidStateError, match=r"state\.json") as caught:
+            use()
+        assert "--discard" in caught.value.hint
+    volume.discard(meta_dir=where)
+    assert overview.status(meta_dir=where).working_copies == []
+    assert list(volume.mount(meta_dir=where).iterdir()) == []
+    volume.unmount()
 
 
 def fork_killed_at(point: str, place: Path, meta_dir: Path | None) -> ROVolume:
