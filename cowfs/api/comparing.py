@@ -44,11 +44,15 @@ def changes(
     old: ROVolume, new: ROVolume, path: str | os.PathLike[str] = "/", *, times: bool = False, renames: bool = True
 ) -> list[Change]:
     """`ROVolume.diff`."""
-    from cowfs.version.differences import compare
+    from cowfs.version.differences import at, compare, neither_has
 
     below = sources.place(f":{os.fspath(path)}").path
     from_folder, to_folder = (os.fsencode(version.folder) for version in (old, new))
     if (old.id, from_folder) == (new.id, to_folder):
+        if there := joined(from_folder, below):
+            with _index(old.to_read(), old.to_compare()) as index:
+                if at(index, there) is None:
+                    raise neither_has(there)
         return []
     with _index(old.to_read(), old.to_compare()) as a, _index(new.to_read(), new.to_compare()) as b:
         found = compare(

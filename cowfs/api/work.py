@@ -54,10 +54,15 @@ def compared(
     if (found := _of_kept(volume, target, wanted)) is not None:
         return found
     newest = next(iter(volume.history(1)), None)
-    if other is None or newest is None:
-        return Compared(VersionId.from_hex(newest.id) if newest is not None else None, ())
-    found_changes = comparing.changes(other, newest, os.fsdecode(path), times=times, renames=renames)
-    return Compared(VersionId.from_hex(other.id), tuple(found_changes))
+    if newest is None:
+        if other is None and path:
+            from cowfs.version.differences import neither_has
+
+            raise neither_has(path)
+        return Compared(None, ())
+    old = other if other is not None else newest
+    found_changes = comparing.changes(old, newest, os.fsdecode(path), times=times, renames=renames)
+    return Compared(VersionId.from_hex(old.id), tuple(found_changes))
 
 
 def read(volume: RWVolume, path: str) -> bytes:

@@ -117,6 +117,10 @@ def compare(
         return comparison.run(path, path if new_path is None else new_path)
 
 
+def neither_has(path: bytes) -> NotFoundError:
+    return NotFoundError(f"neither version has /{os.fsdecode(path)}", hint="Give a path that one of them has.")
+
+
 class _Comparison:
     def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool, files: bool) -> None:
         self._a = a
@@ -139,7 +143,7 @@ class _Comparison:
     def run(self, path: bytes, new_path: bytes) -> list[Difference]:
         old, new = at(self._a, path), at(self._b, new_path)
         if old is None and new is None:
-            raise NotFoundError(f"neither version has /{os.fsdecode(path)}", hint="Give a path that one of them has.")
+            raise neither_has(path)
         self._learn_entries()
         self._learn_ways()
         if old is not None and new is not None and stat.S_ISDIR(old[MODE]) and stat.S_ISDIR(new[MODE]):

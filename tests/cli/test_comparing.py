@@ -66,6 +66,8 @@ def test_what_differs_is_shown(run: Command, versions: tuple[ROVolume, ROVolume]
     assert run("diff", old, new, "--exit-code").code == 1
     assert run("diff", old, new).code == 0
     assert run("diff", old, new, "nowhere").code == 3
+    assert [run("diff", new, new, each).code for each in ("/", "new", "nowhere", "new/nowhere")] == [0, 0, 3, 3]
+    assert [run("diff", f"{new}:{each}", f"{new}:{each}").code for each in ("b", "nowhere")] == [0, 3]
     assert run("diff", old, new, "--json", "--patch").code == 2
 
 
@@ -80,6 +82,8 @@ def test_versions_say_what_became_of_them(versions: tuple[ROVolume, ROVolume], t
     assert [change.path for change in first.diff(last, path="/a")] == ["/a", "/a/text"], "the other end is elsewhere"
     with pytest.raises(NotFoundError):
         first.diff(last, path="nowhere")
+    with pytest.raises(NotFoundError):
+        first.diff(first, path="nowhere")
     with pytest.raises(InvalidInputError):
         first.diff(last.locator)  # type: ignore[arg-type]
     elsewhere = Volume.new("other", store=(tmp_path / "second").as_uri())

@@ -19,6 +19,8 @@ def test_work_that_is_in_no_version(run: Run, versions: tuple[ROVolume, ROVolume
     first, last = versions
     vol = Volume.open("data")
     assert list(vol.diff()) == []
+    assert list(vol.diff(path="new")) == []
+    assert run("diff", "data:nowhere").code == 3
     vol.files.write("new", b"another line\n")
     vol.files.write("b/more", b"x")
     kinds = [("added", "/b/more"), ("changed", "/new")]
@@ -43,6 +45,9 @@ def test_work_that_is_in_no_version(run: Run, versions: tuple[ROVolume, ROVolume
     assert run("diff", f"data@{first.id[:12]}").code == 2
     vol.finalize()
     fresh = Volume.new("fresh")
+    assert list(fresh.diff()) == []
+    with pytest.raises(NotFoundError):
+        fresh.diff(path="nowhere")
     fresh.files.write("f", b"x")
     assert [(each.kind, each.path) for each in fresh.diff()] == [("added", "/f")]
     assert run("diff", "fresh", "--json").json["from"] is None
