@@ -21,7 +21,7 @@ HOWS: tuple[How, ...] = ("ours", "theirs", "newest", "keep-both", "union", "fail
 SETTLED_BY: dict[ConflictKind, tuple[How, ...]] = {
     "both_changed": ("ours", "theirs", "newest", "keep-both", "union"),
     "both_added": ("ours", "theirs", "newest", "keep-both", "union"),
-    "changed_and_removed": ("ours", "theirs", "newest", "keep-both", "union"),
+    "changed_and_removed": ("ours", "theirs", "newest", "keep-both"),
     "attributes": ("ours", "theirs", "newest"),
     "type_changed": ("ours", "theirs", "newest", "keep-both"),
     "directory_and_file": ("ours", "theirs", "keep-both"),

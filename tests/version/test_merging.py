@@ -669,7 +669,9 @@ def test_kinds_of_content(kind: str, ours: Tree, theirs: Tree, comes_to: dict[Ho
         assert [(each.kind, each.path, each.ours, each.theirs, each.how) for each in conflicts] == [
             (kind, "/a", "main", "b1", how)
         ]
-    assert [each.how for each in merged(BASE, ours, theirs)[1]] == ["fail"]
+    cannot: list[How] = ["fail"] if kind == "both_changed" else ["fail", "union"]
+    for how in cannot:
+        assert [each.how for each in merged(BASE, ours, theirs, how=how)[1]] == ["fail"]
 
 
 @pytest.mark.parametrize("is_base_empty", [True, False])
