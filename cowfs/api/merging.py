@@ -14,6 +14,7 @@ long as it takes (docs/decisions/0046-merging.md).
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -102,7 +103,8 @@ def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
     if branch.to_read().record.store_id != store.record.store_id:
         raise InvalidInputError(
             f"{branch.locator} lies in another store",
-            hint="Copy it into a fork of the target first (`cowfs download`, `cowfs upload`; download(), upload()).",
+            hint=f"Copy it into a fork of the target first (`cowfs download {shlex.quote(branch.locator)}`, `cowfs upload`; "
+            "download(), upload()).",
         )
 
 

@@ -23,6 +23,7 @@ from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.resolving import access
 from cowfs.api.stores import OpenStore
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.hints import complete
 from cowfs.ids import VersionId, WriteId
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
@@ -153,8 +154,7 @@ def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenSto
             raise InvalidInputError(
                 f"{source.url} is not encrypted, and a store that is made at {url} would be: there is a passphrase or key for it",
                 hint="Unset COWFS_ENCRYPTION_PASSPHRASE, COWFS_ENCRYPTION_KEY_FILE and COWFS_ENCRYPTION_KEY_COMMAND (leave out "
-                "encryption_key) for a store like the source. Into an encrypted one the files are copied (`cowfs download` and "
-                "`cowfs upload`, files.download() and files.upload()).",
+                f"encryption_key) for a store like the source. Into an encrypted one the files are copied ({_copying(source, url)}).",
             )
         if is_sealed:
             _give_keys(source, objects, secret)
@@ -183,5 +183,11 @@ def _keys_differ(source: OpenStore, url: str) -> InvalidInputError:
     return InvalidInputError(
         f"{source.url} and {url} are not encrypted with the same key, so versions cannot have the same ids in both",
         hint="Push to a place where there is no store yet: one that is made for an encrypted source gets its keys. "
-        "Between others, copy the files (`cowfs download` and `cowfs upload`, files.download() and files.upload()).",
+        f"Between others, copy the files ({_copying(source, url)}).",
     )
+
+
+def _copying(source: OpenStore, url: str) -> str:
+    """Each command with its own store: a hint that is completed for one of the two leaves both."""
+    download, upload = complete("`cowfs download`", source.url), complete("`cowfs upload`", url)
+    return f"{download} and {upload}, files.download() and files.upload()"

@@ -12,6 +12,7 @@ is merged later still brings what was taken back from it.
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -125,7 +126,8 @@ def _made(volume: RWVolume, version: ROVolume, path: bytes, to: bytes, message: 
     target = volume.to_upload()
     if version.to_read().record.store_id != target.store.record.store_id:
         raise InvalidInputError(
-            f"{version.locator} lies in another store", hint="Copy it instead (`cowfs download`, `cowfs upload`)."
+            f"{version.locator} lies in another store",
+            hint=f"Copy it instead (`cowfs download {shlex.quote(version.locator)}`, `cowfs upload`).",
         )
     if dry_run:
         base, paths, is_new = _tried(target, version, path, to)

@@ -12,6 +12,7 @@ Asking publishes nothing, and stores nothing.
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,5 +99,6 @@ def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
     if version.to_read().record.store_id != store.record.store_id:
         raise InvalidInputError(
             f"{version.locator} lies in another store",
-            hint="Commit, and compare the two versions; or copy what you need (`cowfs download`, `cowfs upload`).",
+            hint="Commit, and compare the two versions; or copy what you need "
+            f"(`cowfs download {shlex.quote(version.locator)}`, `cowfs upload`).",
         )

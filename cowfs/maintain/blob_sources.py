@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from cowfs import hints
 from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import codec, keys
 from cowfs.format.pack import PackEntry
@@ -147,7 +148,7 @@ def require_same_names(store: ObjectStore, other: ObjectStore) -> None:
     if sealing_of(store).name_key != sealing_of(other).name_key:
         raise InvalidInputError(
             f"{other.url} names its chunks in another way than {store.url}: they do not have the same key",
-            hint="Download the version there (`cowfs download`), and give that directory.",
+            hint=f"Download the version there ({hints.complete('`cowfs download`', other.url)}), and give that directory.",
         )
 
 

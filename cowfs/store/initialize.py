@@ -135,7 +135,7 @@ def require_encrypted(store: ObjectStore, record: StoreRecord) -> None:
         raise InvalidInputError(
             f"{store.url} is not encrypted, and cannot become so: that is chosen when a store is made",
             hint="Choose a place where there is no store yet: another prefix of the bucket, or another directory "
-            "(--store URL). `cowfs download` and `cowfs upload` copy a volume there.",
+            "(--store URL). `cowfs download` and `cowfs upload --store URL` copy a volume there.",
         )
 
 

@@ -3,8 +3,10 @@ another volume that has the same name."""
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -20,7 +22,7 @@ from cowfs.api.located import names_locator
 from cowfs.blocking import Volume
 from cowfs.cli import main
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
-from cowfs.store import load_record, open_store, require_writable
+from cowfs.store import load_record, open_store, require_writable, unlocking
 from tests.cli.conftest import Run
 
 ELSEWHERE = "s3://bucket/a b"
@@ -167,3 +169,46 @@ def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: P
         shown = re.findall(r"`cowfs [^`]*`", gone.value.hint)
         assert shown
         assert all("--store" in each for each in shown), gone.value.hint
+
+
+def test_each_command_of_a_copy_between_two_stores_names_its_own(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both had the store that was given, so that files went back to where they came from."""
+    plain, sealed, here = ((home / name).as_uri() for name in ("plain", "sealed", "here"))
+    key = home / "key"
+    key.write_bytes(bytes(range(200, 240)))
+    mine = Volume.new("v", store=plain).commit()
+    own = Volume.new("w", store=here)
+    own.commit()
+
+    def commands(hint: str) -> list[tuple[str, list[str]]]:
+        return [(name, shlex.split(rest)) for name, rest in re.findall(r"`cowfs (download|upload) ?([^`]*)`", hint)]
+
+    def shown(*command: str) -> list[tuple[str, list[str]]]:
+        refused = run(*command)
+        assert refused.code == 2, refused.err
+        return commands(refused.err)
+
+    calls: list[Callable[[], object]] = [
+        lambda: Volume.merge("w", [mine], store=here),
+        lambda: Volume.restore("w", mine, store=here),
+        lambda: own.diff(mine),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError, match="lies in another store") as caught:
+            call()
+        assert commands(caught.value.hint) == [("download", [mine.locator]), ("upload", ["--store", here])]
+
+    monkeypatch.setenv(unlocking.KEY_FILE, str(key))
+    there = [("download", ["--store", plain]), ("upload", ["--store", sealed])]
+    assert shown("push", "v", sealed, "--store", plain) == there, "it would be made"
+    assert shown("pull", "v", plain, "--store", sealed) == there
+    Volume.new("e", store=sealed).resolve()
+    assert shown("push", "v", sealed, "--store", plain) == there
+    assert shown("pull", "v", plain, "--store", sealed) == there
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a passphrase\n"))
+    assert shown("create", "z", "--encrypt", "--store", plain) == [
+        ("download", ["--store", plain]),
+        ("upload", ["--store", "URL"]),
+    ]

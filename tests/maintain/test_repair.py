@@ -286,8 +286,9 @@ def test_an_encrypted_store_is_repaired_and_another_key_is_refused(place: Path) 
     cut(pack)
     elsewhere = Storage((place / "elsewhere").as_uri(), encryption_key=KeyFile(place / "other"))
     Volume.new("data", store=elsewhere).commit()
-    with pytest.raises(InvalidInputError, match="do not have the same key"):
+    with pytest.raises(InvalidInputError, match="do not have the same key") as caught:
         Volume.plan_repair(storage, sources=[elsewhere])
+    assert f"`cowfs download --store {elsewhere.url}`" in caught.value.hint
     done = Volume.repair(Volume.plan_repair(storage))
     assert done.is_sound
     forget(place)
