@@ -173,8 +173,8 @@ class Status:
 
 
 def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[VolumeSummary]:
-    """The volumes of a store, by name; or those that were deleted. One that cannot be read says so,
-    and hides no other. NotFoundError: there is no cowfs store."""
+    """The volumes of a store, by name; or those that were deleted, and can be brought back. One
+    that cannot be read says so, and hides no other. NotFoundError: there is no cowfs store."""
     opened = stores.open_store(store)
     copied = _copies_of(opened)
     with Helpers(VOLUMES_AT_ONCE, name="cowfs-volumes") as pool:
@@ -225,8 +225,8 @@ def _dead_mount(mount: MountInfo) -> DeadMount:
 
 
 def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
-    """As `volumes_of` has it; None for a volume that is half made, deleted, or goes away at this
-    moment. CorruptError, UnsupportedFormatError: something of it cannot be read."""
+    """As `volumes_of` has it; None for a volume that is half made, deleted, gone for good, or goes
+    away at this moment. CorruptError, UnsupportedFormatError: something of it cannot be read."""
 
     def refuse(error: Unreadable) -> NoReturn:
         raise error
@@ -265,7 +265,7 @@ def _volume_summary(
             return None
 
     head = volumes.find_head(store.objects, name)
-    if head is None or head.is_deleted != deleted:
+    if head is None or head.is_void or head.is_deleted != deleted:
         return None
     version = head.version
     meta = whole(lambda: refs.newest(store.objects, refs.meta(name)))

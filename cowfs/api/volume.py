@@ -159,8 +159,8 @@ class Volume:
         store: str | os.PathLike[str] | Storage | None = None, *, deleted: bool = False
     ) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. deleted: those that
-        were deleted, instead. One of which something cannot be read has a problem, and hides no
-        other. NotFoundError: there is no cowfs store."""
+        were deleted and can be brought back, instead. One of which something cannot be read has a
+        problem, and hides no other. NotFoundError: there is no cowfs store."""
         place = stores.name(store)
         return overview.volumes_of(place, deleted=deleted)
 

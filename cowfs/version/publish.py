@@ -558,6 +558,12 @@ class Publisher:
         """Our number was taken. Only a collection's fences leave the line to us: the next try
         starts from the last of them."""
         head = find_head(self._store, self._volume)
+        if head is not None and head.is_void:
+            raise LeaseLostError(
+                f"volume {self._volume!r} is gone for good; this commit was not published",
+                hint=self._what_now() if self._keeps_work else "Do it again, under another name.",
+                details={"volume": self._volume},
+            ) from error
         if head is None or head.is_deleted:
             raise LeaseLostError(
                 f"volume {self._volume!r} was deleted; this commit was not published",

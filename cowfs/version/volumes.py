@@ -34,6 +34,7 @@ from cowfs.version.keeping import being_deleted, keeping
 _log = log.get("volumes")
 
 _PAGE = 1000  # objects of a list
+_TAKEN = "Its name stays taken. Choose another one."
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,7 @@ def read_head(store: ObjectStore, name: str, *, likely: int = 0) -> Head:
 def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
     """The head that `find_head` has found, or read_head's errors."""
     if head is not None and head.is_void:
-        raise NotFoundError(
-            f"volume {name!r} of {store.url} is gone for good: it was deleted too long ago, or forked from a version that "
-            "was being deleted",
-            hint="Its name stays taken. Choose another one.",
-        )
+        raise NotFoundError(_gone(store, name), hint=_TAKEN)
     if head is not None and head.is_deleted:
         raise NotFoundError(
             f"volume {name!r} of {store.url} was deleted",
@@ -206,6 +203,13 @@ def _describe(store: ObjectStore, head: Head, owner: str) -> None:
         _log.warning("volume %s was made, without a record of its owner: %s", head.volume, error)
 
 
+def _gone(store: ObjectStore, name: str) -> str:
+    return (
+        f"volume {name!r} of {store.url} is gone for good: it was deleted too long ago, or forked from a version that "
+        "was being deleted"
+    )
+
+
 def _taken(store: ObjectStore, name: str) -> ConflictError:
     head = find_head(store, name)
     if head is not None and head.is_deleted:
@@ -214,6 +218,8 @@ def _taken(store: ObjectStore, name: str) -> ConflictError:
             hint=f"Choose another name, or bring it back: `cowfs undelete {name}`, Volume.undelete({name!r}).",
             details={"name": name},
         )
+    if head is not None and head.is_void:
+        return ConflictError(_gone(store, name), hint=_TAKEN, details={"name": name})
     return ConflictError(
         f"{store.url} has a volume {name!r} already",
         hint="Choose another name, or open the existing volume.",

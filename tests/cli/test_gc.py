@@ -143,6 +143,11 @@ def test_a_deleted_volume_is_said_to_take_room(versions: list[ROVolume], run: Ru
     said = run("gc", "-y")
     assert "\nVolume data cannot be brought back any more" in said.err
     assert run("undelete", "data").code == 3
+    for deleted in (False, True):
+        assert Volume.list(deleted=deleted) == []
+        assert run("ls", *(["--deleted"] if deleted else []), "--json").json["volumes"] == []
+    said = run("create", "data")
+    assert (said.code, "open the existing volume" in said.err) == (4, False)
 
 
 def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:

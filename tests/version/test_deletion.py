@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import ConflictError, LeaseHeldError, LeaseLostError, NotFoundError
+from cowfs.format.records import HeadRecord
+from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, leases, refs
 from cowfs.store.contract import Data
 from cowfs.store.holder import current_holder
@@ -83,12 +85,20 @@ def test_a_volume_that_somebody_writes_to_is_deleted_by_force_only(store: Object
     assert head.is_deleted, "a fence would have brought it back"
 
 
-def test_a_writer_of_a_deleted_volume_publishes_nothing_and_loses_nothing(store: ObjectStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_for_good", [False, True])
+def test_a_writer_of_a_deleted_volume_publishes_nothing_and_loses_nothing(
+    store: ObjectStore, tmp_path: Path, is_for_good: bool
+) -> None:
     volume = committed(store, tmp_path)
     volume.write(b"f", b"newer")
     delete_volume(store, "v", ME, take_over=True)
-    with pytest.raises(LeaseLostError, match="was deleted"):
+    if is_for_good:
+        last = find_head(store, "v")
+        assert last is not None
+        refs.append(store, refs.head("v"), last.number + 1, HeadRecord("void", None, 0, 1, WriteId(bytes(16))))
+    with pytest.raises(LeaseLostError, match="gone for good" if is_for_good else "was deleted") as caught:
         volume.commit()
+    assert ("undelete" in caught.value.hint) != is_for_good
     assert volume.read(b"f") == b"newer"
     assert volume.engine.is_dirty()
     volume.close()

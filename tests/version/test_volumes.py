@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, UnavailableError
+from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
 from cowfs.store.contract import Data
-from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head
+from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head, require_free
 from tests.faulty_store import Fault, FaultyStore, PagesInstead
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("impatient")]
@@ -103,3 +103,7 @@ def test_a_void_volume_is_no_volume(store: ObjectStore) -> None:
     refs.append(store, refs.head("v"), 2, HeadRecord("void", None, 0, 1, WriteId(bytes(16))))
     with pytest.raises(NotFoundError, match="being deleted"):
         read_head(store, "v")
+    for claim in (lambda: create_volume(store, "v"), lambda: require_free(store, "v")):
+        with pytest.raises(ConflictError, match="gone for good") as caught:
+            claim()
+        assert caught.value.hint == "Its name stays taken. Choose another one."
