@@ -358,7 +358,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
-        at most `limit`; one request each. Those that are not in the store have is_pruned set.
+        at most `limit`; one request each. Those that are not in the store have is_pruned set;
+        behind one it goes on with what the volume's heads and tags keep, for one request more each.
         Of a folder, too, the versions are whole."""
 
     def diff(

@@ -56,6 +56,7 @@ from cowfs.format.manifest import Manifest, Stats
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
 from cowfs.version import history, volumes
+from cowfs.version.kept_behind import KeptBehind
 from cowfs.version.volumes import Head
 
 if TYPE_CHECKING:
@@ -385,7 +386,8 @@ class ROVolume:
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
-        at most `limit`; one request each. Those that are not in the store have is_pruned set.
+        at most `limit`; one request each. Those that are not in the store have is_pruned set;
+        behind one it goes on with what the volume's heads and tags keep, for one request more each.
         Of a folder, too, the versions are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
@@ -454,7 +456,8 @@ class ROVolume:
         return self._fetched()
 
     def _history(self) -> Iterator[ROVolume]:
-        for past in history.history(self._store().objects, self._named.version):
+        objects = self._store().objects
+        for past in history.history(objects, self._named.version, KeptBehind(objects, self._named.volume)):
             locator = Locator(self._named.store, self._named.volume, past.version)
             yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None, storage=self._storage)
 

@@ -1,7 +1,8 @@
 """cowfs log SOURCE: a version and its ancestors, newest first, across forks and merges.
 
-Those that are not in the store are shown by their names alone: they were pruned and collected, or a
-mirror never got them. What is pruned and still there has a column that says so.
+Those that are not in the store are shown by their names alone, the newest one of each gap: they
+were pruned and collected, or a mirror never got them. What is pruned and still there has a column
+that says so.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def command(source: str, limit: int | None, graph: bool, store: str | None, as_j
     """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first: its
     own, those of the volumes that it was forked from, and what was merged into them. Tags stand in
     parentheses. "pruned": a collection may delete it; "not here": it is deleted, or this store
-    never had it."""
+    never had it; behind it comes what the volume keeps still."""
     from cowfs.api import pruning, sources, tagging
     from cowfs.blocking import Volume
     from cowfs.cli import versions

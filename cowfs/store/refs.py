@@ -15,8 +15,9 @@ its own side before, and repeats the same record after a doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from cowfs import clock
@@ -291,14 +292,17 @@ def history(store: ObjectStore, ref: Ref[R], *, tell: Tell | None = None) -> lis
 
 
 def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[int, R]]:
-    """Record `number`, which exists, and those before it, newest first: one get for each, a few at
-    a time and not many more than are taken."""
-    count = 1
+    """Record `number`, which exists, and those before it, newest first, as `one_by_one`."""
+    return one_by_one(store, ref, range(number, FIRST - 1, -1))
+
+
+def one_by_one(store: ObjectStore, ref: Ref[R], numbers: Iterable[int]) -> Iterator[tuple[int, R]]:
+    """These records, which exist: one get for each, a few at a time and not many more than are
+    taken."""
+    count, left = 1, iter(numbers)
     with Helpers(_PARALLEL_READS, name="cowfs-backwards") as pool:
-        while number >= FIRST:
-            numbers = range(number, max(number - count, FIRST - 1), -1)
-            yield from zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True)
-            number -= len(numbers)
+        while some := list(islice(left, count)):
+            yield from zip(some, pool.map(lambda n: read(store, ref, n), some), strict=True)
             count = min(count * 2, _PARALLEL_READS)
 
 

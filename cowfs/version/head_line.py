@@ -49,18 +49,23 @@ def steps(store: ObjectStore, volume: str, newest: int, hidden: Pruned | None = 
 
 def given_up(store: ObjectStore, volume: str, versions: Set[VersionId]) -> set[VersionId]:
     """Those of these versions that no head of the volume keeps any more: they were in its line, and
-    every step of theirs is pruned. Where nothing was pruned, the line is not read."""
+    every step of theirs is pruned. Where nothing was pruned, the line is not read; pruned heads
+    only where those that are not leave a version open."""
     hidden = pruned.read(store, volume)
     newest = refs.newest(store, refs.head(volume)) if hidden.ranges else None
     if newest is None:
         return set()
-    kept: set[VersionId] = set()
-    found: set[VersionId] = set()
-    for step in steps(store, volume, newest[0], hidden):
-        (found if step.is_pruned else kept).add(step.version)
-        if versions <= kept:
+    left, found = set(versions), set[VersionId]()
+    numbers = range(newest[0], refs.FIRST - 1, -1)
+    for _, record in refs.one_by_one(store, refs.head(volume), (each for each in numbers if not hidden.has(each))):
+        left -= {record.version}
+        if not left:
+            return found
+    for _, record in refs.one_by_one(store, refs.head(volume), filter(hidden.has, numbers)):
+        found |= left & {record.version}
+        if found == left:
             break
-    return (found - kept) & versions
+    return found
 
 
 def find_named(store: ObjectStore, volume: str, version: VersionId) -> Step | None:

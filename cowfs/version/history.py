@@ -2,13 +2,15 @@
 mean is for `source_names`.
 
 Manifests are read once, verified against their id, and never change. Parents are names that nothing
-protects: one that is not there has no manifest in `history`.
+protects: one that is not there has no manifest in `history`, which goes on behind it with what
+`kept_behind` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError
 from cowfs.format import keys
@@ -21,6 +23,8 @@ from cowfs.values import dataclass
 from cowfs.version.volumes import find_head
 
 LINE_LIMIT = 1000
+
+KeptBehind: TypeAlias = Callable[[VersionId, str], list[Iterator[VersionId]]]
 
 
 @dataclass(frozen=True)
@@ -75,22 +79,43 @@ def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes 
     return manifest
 
 
-def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
+def history(store: ObjectStore, version: VersionId, kept_behind: KeptBehind | None = None) -> Iterator[Past]:
     """The version and its ancestors along all parents, each once, newest first by the clocks of
     those who committed: children before their parents, as far as these clocks agree. One request
-    each."""
+    each.
+
+    kept_behind: of a version whose first parent is not there, and the volume that made it, lines of
+    versions with which the history goes on; None: it ends there.
+    """
     newest = open_version(store, version)
-    seen = {version}
+    seen, missing = {version}, set[VersionId]()
+    lines: dict[VersionId, Iterator[VersionId]] = {}  # what goes on with each line when it was told
     waiting = [(-newest.created_ns, 0, Past(version, newest))]
+
+    def meet(version: VersionId, order: int) -> None:
+        seen.add(version)
+        found = _past(store, version)
+        if found.manifest is None:
+            missing.add(version)
+        made = -found.manifest.created_ns if found.manifest is not None else order
+        heappush(waiting, (max(made, order), len(seen), found))
+
     while waiting:
         order, _, past = heappop(waiting)
         yield past
-        for parent in past.manifest.parents if past.manifest is not None else ():
+        parents = past.manifest.parents if past.manifest is not None else ()
+        for parent in parents:
             if parent not in seen:
-                seen.add(parent)
-                found = _past(store, parent)
-                made = -found.manifest.created_ns if found.manifest is not None else order
-                heappush(waiting, (max(made, order), len(seen), found))
+                meet(parent, order)
+        going_on = [lines.pop(past.version)] if past.version in lines else []
+        if kept_behind is not None and past.manifest is not None and not missing.isdisjoint(parents[:1]):
+            going_on += kept_behind(past.version, past.manifest.volume)
+        for line in going_on:
+            for each in line:
+                if each not in seen:
+                    lines[each] = line
+                    meet(each, order)
+                    break
 
 
 def _past(store: ObjectStore, version: VersionId) -> Past:

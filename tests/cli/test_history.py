@@ -4,6 +4,7 @@ is taken back: restore, rollback."""
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,8 +17,10 @@ import cowfs
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.cli.graph import Graph
 from cowfs.errors import ConflictError
+from cowfs.format import keys
 from cowfs.ids import PackId
 from cowfs.store import open_store
+from cowfs.version import head_line, pruned
 from tests.api.conftest import place
 from tests.cli.conftest import Run, run
 from tests.cli.test_json import check
@@ -102,6 +105,50 @@ def test_a_version_that_is_not_there_ends_its_line(versions: list[ROVolume], run
     last = run("log", "data", "--json").json["versions"][-1]
     assert (last["is_pruned"], last["is_collectable"], last["made_in"], last["tags"]) == (True, False, None, [])
     assert run("show", f"data@{versions[0].id}").code == 3
+
+
+def test_a_log_goes_on_behind_what_was_collected(run: Run, place: Path) -> None:
+    """Heads that are not pruned, and tags, keep versions that no parent leads to any more."""
+    data = Volume.new("data")
+    made = [data.commit(str(n)) for n in range(9)]
+    fork = made[5].fork("fork").commit("of the fork")
+    made[3].tag("release")
+    made[7].tag("newer")
+    collected = {1, 2, 4, 6}
+    with closing(open_store((place / "store").as_uri())) as store:
+        numbers = {step.version.hex(): step.first for step in head_line.steps(store, "data", 10)}
+        heads = [numbers[made[n].id] for n in (*collected, 3)]
+        pruned.append(store, "data", pruned.read(store, "data"), [(head, head) for head in heads])
+    for n in collected:
+        (place / "store" / "versions" / made[n].id[:2] / made[n].id).unlink()
+
+    def found(version: ROVolume, limit: int | None = None) -> list[tuple[int, bool]]:
+        ids = [each.id for each in made]
+        return [(ids.index(each.id), each.is_pruned) for each in version.history(limit) if each.id in ids]
+
+    behind = [(5, False), (4, True), (3, False), (2, True), (0, False)]
+    assert found(made[8]) == [(8, False), (7, False), (6, True), *behind]
+    assert found(made[8], 4) == [(8, False), (7, False), (6, True), (5, False)]
+    assert found(made[5]) == behind, "what was tagged later is none of its past"
+    assert found(fork) == behind
+    said = run("log", "data", "--json").json
+    check("log", said)
+    assert [(each.get("message"), each["tags"]) for each in said["versions"][-3:]] == [
+        ("3", ["release"]),
+        (None, []),
+        ("0", []),
+    ]
+    shown = run("log", "data", "--graph").out.splitlines()
+    assert [(line[0], line.split()[1]) for line in shown[1:]] == [
+        ("*", each["version"][:12]) for each in said["versions"]
+    ]
+    (place / "store" / "volumes" / "data" / "pruned").rename(place / "gone")
+    assert found(made[8])[:4] == [(8, False), (7, False), (6, True), (5, False)]
+    damaged = place / "store" / keys.head("data", numbers[made[5].id])
+    damaged.unlink()
+    damaged.write_bytes(b"x")
+    behind = [(3, False), (2, True)]
+    assert found(made[8]) == [(8, False), (7, False), (6, True), *behind], "what cannot be read ends a line"
 
 
 def test_what_is_pruned_and_still_there_is_marked(versions: list[ROVolume], run: Run) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,23 @@ def test_what_no_head_keeps_any_more(
     pruned.append(store, "data", pruned.read(store, "data"), [(2, 3)])
     assert head_line.given_up(store, "data", ids) == {id_of(versions[1])}
     assert head_line.given_up(store, "data", {id_of(versions[0])}) == set()
+
+
+def test_heads_that_are_pruned_are_not_read_where_the_others_say_it(
+    versions: list[ROVolume], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruned.append(store, "data", pruned.read(store, "data"), [(3, 3)])
+    asked: list[str] = []
+    real = refs.read
+
+    def read(store: ObjectStore, ref: refs.Ref[Any], n: int) -> Any:
+        asked.append(ref.key(n))
+        return real(store, ref, n)
+
+    monkeypatch.setattr(refs, "read", read)
+    assert head_line.given_up(store, "data", {id_of(versions[0])}) == set()
+    assert keys.head("data", 2) in asked
+    assert keys.head("data", 3) not in asked
 
 
 def test_pruned_heads_stay_pruned(versions: list[ROVolume], store: ObjectStore) -> None:

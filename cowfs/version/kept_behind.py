@@ -1,0 +1,75 @@
+"""What a volume keeps behind a version that is not there. Parents lead no further than to that one;
+the volume's heads and tags name what lies behind it.
+
+    heads     1 v1   2 v2   3 v3   4 v4   5 v5      pruned: 2 to 4; v2 has a tag; v3 and v4 were collected
+    history   v5, v4 (not here) ─▶ KeptBehind(v5) ─▶ heads that are not pruned: v1; tags: v2
+
+Cost, once for a volume and only where a version is not there: the newest head, the pruned heads,
+the heads from the newest one to the version's, and the tags (`tags`); then one request for each
+head that is not pruned, when it is asked for. Heads that are pruned are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError, NotFoundError, UnsupportedFormatError
+from cowfs.ids import VersionId
+from cowfs.store import ObjectStore, refs
+from cowfs.version import head_line, pruned, tags
+from cowfs.version.pruned import Pruned
+
+_UNREADABLE = (AccessDeniedError, CorruptError, InvalidInputError, NotFoundError, UnsupportedFormatError)
+
+
+class KeptBehind:
+    """For one history (`history.history`). volume: of which it was asked; it may have versions that
+    were made in another one, or that have its name from another store."""
+
+    def __init__(self, store: ObjectStore, volume: str) -> None:
+        self._store = store
+        self._volume = volume
+        self._has_begun: dict[str, bool] = {}
+
+    def __call__(self, version: VersionId, made_in: str) -> list[Iterator[VersionId]]:
+        """What is kept behind the version, each of them newest first; nothing of a volume of which
+        it was told already. What cannot be read or listed is left out."""
+        for volume in dict.fromkeys((made_in, self._volume)):
+            if self._has_begun.get(volume):
+                break
+            if volume not in self._has_begun:
+                lines = self._lines(volume, version)
+                self._has_begun[volume] = bool(lines)
+                if lines:
+                    return lines
+        return []
+
+    def _lines(self, volume: str, version: VersionId) -> list[Iterator[VersionId]]:
+        """Empty: the volume's line does not have the version."""
+        newer = set()
+        try:
+            newest = refs.newest(self._store, refs.head(volume))
+            if newest is None or newest[1].kind == "void":  # what a void line names is not kept
+                return []
+            hidden = pruned.read(self._store, volume)
+            for step in head_line.steps(self._store, volume, newest[0], hidden):
+                if step.version == version:
+                    break
+                newer.add(step.version)
+            else:
+                return []
+            tagged = [tag.version for tag in tags.all_tags(self._store, volume)]
+        except _UNREADABLE:
+            return []
+        return [self._heads(volume, step.first - 1, hidden), *(iter((each,)) for each in tagged if each not in newer)]
+
+    def _heads(self, volume: str, number: int, hidden: Pruned) -> Iterator[VersionId]:
+        """Of those heads that are not pruned, from this number back."""
+        for each in range(number, refs.FIRST - 1, -1):
+            if not hidden.has(each):
+                try:
+                    record = refs.read(self._store, refs.head(volume), each)
+                except _UNREADABLE:
+                    return
+                if record.version is not None:
+                    yield record.version
