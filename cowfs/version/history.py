@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
@@ -126,15 +126,15 @@ def _past(store: ObjectStore, version: VersionId) -> Past:
 
 
 def _may_be_in_line(store: ObjectStore, volume: str, version: VersionId) -> bool:
-    """False only when the whole line was seen: behind what is pruned, or closed to this reader, it
-    may go on."""
+    """False only when the whole line was seen: behind what is pruned, damaged, or closed to this
+    reader, it may go on."""
     try:
         head = find_head(store, volume)
-    except AccessDeniedError:
+        if head is None or head.version is None:
+            return False
+        for seen, past in enumerate(history(store, head.version)):
+            if past.version == version or past.manifest is None or seen == LINE_LIMIT:
+                return True
+    except (AccessDeniedError, CorruptError, NotFoundError):
         return True
-    if head is None or head.version is None:
-        return False
-    for seen, past in enumerate(history(store, head.version)):
-        if past.version == version or past.manifest is None or seen == LINE_LIMIT:
-            return True
     return False

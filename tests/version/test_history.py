@@ -45,6 +45,19 @@ def test_what_lies_behind_a_pruned_version_is_believed(place: Path) -> None:
     assert Volume.from_locator(renamed(versions[0], "fork")).message == "one"
 
 
+@pytest.mark.parametrize("what", ["head", "manifest", "gone"])
+def test_what_lies_behind_damage_is_believed(place: Path, what: str) -> None:
+    first = Volume.new("data").commit("one")
+    last = first.fork("fork").commit("two")
+    manifest = place / "store" / "versions" / last.id[:2] / last.id
+    if what == "gone":
+        manifest.unlink()
+    else:
+        damaged = min((place / "store" / "volumes" / "fork" / "head").iterdir()) if what == "head" else manifest
+        damaged.write_bytes(b"")
+    assert Volume.from_locator(renamed(first, "fork")).message == "one"
+
+
 def test_a_long_line_is_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "LINE_LIMIT", 2)
     data = Volume.new("data")
