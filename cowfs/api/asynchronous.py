@@ -821,7 +821,8 @@ class Volume(Twin, of=volume_module.Volume):
         What would make the volume larger is refused then: in a mount and in `files` with EDQUOT, a
         version that is uploaded, imported, merged or restored with NoSpaceError. What there is
         stays, also beyond the quota. `df` shows it. Whoever has the volume open goes by the quota
-        that was there before. NotFoundError: no such volume.
+        that was there before. NotFoundError: no such volume. Where the volume's record is damaged,
+        this makes a new one, without the rules of pruning that it may have had.
         """
 
     @staticmethod
@@ -881,8 +882,9 @@ class Volume(Twin, of=volume_module.Volume):
     ) -> VerifyReport:
         """Reads the packs of a version (as `version` takes it), or of the whole store, again,
         checks every byte, and says which packs are damaged and which paths of which versions that
-        breaks; of a whole store also which heads, tags and leases are damaged. Nothing is written.
-        Of linked files only the state of their objects is looked at.
+        breaks; of a whole store also which heads, tags, leases and records of volumes are damaged,
+        and which heads are missing. Nothing is written. Of linked files only the state of their
+        objects is looked at.
 
         sample: that part of the packs, chosen by chance; that the others are there is seen from the
         list. resume: what an interrupted run on this machine has read is left out. A store that

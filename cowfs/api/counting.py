@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from cowfs import config
 from cowfs.api import sources, stores
 from cowfs.errors import InvalidInputError
-from cowfs.store import refs
 from cowfs.values import dataclass
+from cowfs.version import described
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _groups(
         if by == "owner":
             for name in names:
                 if name not in owners:
-                    meta = refs.newest(store.objects, refs.meta(name))
-                    owners[name] = meta[1].owner if meta is not None else ""
+                    meta = described.read(store.objects, name)
+                    owners[name] = meta.owner if meta is not None else ""
             names = tuple(dict.fromkeys(owners[name] for name in names))
         elif by == "version":
             names = (version.id.hex(),)

@@ -32,8 +32,8 @@ from cowfs.machine.copies import Copy
 from cowfs.machine.mount_table import MountInfo
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.store import leases, refs
-from cowfs.version import history, quotas, volumes
+from cowfs.store import leases
+from cowfs.version import described, history, quotas, volumes
 
 __all__ = [
     "DeadMount",
@@ -268,7 +268,7 @@ def _volume_summary(
     if head is None or head.is_void or head.is_deleted != deleted:
         return None
     version = head.version
-    meta = whole(lambda: refs.newest(store.objects, refs.meta(name)))
+    meta = whole(lambda: described.read(store.objects, name))
     stats, is_missing = None, False
     if version is not None:
         try:
@@ -277,7 +277,7 @@ def _volume_summary(
             is_missing = True
     return VolumeSummary(
         name=name,
-        owner=meta[1].owner if meta is not None else "",
+        owner=meta.owner if meta is not None else "",
         head_number=head.number,
         version=version.hex() if version is not None else None,
         locator=str(volumes.locator(store.objects, name, version)) if version is not None else None,
@@ -286,7 +286,7 @@ def _volume_summary(
         files=stats.files if stats is not None else 0,
         mounted=whole(lambda: _writer(store, name)) or copied.get(name),
         is_missing=is_missing,
-        quota_bytes=quotas.of(meta[1]) or None if meta is not None else None,
+        quota_bytes=quotas.of(meta) or None,
     )
 
 

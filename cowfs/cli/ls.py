@@ -65,7 +65,7 @@ class _Shown:
 
 
 def _volumes(store: str | None, *, deleted: bool) -> _Shown:
-    from cowfs.api import overview, stores
+    from cowfs.api import hints, overview, stores
 
     opened = stores.open_store(store)
     found = overview.volumes_of(store, deleted=deleted)
@@ -77,6 +77,8 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
         for each in bad
     ]
     is_damaged = any(not each.is_newer for each in bad)
+    if is_damaged:
+        problems.append(hints.about(opened.url, "`cowfs verify` says what to do about it"))
     code = CorruptError.exit_code if is_damaged else UnsupportedFormatError.exit_code if bad else 0
     record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
     return _Shown(record, found, said, problems, code)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.cli.verify import BACKUP, broken_line, record_line
+from cowfs.cli.verify import broken_line, record_line, say_advice
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def command(
     finally:
         line.close()
     output.emit(as_json, _record(plan), _text(plan))
-    if plan.records:
-        output.say(as_json, BACKUP)
+    say_advice(as_json, plan.store_url, plan.records)
     return 0 if plan.is_sound else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from cowfs.blocking import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
 
 SHOWN_VERSIONS = 3
-BACKUP = (
-    "Of heads and tags there is no second copy in a store: put these objects back from a backup of it. The place of a "
-    "lease is taken by that of the next writer, two minutes later at most"
-)
 
 
 @click.command("verify")
@@ -39,9 +36,9 @@ def command(
 ) -> int:
     """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store
     again, check every byte, and show which paths of which versions cannot be read, and which
-    heads, tags and leases of a store are damaged. Exits with 1 if there are any; `cowfs repair`
-    looks for what was lost. Linked files are not read: only size and ETag (or time) of their
-    objects are looked at."""
+    heads, tags, leases and records of a store's volumes are damaged, or missing from among heads.
+    Exits with 1 if there are any; `cowfs repair` looks for what was lost. Linked files are not
+    read: only size and ETag (or time) of their objects are looked at."""
     from cowfs.api import hints
     from cowfs.blocking import Volume
 
@@ -50,8 +47,7 @@ def command(
     with output.progress(progress_style) as progress:
         done = Volume.verify(source, store=store, sample=_share(sample), resume=resume, progress=progress)
     output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
-    if done.records:
-        output.say(as_json, BACKUP)
+    say_advice(as_json, done.store_url, done.records)
     if done.broken or any(pack.lost_blobs for pack in done.damaged):
         output.say(as_json, hints.about(done.store_url, "`cowfs repair` looks for what was lost"))
     return 0 if done.is_sound else 1
@@ -85,6 +81,13 @@ def _text(done: VerifyReport) -> str:
         found.append(f"{output.count(len(done.records), 'record')} cannot be read")
     verdict = ", ".join(found) if found else "all right"
     return "\n".join([*lines, f"{output.count(done.versions, 'version')}, {read}{linked}: {verdict}"])
+
+
+def say_advice(as_json: bool, store_url: str, records: Sequence[DamagedRecord]) -> None:
+    from cowfs.api import hints, verifying
+
+    for said in verifying.advice(records):
+        output.say(as_json, hints.about(store_url, said))
 
 
 def record_line(record: DamagedRecord) -> str:

@@ -45,7 +45,7 @@ def open_sealed(data: bytes, record: str, number: int, *, what: str) -> Fields:
     if check != blake3(canonical.encode(found)).hexdigest():
         raise CorruptError(
             f"{what} fails its check: it was altered or cut",
-            hint="Its bytes are not what was written; see `cowfs doctor`.",
+            hint="Its bytes are not what was written: take it from a copy of the store. `cowfs verify` names what else is damaged.",
         )
     return open_fields(found, record, number, what=what)
 

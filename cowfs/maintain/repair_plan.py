@@ -36,7 +36,7 @@ class PackRepair:
 @dataclass(frozen=True)
 class RepairPlan:
     """found: blobs by where they were found. broken: paths that stay broken. records: that are
-    damaged, and stay so. is_applied: of what `Volume.repair` returns."""
+    damaged or missing, and stay so. is_applied: of what `Volume.repair` returns."""
 
     store_url: str
     packs: list[PackRepair]

@@ -11,8 +11,8 @@ anew by chance each time; whether the others are there is seen from the list.
 
 Linked files are not read: origins are asked whether the objects are in the state that was linked.
 
-A head, tag, pruned record or newest lease of a store that is damaged is reported, and the rest is
-verified.
+A head, tag, pruned record, newest lease or newest volume record of a store that is damaged is
+reported, and so is a head that is missing though later ones are there; the rest is verified.
 
 Nothing is written to the store. Packs are read by threads (`pack_check`), or by whoever is given.
 """
@@ -49,6 +49,7 @@ from cowfs.maintain.verify_report import BrokenPath, DamagedPack, DamagedRecord,
 from cowfs.store import Access, ObjectStore, leases, refs
 from cowfs.store.packs import PackReader
 from cowfs.values import dataclass
+from cowfs.version import described
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.volumes import volume_names
 
@@ -73,9 +74,9 @@ class Scope:
         """The whole of it."""
         damaged: list[CorruptError] = []
         versions = kept_versions(store, tell=damaged.append)
-        with Helpers(THREADS, name="cowfs-leases") as threads:
-            found_leases = threads.map(partial(_damaged_lease, store), volume_names(store))
-            damaged += [error for error in found_leases if error is not None]
+        with Helpers(THREADS, name="cowfs-records") as threads:
+            for found_there in threads.map(partial(_damaged_beside, store), volume_names(store)):
+                damaged += found_there
         found = [(error.details["key"], error.message) for error in damaged]
         records = [DamagedRecord(key, keys.parse_volume(key) or "", problem) for key, problem in sorted(found)]
         return cls(versions, is_store=True, packs=packs, share=share, records=records)
@@ -291,12 +292,15 @@ class Verifier:
         return not index_packs(version.manifest.index).isdisjoint(damage.lost)
 
 
-def _damaged_lease(store: ObjectStore, volume: str) -> CorruptError | None:
-    try:
-        leases.check(store, volume)
-    except CorruptError as error:
-        return error
-    return None
+def _damaged_beside(store: ObjectStore, volume: str) -> list[CorruptError]:
+    """What names no version: the lease, and the volume's record."""
+    found: list[CorruptError] = []
+    for check in (leases.check, described.check):
+        try:
+            check(store, volume)
+        except CorruptError as error:
+            found.append(error)
+    return found
 
 
 def _matters(pack: PackId, damage: Damage) -> bool:

@@ -21,9 +21,10 @@ class DamagedPack:
 
 @dataclass(frozen=True)
 class DamagedRecord:
-    """A head, a tag, a pruned record or the newest lease of a volume that cannot be read; what it
-    says is not known. key: of its object. No repair makes it anew: only a backup of the store has
-    it. In the place of a lease comes that of the next writer."""
+    """A head, a tag, a pruned record, the newest lease or the newest record of a volume that cannot
+    be read, or a head that is missing; what it says is not known. key: of its object. No repair
+    makes it anew: only a backup of the store has it. In the place of a lease comes that of the next
+    writer, and `Volume.set_quota` makes a new record of a volume."""
 
     key: str
     volume: str

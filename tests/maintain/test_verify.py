@@ -259,3 +259,27 @@ def test_a_damaged_record_is_reported_and_the_rest_verified(
     assert said.code == 10
     assert key in said.err
     assert sorted((place / "store").rglob("*")) == before
+
+
+def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
+    place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    (before,) = Volume.list()
+    Volume.set_retention("data", last=1)
+    Volume.set_quota("data", "1G")
+    (place / "store" / "volumes" / "data" / "meta" / "fffffffffffffffc").write_bytes(b"")
+    said = run("verify", "--json")
+    assert said.code == 1
+    check("verify", said.json)
+    assert [each["key"] for each in said.json["records"]] == ["volumes/data/meta/fffffffffffffffc"]
+    assert "cowfs quota data SIZE" in run("repair").err
+    assert "cowfs verify" in run("ls").err
+    for command in (["get", "data"], ["quota", "data"], ["maintain", "--dry-run"], ["du", "--stored", "--by", "owner"]):
+        said = run(*command)
+        assert said.code == 10, command
+        assert "cowfs quota data SIZE" in said.err
+    assert run("quota", "data", "none").code == 0
+    assert "no rules of pruning" in caplog.text
+    assert run("verify").code == 0
+    assert (Volume.quota("data"), Volume.retention("data")) == (None, {}), "what it said may have been something else"
+    assert [(each.owner, each.problem) for each in Volume.list()] == [(before.owner, None)]
