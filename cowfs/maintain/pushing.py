@@ -145,7 +145,9 @@ class Push:
             at = len(self._versions) - 1 - list(reversed(self._versions)).index(last)
             return list(self._versions[at + 1 :])
         newest = self._versions[-1]
-        newer = _line_since(self._source, self._volume, last, newest)
+        newer = None
+        with suppress(CorruptError):  # a head is damaged or missing: then their parents say it
+            newer = _line_since(self._source, self._volume, last, newest)
         if newer is not None:
             return [version for version in self._versions if version in newer]
         if _line_since(self._target, self._name, newest, last) is not None:
@@ -278,13 +280,15 @@ class Push:
                 lease.release()
 
     def _times(self, versions: list[VersionId]) -> list[int]:
-        """When each became the source's last version; of one that never was, when it was made."""
+        """When each became the source's last version; of one that never was, or of which that
+        cannot be read, when it was made."""
         found: list[int] = []
-        for step in _steps(self._source, self._volume):
-            if len(found) == len(versions):
-                break
-            if step.version == versions[-1 - len(found)]:
-                found.append(step.created_ns)
+        with suppress(CorruptError):  # a head is damaged or missing: the versions themselves are whole
+            for step in _steps(self._source, self._volume):
+                if len(found) == len(versions):
+                    break
+                if step.version == versions[-1 - len(found)]:
+                    found.append(step.created_ns)
         missing = versions[: len(versions) - len(found)]
         return [open_version(self._source, version).created_ns for version in missing] + found[::-1]
 

@@ -202,7 +202,7 @@ class RootReader:
         if set(infos) != set(range(1, count + 1)):
             raise CorruptError(
                 f"{self._store.url}: heads of volume {volume} are missing; it has number {max(infos)} and {count} in all",
-                hint="Nothing was deleted. Ask whoever looks after the store what became of them.",
+                hint="Nothing was deleted. `cowfs verify` names those that are missing, and says what to do.",
             )
         line = self._each(lambda number: self._head(volume, number), range(1, count + 1))
         while (record := self._later(partial(self._head, volume, len(line) + 1))) is not None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from cowfs import clock
@@ -54,6 +54,7 @@ FIRST = 1
 Tell = Callable[[CorruptError], None]
 """Hears of damaged records, which are left out; on any thread."""
 _PARALLEL_READS = 16
+_GAP_SHOWN = 100
 APPEND_S = 3.0  # of a store that has no patience of its own
 
 
@@ -208,6 +209,20 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     return read_as(store, ref.key(n), lambda data: ref.decode(data, n))
 
 
+def read_earlier(store: ObjectStore, ref: Ref[R], n: int) -> R:
+    """As `read`, of a record behind which there are others. CorruptError: it is missing (details:
+    key), so the sequence has a gap."""
+    try:
+        return read(store, ref, n)
+    except NotFoundError as error:
+        key = ref.key(n)
+        raise CorruptError(
+            f"{ref.title}, number {n} ({key}), is missing, though later ones are there",
+            hint="Its object was deleted. `cowfs verify` names all that are damaged or missing, and says what to do.",
+            details={"key": key},
+        ) from error
+
+
 def is_there(store: ObjectStore, ref: Ref[R], n: int) -> bool:
     """Whether there is a record n, also one of a newer cowfs, for who gives something up if there
     is: one request, but where the answer is no record. That is a damaged one if a list shows it,
@@ -273,32 +288,50 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
 
 def history(store: ObjectStore, ref: Ref[R], *, tell: Tell | None = None) -> list[tuple[int, R]]:
     """Every record, newest first: one list request for each thousand records, one get for each
-    record. tell None: damage is raised."""
+    record. tell None: damage is raised, also that one of them is missing."""
 
     def whole(n: int) -> R | None:
         try:
-            return read(store, ref, n)
+            return read_earlier(store, ref, n)
         except CorruptError as error:
             if tell is None:
                 raise
             tell(error)
             return None
 
-    listed = {keys.parse_number(info.key) for info in store.list(ref.prefix)} - {None}
-    numbers = sorted((n for n in listed if n is not None and n >= FIRST), reverse=True)
+    numbers = _with_missing({keys.parse_number(info.key) or 0 for info in store.list(ref.prefix)})
     with Helpers(_PARALLEL_READS, name="cowfs-history") as pool:
         found = zip(numbers, pool.map(whole, numbers), strict=True)
         return [(n, record) for n, record in found if record is not None]
 
 
-def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[int, R]]:
-    """Record `number`, which exists, and those before it, newest first, as `one_by_one`."""
-    return one_by_one(store, ref, range(number, FIRST - 1, -1))
+def _with_missing(listed: set[int]) -> list[int]:
+    """These and the numbers between them, newest first; of each gap not more than the last
+    _GAP_SHOWN: a strange object may have any number."""
+    shown = sorted({n for n in listed if n >= FIRST}, reverse=True)
+    found: list[int] = []
+    for later, earlier in pairwise([*shown, FIRST - 1]):
+        found += range(later, max(earlier, later - 1 - _GAP_SHOWN), -1)
+    return found
 
 
-def one_by_one(store: ObjectStore, ref: Ref[R], numbers: Iterable[int]) -> Iterator[tuple[int, R]]:
+def backwards(
+    store: ObjectStore, ref: Ref[R], number: int, *, read: Callable[[ObjectStore, Ref[R], int], R] = read_earlier
+) -> Iterator[tuple[int, R]]:
+    """Record `number`, which exists, and those before it, newest first, as `one_by_one`. read:
+    another one where records may be deleted."""
+    return one_by_one(store, ref, range(number, FIRST - 1, -1), read=read)
+
+
+def one_by_one(
+    store: ObjectStore,
+    ref: Ref[R],
+    numbers: Iterable[int],
+    *,
+    read: Callable[[ObjectStore, Ref[R], int], R] = read_earlier,
+) -> Iterator[tuple[int, R]]:
     """These records, which exist: one get for each, a few at a time and not many more than are
-    taken."""
+    taken. read: as of `backwards`."""
     count, left = 1, iter(numbers)
     with Helpers(_PARALLEL_READS, name="cowfs-backwards") as pool:
         while some := list(islice(left, count)):

@@ -90,4 +90,4 @@ def is_only_fenced(store: ObjectStore, volume: str, after: int, head: Head) -> b
     on `after` may go on behind `head`."""
     ref = refs.head(volume)
     numbers = range(head.number, after, -1)
-    return head.number >= after and all(refs.read(store, ref, number).kind in UNCHANGED for number in numbers)
+    return head.number >= after and all(refs.read_earlier(store, ref, number).kind in UNCHANGED for number in numbers)

@@ -261,6 +261,43 @@ def test_a_damaged_record_is_reported_and_the_rest_verified(
     assert sorted((place / "store").rglob("*")) == before
 
 
+def test_a_missing_head_is_reported_and_whatever_needs_its_line_says_so(
+    place: Path, second: ROVolume, run: Run, tmp_path: Path
+) -> None:
+    third = Volume.open("data").commit("third")
+    line = place / "store" / "volumes" / "data" / "head"
+    delete(line / "fffffffffffffffc")
+    said = run("verify", "--json")
+    assert said.code == 1
+    check("verify", said.json)
+    (record,) = said.json["records"]
+    assert (record["key"], record["volume"]) == ("volumes/data/head/fffffffffffffffc", "data")
+    assert "number 3 (volumes/data/head/fffffffffffffffc), is missing" in record["problem"]
+    for said in (run("verify"), run("repair")):
+        assert said.code == 1
+        assert record["key"] in said.out
+        assert "put these objects back from a backup" in said.err
+        assert "cowfs push LOCATOR" in said.err
+    for command in (
+        ["gc", "-y"],
+        ["prune", "data", "--keep-last", "1", "--dry-run"],
+        ["tag", f"data@{second.id}", "t"],
+        ["ls", "data@{1}"],
+        ["du", "--stored"],
+        ["push", "data", str(tmp_path / "line"), "--all-versions"],
+    ):
+        said = run(*command)
+        assert said.code == 10, command
+        assert "missing" in said.err
+        assert "cowfs verify" in said.err
+    assert Volume.list(store=tmp_path / "line") == [], "no volume without its versions"
+    for version in (second, third):
+        done = Volume.push(version.locator, tmp_path / "copy")
+        assert Volume.from_locator(done.locator).message == version.message
+    copied = Volume.open("data", store=tmp_path / "copy").history()
+    assert [each.id for each in copied][:2] == [third.id, second.id]
+
+
 def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
     place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

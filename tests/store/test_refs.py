@@ -300,6 +300,25 @@ def test_damaged_records_are_named(faulty: FaultyStore) -> None:
 
 
 @pytest.mark.quick
+def test_a_gap_is_damage(directory: ObjectStore) -> None:
+    for number in range(1, 6):
+        refs.append(directory, HEAD, number, head_record())
+    directory.delete([HEAD.key(2), HEAD.key(3)])
+    told: list[CorruptError] = []
+    assert [number for number, _ in refs.history(directory, HEAD, tell=told.append)] == [5, 4, 1]
+    assert {error.details["key"] for error in told} == {HEAD.key(2), HEAD.key(3)}
+    with pytest.raises(CorruptError, match="is missing"):
+        refs.history(directory, HEAD)
+    with pytest.raises(CorruptError, match=r"number 3 .* is missing"):
+        list(refs.backwards(directory, HEAD, 5))
+    directory.put(keys.head_prefix("data") + 16 * "0", b"strange")
+    told.clear()
+    refs.history(directory, HEAD, tell=told.append)
+    assert HEAD.key(3) in {error.details["key"] for error in told}
+    assert len(told) < 1000, "not one for each number that it could be"
+
+
+@pytest.mark.quick
 def test_numbers_start_at_one(directory: ObjectStore) -> None:
     with pytest.raises(InvalidInputError):
         refs.append(directory, HEAD, 0, head_record())

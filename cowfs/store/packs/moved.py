@@ -88,7 +88,7 @@ def moved_records(store: ObjectStore, pack: PackId) -> Iterator[MovedRecord]:
 def earlier_moved_records(store: ObjectStore, pack: PackId, number: int) -> Iterator[MovedRecord]:
     """Those before that number, the newest first."""
     with suppress(NotFoundError):  # a collection takes the first ones, if others were put meanwhile
-        for _, record in refs.backwards(store, refs.moved(pack), number - 1):
+        for _, record in refs.backwards(store, refs.moved(pack), number - 1, read=refs.read):
             yield record
 
 
