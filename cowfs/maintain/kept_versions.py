@@ -73,6 +73,8 @@ def _named_by(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterat
     """With whether the volume was deleted, and whether the version must be there."""
     lost: list[CorruptError] = []
     line = refs.history(store, refs.head(volume), tell=None if tell is None else lost.append)  # newest first
+    if not line and not lost and refs.newest_listed(store, refs.meta(volume)):
+        _require_head(store, volume, tell)
     hidden = _pruned(store, volume, tell)
     last = max((keys.parse_number(error.details["key"]) or 0 for error in lost), default=0)
     newest = line[0] if line and line[0][0] > last else None  # None: there is none, or it is damaged
@@ -86,6 +88,16 @@ def _named_by(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterat
         yield tag.version, is_deleted, must_be_there
     for error in lost:
         assert tell is not None
+        tell(error)
+
+
+def _require_head(store: ObjectStore, volume: str, tell: refs.Tell | None) -> None:
+    """Of a volume whose record is there: it was put after head 1."""
+    try:
+        refs.read_earlier(store, refs.head(volume), refs.FIRST)
+    except CorruptError as error:
+        if tell is None:
+            raise
         tell(error)
 
 

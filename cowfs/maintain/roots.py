@@ -7,9 +7,10 @@ the machine that asks. Nothing else does: not a parent, not a locator.
     pins/<id>/<n>                    the newest record: the version of its head, one it names besides, and packs;
                                      a writer's also what it may have put behind that head
 
-A line is never taken from a list alone: its numbers must have no gap, and the number behind the
-last is asked for. A record that cannot be read is an error, so that nothing is deleted. Records
-never change: a `RootReader` reads each once, however often it is asked.
+A line is never taken from a list alone: its numbers must have no gap, the number behind the last is
+asked for, and a volume that has a record (`meta/<n>`) has a head. A record that cannot be read is
+an error, so that nothing is deleted. Records never change: a `RootReader` reads each once, however
+often it is asked.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ class RootReader:
         """grace_s: deleted volumes that are older do not protect anything; None: all do."""
         found = Roots()
         found.pins = self.pins()
-        heads, tags = self._listed()
+        heads, tags, described = self._listed()
+        for volume in sorted(described - heads.keys()):
+            refs.read_earlier(self._store, refs.head(volume), refs.FIRST)  # there: it was put since the list
         lines = {volume: self._line(volume, infos) for volume, infos in heads.items()}
         for volume, line in lines.items():
             last = heads[volume].get(len(line))  # None: it was put since the list
@@ -148,9 +151,11 @@ class RootReader:
 
     # -- volumes
 
-    def _listed(self) -> tuple[dict[str, dict[int, ObjectInfo]], dict[tuple[str, str], int]]:
+    def _listed(self) -> tuple[dict[str, dict[int, ObjectInfo]], dict[tuple[str, str], int], set[str]]:
+        """Heads, tags, and the volumes that have a record."""
         heads: dict[str, dict[int, ObjectInfo]] = {}
         tags: dict[tuple[str, str], int] = {}
+        described: set[str] = set()
         for info in self._store.list(keys.VOLUMES):
             volume, number = keys.parse_volume(info.key), keys.parse_number(info.key)
             if volume is None or number is None:
@@ -159,7 +164,9 @@ class RootReader:
                 heads.setdefault(volume, {})[number] = info
             elif (tag := keys.parse_tag(info.key)) is not None:
                 tags[volume, tag] = max(number, tags.get((volume, tag), 0))
-        return heads, tags
+            elif info.key == keys.meta(volume, number):
+                described.add(volume)
+        return heads, tags, described
 
     def _add_line(
         self, found: Roots, volume: str, line: Sequence[HeadRecord], foreseen: Collection[VersionId], *, is_over: bool

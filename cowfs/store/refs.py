@@ -210,14 +210,14 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
 
 
 def read_earlier(store: ObjectStore, ref: Ref[R], n: int) -> R:
-    """As `read`, of a record behind which there are others. CorruptError: it is missing (details:
+    """As `read`, of a record that others were written after. CorruptError: it is missing (details:
     key), so the sequence has a gap."""
     try:
         return read(store, ref, n)
     except NotFoundError as error:
         key = ref.key(n)
         raise CorruptError(
-            f"{ref.title}, number {n} ({key}), is missing, though later ones are there",
+            f"{ref.title}, number {n} ({key}), is missing, though later records are there",
             hint="Its object was deleted. `cowfs verify` names all that are damaged or missing, and says what to do.",
             details={"key": key},
         ) from error

@@ -298,6 +298,19 @@ def test_a_missing_head_is_reported_and_whatever_needs_its_line_says_so(
     assert [each.id for each in copied][:2] == [third.id, second.id]
 
 
+def test_a_volume_without_any_head_is_reported_and_not_collected(
+    place: Path, second: ROVolume, run: Run, tmp_path: Path
+) -> None:
+    shutil.rmtree(place / "store" / "volumes" / "data" / "head")
+    said = run("verify", "--json")
+    assert said.code == 1
+    assert [each["key"] for each in said.json["records"]] == ["volumes/data/head/fffffffffffffffe"]
+    said = run("gc", "-y")
+    assert said.code == 10
+    assert "volume data, number 1 (volumes/data/head/fffffffffffffffe), is missing" in said.err
+    assert Volume.from_locator(Volume.push(second.locator, tmp_path / "copy").locator).message == second.message
+
+
 def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
     place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
