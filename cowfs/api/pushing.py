@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from cowfs.maintain.push_report import PushReport
     from cowfs.store import ObjectStore
 
+LEFT_OUT_SHOWN = 10
+
 _log = log.get("volume")
 
 
@@ -93,6 +95,15 @@ def push(
             target.url,
             last.hex()[:12],
         )
+    if left_out := [each.hex()[:12] for each in done.left_out] + [f"tag {tag}" for tag in done.left_out_tags]:
+        _log.warning(
+            "volume %s of %s has a later version, below which nothing is put, so this was left out: %s%s. "
+            "Push under another name (--as, name=) to have all",
+            wanted,
+            target.url,
+            ", ".join(left_out[:LEFT_OUT_SHOWN]),
+            f" and {len(left_out) - LEFT_OUT_SHOWN} more" if len(left_out) > LEFT_OUT_SHOWN else "",
+        )
     return PushReport(
         locator=str(volumes.locator(target.objects, wanted, version)),
         is_new=bool(done.heads),
@@ -103,6 +114,8 @@ def push(
         tags=done.tags,
         made_store=target.url if made_store else None,
         mended=[each.hex() for each in done.mended],
+        left_out=[each.hex() for each in done.left_out],
+        left_out_tags=done.left_out_tags,
     )
 
 

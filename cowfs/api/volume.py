@@ -498,11 +498,12 @@ class Volume:
         and so is one that keeps a mirror.
 
         all_versions: also the volume's earlier versions that are not pruned, and its tags. The
-        target needs none of them to read the version. ConflictError: the target's volume has a
-        version that this one did not come from; nothing is replaced. LeaseHeldError: somebody
-        writes to it. InvalidInputError: one of the stores is encrypted, and the other has not the
-        same key. CorruptError: a pack is damaged. executor: copies the packs
-        (docs/guide/large-stores.md).
+        target needs none of them to read the version. What its volume cannot get any more, since
+        it has a later version, is in `left_out` and `left_out_tags`. ConflictError: the target's
+        volume has a version that this one did not come from, or a later one, and not this one;
+        nothing is replaced. LeaseHeldError: somebody writes to it. InvalidInputError: one of the
+        stores is encrypted, and the other has not the same key. CorruptError: a pack is damaged.
+        executor: copies the packs (docs/guide/large-stores.md).
         """
         from cowfs.api import pushing
 

@@ -11,7 +11,11 @@ from cowfs.cli import completing, output, push
 @click.argument("source", metavar="SOURCE")
 @click.argument("origin", metavar="STORE", shell_complete=completing.directories)
 @click.option("--as", "name", metavar="NAME", help="The volume here; default: the same name.")
-@click.option("--all-versions", is_flag=True, help="Also the volume's earlier versions, and its tags.")
+@click.option(
+    "--all-versions",
+    is_flag=True,
+    help="Also the volume's earlier versions, and its tags; says what cannot be had any more.",
+)
 @output.progress_option
 @output.common_options
 def command(

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="SOURCE", shell_complete=completing.volumes)
 @click.argument("target", metavar="STORE", shell_complete=completing.directories)
 @click.option("--as", "name", metavar="NAME", help="The volume at the target; default: the same name.")
-@click.option("--all-versions", is_flag=True, help="Also the volume's earlier versions, and its tags.")
+@click.option(
+    "--all-versions",
+    is_flag=True,
+    help="Also the volume's earlier versions, and its tags; says what STORE cannot get any more.",
+)
 @output.progress_option
 @output.common_options
 def command(
@@ -32,10 +36,11 @@ def command(
     as_json: bool,
 ) -> None:
     """Copy the version that SOURCE means (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) to another
-    STORE, which is made if there is none, and make it the last one of the volume there, unless that
-    has a later one; prints its locator. Version ids stay the same. Only what STORE has not travels,
-    so a push that was interrupted is repeated, and a mirror is kept by repeating it. What was put
-    is read back; the record of a version that is damaged there is put again.
+    STORE, which is made if there is none, and make it the last one of the volume there, unless it
+    is there already, before a later one; prints its locator. Nothing is put below a version that is
+    there: an earlier one that STORE has not is refused. Version ids stay the same. Only what STORE
+    has not travels, so a push that was interrupted is repeated, and a mirror is kept by repeating
+    it. What was put is read back; the record of a version that is damaged there is put again.
     Uncommitted work stays here, and that is said."""
     from cowfs.blocking import Volume
 

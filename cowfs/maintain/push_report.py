@@ -10,7 +10,9 @@ class PushReport:
     """locator: of the version at the target; its id is that at the source. versions: ids that the
     target's volume has besides now, oldest first. packs: that the versions need; put_packs,
     put_bytes: that the target had not. tags: that were set. made_store: URL of the store there, if
-    it is new. mended: versions whose records were damaged there, and were put again."""
+    it is new. mended: versions whose records were damaged there, and were put again. left_out: ids
+    of earlier versions that all_versions did not add, since the volume there has a later one;
+    left_out_tags: names of tags on them."""
 
     locator: str
     is_new: bool
@@ -21,3 +23,5 @@ class PushReport:
     tags: list[str]
     made_store: str | None
     mended: list[str]
+    left_out: list[str]
+    left_out_tags: list[str]

@@ -9,8 +9,9 @@ A head at the target is appended for each version, so that each is protected the
 of the head at the source, so that NAME@{TIME} and rules for pruning mean the same there. The
 target's last version must be the same as the source's, or one that the pushed versions came from:
 nothing at the target is ever replaced, but for a manifest that is found damaged there: it gets the
-bytes that its id names. What was copied before a break is found by the next run, which copies the
-rest.
+bytes that its id names. Nothing is put below the target's last version either. A version that lies
+further back is there if a head keeps it; that a parent or a pruned head names it is not enough.
+What was copied before a break is found by the next run, which copies the rest.
 
 The target's collections are heeded as any writer does it (`version.protection`): a pin before the
 first look, lists read before the head, everything proven again behind a fence. Not thread-safe.
@@ -43,7 +44,7 @@ from cowfs.version.head_line import Step
 from cowfs.version.heads import settle_head
 from cowfs.version.history import history, open_version
 from cowfs.version.protection import Protection
-from cowfs.version.volumes import Head, create_volume, find_head, require_usable
+from cowfs.version.volumes import Head, create_volume, find_head, require_usable, volume_names
 
 ACKNOWLEDGE_EVERY_S = 60.0
 
@@ -52,7 +53,9 @@ ACKNOWLEDGE_EVERY_S = 60.0
 class Pushed:
     """What a push has done. heads: versions that the target's volume has besides now; versions:
     whose packs were looked for; packs: that these need; put_packs: that the target had not; tags:
-    that were set there. mended: versions whose manifests were damaged there, and were put again."""
+    that were set there. mended: versions whose manifests were damaged there, and were put again.
+    left_out: earlier versions that the target's volume does not get, since it has a later one;
+    left_out_tags: those on them."""
 
     heads: list[VersionId]
     versions: int
@@ -61,6 +64,8 @@ class Pushed:
     put_bytes: int
     tags: list[str]
     mended: list[VersionId]
+    left_out: list[VersionId]
+    left_out_tags: list[str]
 
 
 class Push:
@@ -103,16 +108,28 @@ class Push:
         left = self._left(head)  # raises before anything is copied
         if head is not None and left:
             self._check_quota(head, left[-1])
-        wanted = set(left) | self._named_there(head)
+        wanted = {*left, *self._named_there(head), self._versions[-1]}
         self._wanted = [version for version in self._versions if version in wanted]
         manifests = [open_version(self._source, version) for version in self._wanted]
         self._progress(Progress("versions", 0, len(self._versions)))
         needed = self._copies.needed(manifests)
         with self._pinned(head.number if head is not None else 0) as protection:
             self._publish(protection, needed)
-        set_tags = self._push_tags() if with_tags else []
+        kept = self._named_there(find_head(self._target, self._name)) if with_tags else set(self._versions)
+        left_out = [version for version in self._versions[:-1] if version not in kept]
+        set_tags, left_out_tags = self._push_tags(kept) if with_tags else ([], [])
         copied = self._copies.copied
-        return Pushed(self._heads, len(manifests), len(needed), copied.packs, copied.bytes, set_tags, self._mended)
+        return Pushed(
+            self._heads,
+            len(manifests),
+            len(needed),
+            copied.packs,
+            copied.bytes,
+            set_tags,
+            self._mended,
+            left_out,
+            left_out_tags,
+        )
 
     def _check_quota(self, head: Head, newest: VersionId) -> None:
         before = self._opened(head.version).stats.bytes if head.version is not None else 0
@@ -129,17 +146,16 @@ class Push:
             raise
 
     def _named_there(self, head: Head | None) -> set[VersionId]:
-        """Versions that heads of the target name: what is missing of them comes back."""
-        if head is None:
-            return set()
-        return {step.version for step in head_line.steps(self._target, self._name, head.number) if not step.is_pruned}
+        """Versions that heads of the target keep: what is missing of them comes back."""
+        return _kept(self._target, head) if head is not None else set()
 
     # -- what the target lacks
 
     def _left(self, head: Head | None) -> list[VersionId]:
-        """Versions behind the target's last one. ConflictError: the target went another way."""
+        """Versions behind the target's last one. ConflictError: the target went another way, or
+        further, and does not keep the newest of them."""
         last = head.version if head is not None else None
-        if last is None:
+        if head is None or last is None:
             return list(self._versions)
         if last in self._versions:
             at = len(self._versions) - 1 - list(reversed(self._versions)).index(last)
@@ -150,14 +166,21 @@ class Push:
             newer = _line_since(self._source, self._volume, last, newest)
         if newer is not None:
             return [version for version in self._versions if version in newer]
-        if _line_since(self._target, self._name, newest, last) is not None:
+        if newest in _kept(self._target, head):
             return []
-        with suppress(NotFoundError):
-            there = {past.version for past in history(self._target, last)}
-            if newest in there:
+        if _is_in_history(self._source, last, of=newest):
+            named = {step.version for step in head_line.steps(self._target, self._name, head.number)}
+            return [version for version in self._versions if version == newest or version not in named]
+        if self._is_behind(newest, last):
+            if self._is_kept_elsewhere(newest, last):
                 return []
-            if any(past.version == last for past in history(self._source, newest)):
-                return [version for version in self._versions if version not in there]
+            raise ConflictError(
+                f"volume {self._name!r} of {self._target.url} has a later version, {last.hex()[:12]}, and does not keep "
+                f"{newest.hex()[:12]}: that was not copied before it, or was pruned",
+                hint="Nothing is put below a version that is there. Repeat this with another name for the copy: --as NAME, "
+                "as name=. With --all-versions, all_versions=True, a new volume there gets all versions up to this one.",
+                details={"version": last.hex()},
+            )
         raise ConflictError(
             f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which "
             f"{self._versions[-1].hex()[:12]} did not come from",
@@ -165,6 +188,25 @@ class Push:
             f"into {self._name} where it was copied to (`cowfs merge`, Volume.merge()). Nothing there is replaced.",
             details={"version": last.hex()},
         )
+
+    def _is_behind(self, version: VersionId, last: VersionId) -> bool:
+        """Whether `last` came from it, as far as one of the stores can tell."""
+        lines = (self._target, self._name), (self._source, self._volume)
+        return any(
+            _line_since(store, volume, version, last) is not None or _is_in_history(store, version, of=last)
+            for store, volume in lines
+        )
+
+    def _is_kept_elsewhere(self, version: VersionId, last: VersionId) -> bool:
+        """Whether another volume of the target keeps what the last version came from: one that was
+        merged into this one, or that this one was forked from."""
+        if not _is_in_history(self._target, version, of=last):
+            return False
+        for name in volume_names(self._target):
+            head = find_head(self._target, name)
+            if head is not None and not head.is_void and not head.is_deleted and version in _kept(self._target, head):
+                return True
+        return False
 
     # -- protection
 
@@ -292,15 +334,19 @@ class Push:
         missing = versions[: len(versions) - len(found)]
         return [open_version(self._source, version).created_ns for version in missing] + found[::-1]
 
-    def _push_tags(self) -> list[str]:
-        pushed = set(self._wanted)
+    def _push_tags(self, kept: set[VersionId]) -> tuple[list[str], list[str]]:
+        """The names of those that were set, and of those on versions that no head there keeps."""
         there = {tag.name: tag.version for tag in tags.all_tags(self._target, self._name)}
-        done = []
+        done, left_out = [], []
         for tag in tags.all_tags(self._source, self._volume):
-            if tag.version in pushed and there.get(tag.name) != tag.version:
-                tags.set_tag(self._target, self._name, tag.name, tag.version, holder=self._holder, may_move=True)
-                done.append(tag.name)
-        return done
+            if tag.version not in self._versions or there.get(tag.name) == tag.version:
+                continue
+            if tag.version not in kept:
+                left_out.append(tag.name)
+                continue
+            tags.set_tag(self._target, self._name, tag.name, tag.version, holder=self._holder, may_move=True)
+            done.append(tag.name)
+        return done, left_out
 
 
 def line_up_to(store: ObjectStore, volume: str, version: VersionId) -> list[VersionId]:
@@ -323,6 +369,18 @@ def _line_since(store: ObjectStore, volume: str, old: VersionId, new: VersionId)
         if found or step.version == new:
             found.add(step.version)
     return None
+
+
+def _kept(store: ObjectStore, head: Head) -> set[VersionId]:
+    """The versions that heads of the volume keep from being collected."""
+    return {step.version for step in head_line.steps(store, head.volume, head.number) if not step.is_pruned}
+
+
+def _is_in_history(store: ObjectStore, version: VersionId, *, of: VersionId) -> bool:
+    """Also if only its name is known there."""
+    with suppress(NotFoundError):
+        return any(past.version == version for past in history(store, of))
+    return False
 
 
 def _steps(store: ObjectStore, volume: str) -> Iterator[Step]:

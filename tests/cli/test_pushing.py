@@ -240,7 +240,7 @@ def steps(store: ObjectStore) -> list[tuple[VersionId, int]]:
 def test_a_mirror_follows_although_versions_between_are_collected(
     place: Path, second: ROVolume, run: Run, all_versions: bool
 ) -> None:
-    """And one that went on gets nothing, although what lies between was collected there."""
+    """And one that went on gets nothing: what it has collected is not said to be there."""
     assert Volume.push("data", at(place)).versions == [second.id]
     Volume.push("data", at(place, "late"))
     vol = Volume.open("data")
@@ -257,7 +257,9 @@ def test_a_mirror_follows_although_versions_between_are_collected(
     with pytest.raises(NotFoundError):
         Volume.version(f"data@{last.parents[0]}")
     assert Volume.push("data", at(place), all_versions=all_versions).versions == [last.id]
-    assert Volume.pull("data", at(place, "late"), all_versions=all_versions).versions == []
+    with pytest.raises(ConflictError, match="has a later version"):
+        Volume.pull("data", at(place, "late"), all_versions=all_versions)
+    assert Volume.version("data").id == last.id
     assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "third", "fourth", "fifth"}
 
 
@@ -274,6 +276,88 @@ def test_what_went_another_way_is_refused_and_can_be_pushed_as_another_volume(pl
     Volume.push("data", at(place), name="ours")
     Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
     assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "ours", "theirs"}
+
+
+def test_an_earlier_version_that_the_target_has_not_is_refused(place: Path, second: ROVolume, run: Run) -> None:
+    """The target knows its name only: as a parent, or from its own line, where it was pruned."""
+    earlier = f"data@{second.parents[0]}"
+    Volume.push("data", at(place))
+    Volume.push("data", at(place, "pruned"), all_versions=True)
+    Volume.prune(Volume.plan_prune("data", last=1, store=at(place, "pruned")))
+    refused = run("push", earlier, at(place, "pruned"), "--json")
+    assert (refused.code, refused.json["error"]["kind"]) == (4, "conflict"), "it is garbage, though it could be read"
+    age(2 * 3600, place / "pruned")
+    assert run("gc", "-y", "--store", at(place, "pruned")).code == 0
+    for name in ("mirror", "pruned"):
+        with pytest.raises(ConflictError, match="has a later version") as error:
+            Volume.push(earlier, at(place, name))
+        assert "another name" in (error.value.hint or "")
+    with pytest.raises(ConflictError, match="has a later version"):
+        Volume.pull(earlier, at(place, "store"), store=at(place))
+    done = Volume.push(earlier, at(place), name="old")
+    assert contents(Volume.from_locator(done.locator)) == FIRST
+
+
+def test_an_earlier_version_of_a_line_is_not_told_to_be_merged(place: Path, second: ROVolume) -> None:
+    """The target does not even know its name."""
+    data = Volume.open("data")
+    data.files.write("third", b"3")
+    data.finalize()
+    Volume.push("data", at(place))
+    with pytest.raises(ConflictError, match="has a later version"):
+        Volume.push(f"data@{second.parents[0]}", at(place))
+
+
+def test_what_another_volume_keeps_is_there_as_long_as_it_does(place: Path, second: ROVolume) -> None:
+    """It was merged into this one there."""
+    Volume.push("data", at(place))
+    ours, theirs = Volume.open("data"), Volume.open("data", store=at(place))
+    ours.files.write("ours", b"1")
+    ours.finalize()
+    theirs.files.write("theirs", b"2")
+    theirs.finalize()
+    Volume.push("data", at(place), name="ours")
+    Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
+    done = Volume.push("data", at(place))
+    assert not done.is_new
+    assert contents(Volume.from_locator(done.locator)) == {**WHOLE, "ours": b"1"}
+    Volume.delete("ours", store=at(place))
+    with pytest.raises(ConflictError, match="has a later version"):
+        Volume.push("data", at(place))
+
+
+def test_a_version_that_the_target_knows_as_a_parent_only_comes_along(place: Path, second: ROVolume) -> None:
+    """Through a fork, which was merged since."""
+    first = Volume.version(f"data@{second.parents[0]}")
+    fork = Volume.version("data").fork("fork")
+    fork.files.write("more", b"1")
+    Volume.push(fork.finalize().locator, at(place), name="data")
+    data = Volume.open("data")
+    data.files.write("third", b"3")
+    third = data.finalize()
+    Volume.merge("data", [Volume.version("fork")])
+    second.tag("kept")
+    done = Volume.push("data", at(place), all_versions=True)
+    assert done.versions == [first.id, second.id, third.id, Volume.version("data").id]
+    assert (done.tags, done.left_out, done.left_out_tags) == (["kept"], [], [])
+    assert contents(Volume.version("data@kept", store=at(place))) == WHOLE
+
+
+def test_what_cannot_be_put_below_the_last_version_is_named(
+    place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Volume.version(f"data@{second.parents[0]}")
+    Volume.push("data", at(place))
+    first.tag("v1")
+    second.tag("v2")
+    done = run("push", "data", at(place), "--all-versions", "--json")
+    assert done.code == 0
+    check("push", done.json)
+    assert (done.json["left_out"], done.json["left_out_tags"], done.json["tags"]) == ([first.id], ["v1"], ["v2"])
+    assert f"left out: {first.id[:12]}, tag v1. Push under another name" in caplog.text
+    caplog.clear()
+    Volume.push("data", at(place), name="whole", all_versions=True)
+    assert "left out" not in caplog.text
 
 
 def test_a_volume_that_is_written_to_gets_its_packs_and_no_head(place: Path, second: ROVolume) -> None:
