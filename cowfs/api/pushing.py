@@ -95,7 +95,8 @@ def push(
             target.url,
             last.hex()[:12],
         )
-    if left_out := [each.hex()[:12] for each in done.left_out] + [f"tag {tag}" for tag in done.left_out_tags]:
+    never_there = [each.hex()[:12] for each in done.left_out if each not in done.pruned]
+    if left_out := never_there + [f"tag {tag}" for tag in done.left_out_tags]:
         _log.warning(
             "volume %s of %s has a later version, below which nothing is put, so this was left out: %s%s. "
             "Push under another name (--as, name=) to have all",

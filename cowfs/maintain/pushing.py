@@ -55,7 +55,7 @@ class Pushed:
     whose packs were looked for; packs: that these need; put_packs: that the target had not; tags:
     that were set there. mended: versions whose manifests were damaged there, and were put again.
     left_out: earlier versions that the target's volume does not get, since it has a later one;
-    left_out_tags: those on them."""
+    left_out_tags: those on them. pruned: versions that were pruned there."""
 
     heads: list[VersionId]
     versions: int
@@ -66,6 +66,7 @@ class Pushed:
     mended: list[VersionId]
     left_out: list[VersionId]
     left_out_tags: list[str]
+    pruned: set[VersionId]
 
 
 class Push:
@@ -98,6 +99,8 @@ class Push:
         self._protection: Protection | None = None
         self._acknowledged_s = clock.monotonic_s()
         self._wanted: list[VersionId] = []
+        self._needed: set[PackId] = set()
+        self._line: _Line = _Line(set(), set())
         self._heads: list[VersionId] = []
         self._mended: list[VersionId] = []
 
@@ -105,31 +108,39 @@ class Push:
         head = find_head(self._target, self._name)
         if head is not None:
             require_usable(self._target, self._name, head)
-        left = self._left(head)  # raises before anything is copied
+        left = self._begin(head)  # raises before anything is copied
         if head is not None and left:
             self._check_quota(head, left[-1])
-        wanted = {*left, *self._named_there(head), self._versions[-1]}
-        self._wanted = [version for version in self._versions if version in wanted]
-        manifests = [open_version(self._source, version) for version in self._wanted]
-        self._progress(Progress("versions", 0, len(self._versions)))
-        needed = self._copies.needed(manifests)
         with self._pinned(head.number if head is not None else 0) as protection:
-            self._publish(protection, needed)
-        kept = self._named_there(find_head(self._target, self._name)) if with_tags else set(self._versions)
+            self._publish(protection, head, left)
+        kept = self._line.kept | set(self._heads)
         left_out = [version for version in self._versions[:-1] if version not in kept]
         set_tags, left_out_tags = self._push_tags(kept) if with_tags else ([], [])
         copied = self._copies.copied
         return Pushed(
             self._heads,
-            len(manifests),
-            len(needed),
+            len(self._wanted),
+            len(self._needed),
             copied.packs,
             copied.bytes,
             set_tags,
             self._mended,
-            left_out,
+            left_out if with_tags else [],
             left_out_tags,
+            self._line.pruned,
         )
+
+    def _begin(self, head: Head | None) -> list[VersionId]:
+        """As `_left`. From then on all that the target is to have is wanted, and what they need is
+        needed; what is missing of versions that heads keep there comes back."""
+        self._line = _line_of(self._target, head) if head is not None else _Line(set(), set())
+        left = self._left(head)
+        wanted = {*left, *self._line.kept, self._versions[-1]}
+        if not wanted.intersection(self._versions) <= set(self._wanted):
+            self._wanted = [version for version in self._versions if version in wanted]
+            self._progress(Progress("versions", 0, len(self._versions)))
+            self._needed = self._copies.needed([open_version(self._source, version) for version in self._wanted])
+        return left
 
     def _check_quota(self, head: Head, newest: VersionId) -> None:
         before = self._opened(head.version).stats.bytes if head.version is not None else 0
@@ -144,10 +155,6 @@ class Push:
             with suppress(NotFoundError):
                 return open_version(self._source, version)
             raise
-
-    def _named_there(self, head: Head | None) -> set[VersionId]:
-        """Versions that heads of the target keep: what is missing of them comes back."""
-        return _kept(self._target, head) if head is not None else set()
 
     # -- what the target lacks
 
@@ -166,10 +173,11 @@ class Push:
             newer = _line_since(self._source, self._volume, last, newest)
         if newer is not None:
             return [version for version in self._versions if version in newer]
-        if newest in _kept(self._target, head):
+        if newest in self._line.kept:
             return []
         if _is_in_history(self._source, last, of=newest):
-            named = {step.version for step in head_line.steps(self._target, self._name, head.number)}
+            older = {past.version for past in history(self._source, last)}
+            named = self._line.kept | self._line.pruned | older
             return [version for version in self._versions if version == newest or version not in named]
         if self._is_behind(newest, last):
             if self._is_kept_elsewhere(newest, last):
@@ -177,9 +185,10 @@ class Push:
             raise ConflictError(
                 f"volume {self._name!r} of {self._target.url} has a later version, {last.hex()[:12]}, and does not keep "
                 f"{newest.hex()[:12]}: that was not copied before it, or was pruned",
-                hint="Nothing is put below a version that is there. Repeat this with another name for the copy: --as NAME, "
-                "as name=. With --all-versions, all_versions=True, a new volume there gets all versions up to this one.",
-                details={"version": last.hex()},
+                hint="That volume is ahead: what it has is copied the other way. Nothing is put below a version that is there, so to "
+                "have this one there, too, repeat this with another name for the copy: --as NAME, as name=. With --all-versions, "
+                "all_versions=True, a new volume there gets all versions up to this one.",
+                details={"version": last.hex(), "is_ahead": True},
             )
         raise ConflictError(
             f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which "
@@ -191,21 +200,32 @@ class Push:
 
     def _is_behind(self, version: VersionId, last: VersionId) -> bool:
         """Whether `last` came from it, as far as one of the stores can tell."""
-        lines = (self._target, self._name), (self._source, self._volume)
-        return any(
-            _line_since(store, volume, version, last) is not None or _is_in_history(store, version, of=last)
-            for store, volume in lines
-        )
+        for store, volume in ((self._target, self._name), (self._source, self._volume)):
+            with suppress(CorruptError):  # a head is damaged or missing: then parents say it
+                if _line_since(store, volume, version, last) is not None:
+                    return True
+            if _is_in_history(store, version, of=last):
+                return True
+        return False
 
     def _is_kept_elsewhere(self, version: VersionId, last: VersionId) -> bool:
         """Whether another volume of the target keeps what the last version came from: one that was
-        merged into this one, or that this one was forked from."""
+        merged into this one, or that this one was forked from. Damage of another volume is none of
+        this one's business."""
         if not _is_in_history(self._target, version, of=last):
             return False
+        heads: list[Head] = []
         for name in volume_names(self._target):
-            head = find_head(self._target, name)
-            if head is not None and not head.is_void and not head.is_deleted and version in _kept(self._target, head):
-                return True
+            with suppress(CorruptError):
+                head = find_head(self._target, name)
+                if head is not None and not head.is_void and not head.is_deleted:
+                    heads.append(head)
+        if any(head.version == version for head in heads):
+            return True
+        for head in heads:
+            with suppress(CorruptError):
+                if version in _line_of(self._target, head).kept:
+                    return True
         return False
 
     # -- protection
@@ -231,14 +251,17 @@ class Push:
 
     # -- packs, manifests, heads
 
-    def _publish(self, protection: Protection, needed: set[PackId]) -> None:
+    def _publish(self, protection: Protection, seen: Head | None, left: list[VersionId]) -> None:
+        """seen: the head of which `left` was found."""
         while True:
             begun_at = find_head(self._target, self._name)
+            if begun_at != seen:
+                seen, left = begun_at, self._begin(begun_at)
             lapses = protection.lapses
             self._require_wanted()
             late, _ = self._lately_condemned()
             collected = collected_records(self._target, scratch.store_now_ns(self._target))
-            self._copies.copy(needed, protection.condemned | late, collected)
+            self._copies.copy(self._needed, protection.condemned | late, collected)
             hit("push-before-manifests")
             for done, version in enumerate(self._wanted):
                 self._progress(Progress("manifests", done, len(self._wanted)))
@@ -248,7 +271,7 @@ class Push:
                 read_lists()
                 self._require_wanted()
                 is_kept = protection.lapses == lapses and self._copies.relied().isdisjoint(protection.condemned)
-                if is_kept and self._append_heads(begun_at):
+                if is_kept and self._append_heads(begun_at, left):
                     return
             protection.prove_alive(protection.pin.number, ())
 
@@ -288,15 +311,15 @@ class Push:
         )
         return data
 
-    def _append_heads(self, begun_at: Head | None) -> bool:
+    def _append_heads(self, begun_at: Head | None, left: list[VersionId]) -> bool:
         """begun_at: the newest head before anything was looked for; only behind it is everything
-        known to be there. False: a collection's fence, or somebody else, came between; or the
-        volume was only made now, so that a collection had nowhere to put a fence."""
+        known to be there. left: the versions that get a head. False: a collection's fence, or
+        somebody else, came between; or the volume was only made now, so that a collection had
+        nowhere to put a fence."""
         if begun_at is None:
             with suppress(ConflictError):
                 create_volume(self._target, self._name, owner=self._owner)
             return False
-        left = self._left(begun_at)
         if not left:
             return True
         dated = list(zip(left, self._times(left), strict=True))  # the source may take long: no lease waits for it
@@ -371,9 +394,19 @@ def _line_since(store: ObjectStore, volume: str, old: VersionId, new: VersionId)
     return None
 
 
-def _kept(store: ObjectStore, head: Head) -> set[VersionId]:
-    """The versions that heads of the volume keep from being collected."""
-    return {step.version for step in head_line.steps(store, head.volume, head.number) if not step.is_pruned}
+@dataclass(frozen=True)
+class _Line:
+    """The versions that heads of a volume keep from being collected, and those that only pruned
+    ones name."""
+
+    kept: set[VersionId]
+    pruned: set[VersionId]
+
+
+def _line_of(store: ObjectStore, head: Head) -> _Line:
+    steps = list(head_line.steps(store, head.volume, head.number))
+    kept = {step.version for step in steps if not step.is_pruned}
+    return _Line(kept, {step.version for step in steps} - kept)
 
 
 def _is_in_history(store: ObjectStore, version: VersionId, *, of: VersionId) -> bool:

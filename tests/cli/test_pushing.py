@@ -38,6 +38,7 @@ from cowfs.storage import KeyFile, Storage
 from cowfs.store import ObjectStore, leases, open_store, refs
 from cowfs.store.holder import current_holder
 from cowfs.version import head_line
+from cowfs.version.commit import Progress
 from cowfs.version.volumes import create_volume
 from tests.cli.conftest import Run
 from tests.cli.test_gc import age
@@ -326,7 +327,7 @@ def test_what_another_volume_keeps_is_there_as_long_as_it_does(place: Path, seco
         Volume.push("data", at(place))
 
 
-def test_a_version_that_the_target_knows_as_a_parent_only_comes_along(place: Path, second: ROVolume) -> None:
+def test_a_version_that_the_target_knows_as_a_parent_only_is_named(place: Path, second: ROVolume) -> None:
     """Through a fork, which was merged since."""
     first = Volume.version(f"data@{second.parents[0]}")
     fork = Volume.version("data").fork("fork")
@@ -338,9 +339,62 @@ def test_a_version_that_the_target_knows_as_a_parent_only_comes_along(place: Pat
     Volume.merge("data", [Volume.version("fork")])
     second.tag("kept")
     done = Volume.push("data", at(place), all_versions=True)
-    assert done.versions == [first.id, second.id, third.id, Volume.version("data").id]
-    assert (done.tags, done.left_out, done.left_out_tags) == (["kept"], [], [])
-    assert contents(Volume.version("data@kept", store=at(place))) == WHOLE
+    assert done.versions == [third.id, Volume.version("data").id], "what is older would have taken the last one back"
+    assert (done.tags, done.left_out, done.left_out_tags) == ([], [first.id, second.id], ["kept"])
+
+
+def test_who_pushes_at_the_same_time_changes_what_has_to_be_copied(place: Path, second: ROVolume) -> None:
+    """Heads were appended of versions that the target did not have."""
+    Volume.push("data", at(place))
+    fork = Volume.version("data").fork("fork")
+    fork.files.write("more", b"1")
+    fork.finalize()
+    data = Volume.open("data")
+    for number in range(3):
+        data.files.write("third", b"%d" % number)
+        data.commit()
+    data.finalize()
+    Volume.merge("data", [Volume.version("fork")])
+    told: list[Progress] = []
+
+    def tell(progress: Progress) -> None:
+        if not told:
+            told.append(progress)
+            Volume.push("fork", at(place), name="data")
+
+    Volume.push("data", at(place), all_versions=True, progress=tell)
+    assert told
+    for number in range(5):
+        assert Volume.version(f"data@{{{number}}}", store=at(place)).files.read("more" if number in (0, 4) else "third")
+    assert Volume.verify(store=at(place)).is_sound
+
+
+def test_what_the_target_has_merged_is_there_whatever_became_of_other_volumes(place: Path, second: ROVolume) -> None:
+    Volume.push("data", at(place))
+    theirs = Volume.open("data", store=at(place))
+    theirs.files.write("there", b"1")
+    theirs.finalize()
+    data = Volume.open("data")
+    data.files.write("here", b"2")
+    data.finalize()
+    Volume.push("data", at(place), name="ours")
+    Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
+    other = Volume.new("another", store=at(place))
+    other.files.write("x", b"3")
+    other.finalize()
+    for head in (place / "mirror" / "volumes" / "another" / "head").iterdir():
+        head.write_bytes(b"damaged")
+    assert not Volume.push("data", at(place)).is_new
+
+
+def test_what_was_pruned_at_a_mirror_is_no_news(
+    place: Path, second: ROVolume, caplog: pytest.LogCaptureFixture
+) -> None:
+    Volume.push("data", at(place), all_versions=True)
+    Volume.prune(Volume.plan_prune("data", last=1, store=at(place)))
+    done = Volume.push("data", at(place), all_versions=True)
+    assert done.left_out == [second.parents[0]]
+    assert "left out" not in caplog.text
 
 
 def test_what_cannot_be_put_below_the_last_version_is_named(
