@@ -202,7 +202,9 @@ class WorkingCopy:
     @property
     def has_remains(self) -> bool:
         """Whether a journal has records, and no state says on which version they stand."""
-        return not self.exists and any(size_bytes > JOURNAL_HEADER_BYTES for _, size_bytes in self._journals())
+        if self.exists or not any(size_bytes > JOURNAL_HEADER_BYTES for _, size_bytes in self._journals()):
+            return False
+        return not self.exists  # a first mount may have made it meanwhile, and then written
 
     def _remains(self) -> InvalidStateError:
         where = "" if self.path.parent == working_root() else f" --meta-dir {shlex.quote(str(self.path.parent.parent))}"
@@ -439,9 +441,10 @@ def sweep(root: Path) -> None:
     """Removes what deletions have left that were cut short, of working copies in that directory."""
     with contextlib.suppress(CowfsError):  # it cannot be listed
         for path in config.listed(root):
-            if path.name.startswith(_DELETED) and not lock.is_held(path / "lock"):
-                with contextlib.suppress(OSError):
-                    _remove(path)
+            if not path.name.startswith(_DELETED) or path.is_symlink() or lock.is_held(path / "lock"):
+                continue
+            with contextlib.suppress(OSError):
+                _remove(path)
 
 
 def _remove(path: Path) -> None:
