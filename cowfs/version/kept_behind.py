@@ -4,9 +4,13 @@ the volume's heads and tags name what lies behind it.
     heads     1 v1   2 v2   3 v3   4 v4   5 v5      pruned: 2 to 4; v2 has a tag; v3 and v4 were collected
     history   v5, v4 (not here) ─▶ KeptBehind(v5) ─▶ heads that are not pruned: v1; tags: v2
 
+Heads are no parents: in a volume whose line was copied from several others, or not in the order in
+which it was made, those behind a version may name some that it did not come from, newer ones, too.
+They are told like the others, in the order of the heads: clocks that differ cannot tell them apart.
+
 Cost, once for a volume and only where a version is not there: the newest head, the pruned heads,
-the heads from the newest one to the version's, and the tags (`tags`); then one request for each
-head that is not pruned, when it is asked for. Heads that are pruned are not read.
+the heads from the newest one to the version's (all, if none is), and the tags (`tags`); then one
+request for each head that is not pruned, when it is asked for; pruned ones are not read for that.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError, Not
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
 from cowfs.version import head_line, pruned, tags
+from cowfs.version.head_line import Step
 from cowfs.version.pruned import Pruned
 
 _UNREADABLE = (AccessDeniedError, CorruptError, InvalidInputError, NotFoundError, UnsupportedFormatError)
@@ -29,39 +34,55 @@ class KeptBehind:
     def __init__(self, store: ObjectStore, volume: str) -> None:
         self._store = store
         self._volume = volume
-        self._has_begun: dict[str, bool] = {}
+        self._told = set[str]()
+        self._whole: dict[str, tuple[Pruned, dict[VersionId, Step]]] = {}  # lines that were read to their ends
 
     def __call__(self, version: VersionId, made_in: str) -> list[Iterator[VersionId]]:
         """What is kept behind the version, each of them newest first; nothing of a volume of which
         it was told already. What cannot be read or listed is left out."""
         for volume in dict.fromkeys((made_in, self._volume)):
-            if self._has_begun.get(volume):
+            if volume in self._told:
                 break
-            if volume not in self._has_begun:
-                lines = self._lines(volume, version)
-                self._has_begun[volume] = bool(lines)
-                if lines:
-                    return lines
+            if lines := self._lines(volume, version):
+                self._told.add(volume)
+                return lines
         return []
 
     def _lines(self, volume: str, version: VersionId) -> list[Iterator[VersionId]]:
         """Empty: the volume's line does not have the version."""
-        newer = set()
+        if volume in self._whole:
+            hidden, known = self._whole[volume]
+            if version not in known:
+                return []
+            steps = iter(known.values())
+        else:
+            hidden, steps = self._steps(volume)
+        newer: dict[VersionId, Step] = {}
+        for step in steps:
+            if step.version == version:
+                break
+            newer.setdefault(step.version, step)
+        else:
+            self._whole[volume] = hidden, newer
+            return []
+        tagged = (iter((each,)) for each in self._tagged(volume) if each not in newer)
+        return [self._heads(volume, step.first - 1, hidden), *tagged]
+
+    def _steps(self, volume: str) -> tuple[Pruned, Iterator[Step]]:
         try:
             newest = refs.newest(self._store, refs.head(volume))
-            if newest is None or newest[1].kind == "void":  # what a void line names is not kept
-                return []
-            hidden = pruned.read(self._store, volume)
-            for step in head_line.steps(self._store, volume, newest[0], hidden):
-                if step.version == version:
-                    break
-                newer.add(step.version)
-            else:
-                return []
-            tagged = [tag.version for tag in tags.all_tags(self._store, volume)]
+            if newest is not None and newest[1].kind != "void":  # what a void line names is not kept
+                hidden = pruned.read(self._store, volume)
+                return hidden, _readable(head_line.steps(self._store, volume, newest[0], hidden))
+        except _UNREADABLE:
+            pass
+        return Pruned(0, None), iter(())
+
+    def _tagged(self, volume: str) -> list[VersionId]:
+        try:
+            return [tag.version for tag in tags.all_tags(self._store, volume, tell=lambda _: None)]
         except _UNREADABLE:
             return []
-        return [self._heads(volume, step.first - 1, hidden), *(iter((each,)) for each in tagged if each not in newer)]
 
     def _heads(self, volume: str, number: int, hidden: Pruned) -> Iterator[VersionId]:
         """Of those heads that are not pruned, from this number back."""
@@ -73,3 +94,10 @@ class KeptBehind:
                     return
                 if record.version is not None:
                     yield record.version
+
+
+def _readable(steps: Iterator[Step]) -> Iterator[Step]:
+    try:
+        yield from steps
+    except _UNREADABLE:
+        return

@@ -4,6 +4,7 @@ is taken back: restore, rollback."""
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -149,6 +150,24 @@ def test_a_log_goes_on_behind_what_was_collected(run: Run, place: Path) -> None:
     damaged.write_bytes(b"x")
     behind = [(3, False), (2, True)]
     assert found(made[8]) == [(8, False), (7, False), (6, True), *behind], "what cannot be read ends a line"
+
+
+def test_a_log_goes_on_on_both_sides_of_a_merge(run: Run, place: Path) -> None:
+    """Also where no volume has the line of one side any more."""
+    data = Volume.new("data")
+    made = [data.commit(str(n)) for n in range(4)]
+    fork = made[0].fork("fork")
+    forked = [fork.commit(f"fork {n}") for n in range(3)]
+    Volume.merge("data", [forked[2]])
+    shutil.rmtree(place / "store" / "volumes" / "fork")
+    with closing(open_store((place / "store").as_uri())) as store:
+        numbers = {step.version.hex(): step.first for step in head_line.steps(store, "data", 6)}
+        head = numbers[made[2].id]
+        pruned.append(store, "data", pruned.read(store, "data"), [(head, head)])
+    for gone in (made[2], forked[1]):
+        (place / "store" / "versions" / gone.id[:2] / gone.id).unlink()
+    said = run("log", "data", "--json").json["versions"]
+    assert [each.get("message") for each in said] == ["Merge fork", "fork 2", None, "3", None, "1", "0"]
 
 
 def test_what_is_pruned_and_still_there_is_marked(versions: list[ROVolume], run: Run) -> None:

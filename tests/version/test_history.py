@@ -1,14 +1,22 @@
-"""A version is opened under the name of a volume that has it, and under no other."""
+"""A version is opened under the name of a volume that has it, and under no other; a history goes on
+behind what is not there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import NotFoundError
-from cowfs.version import history
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.ids import VersionId
+from cowfs.store import ObjectStore, open_store
+from cowfs.version import head_line, history
+from cowfs.version.kept_behind import KeptBehind
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -66,3 +74,64 @@ def test_a_long_line_is_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> Non
         data.commit(text)
     data.fork("fork").commit("five")
     assert Volume.from_locator(renamed(first, "fork")).message == "one"
+
+
+@pytest.fixture
+def store(place: Path) -> Iterator[ObjectStore]:
+    with closing(open_store((place / "store").as_uri(), create=True)) as store:
+        yield store
+
+
+def id_of(version: ROVolume) -> VersionId:
+    return VersionId.from_hex(version.id)
+
+
+def messages(store: ObjectStore, version: ROVolume) -> list[str | None]:
+    past = history.history(store, id_of(version), KeptBehind(store, "data"))
+    return [each.manifest.message if each.manifest is not None else None for each in past]
+
+
+def damage(place: Path, key: str) -> None:
+    (place / "store" / key).unlink()
+    (place / "store" / key).write_bytes(b"x")
+
+
+def test_a_line_that_does_not_have_a_version_is_read_once(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Volume.new("data")
+    first, second = (data.commit(text) for text in ("one", "two"))
+    forked = [Volume.version("data").fork(name).commit(name) for name in ("fork", "other")]
+    calls: list[str] = []
+    real = head_line.steps
+
+    def steps(*args: Any) -> Iterator[head_line.Step]:
+        calls.append("steps")
+        return real(*args)
+
+    monkeypatch.setattr(head_line, "steps", steps)
+    kept_behind = KeptBehind(store, "data")
+    assert [kept_behind(id_of(each), "data") for each in forked] == [[], []]
+    (line,) = kept_behind(id_of(second), "data")
+    assert next(line) == id_of(first)
+    assert kept_behind(id_of(second), "data") == [], "it was told already"
+    assert calls == ["steps"]
+
+
+@pytest.mark.parametrize("error", [None, InvalidInputError("no lists"), AccessDeniedError("no")], ids=str)
+def test_tags_that_cannot_be_read_end_no_history(
+    store: ObjectStore, place: Path, monkeypatch: pytest.MonkeyPatch, error: CowfsError | None
+) -> None:
+    data = Volume.new("data")
+    one, two, three = (data.commit(text) for text in ("one", "two", "three"))
+    one.tag("v1")
+    damage(place, keys.tag("data", "v1", 1))
+    (place / "store" / keys.version(id_of(two))).unlink()
+    if error is not None:
+        real = type(store).list
+
+        def listed(self: ObjectStore, prefix: str, **options: Any) -> Any:
+            if prefix == keys.tags_prefix("data"):
+                raise error
+            return real(self, prefix, **options)
+
+        monkeypatch.setattr(type(store), "list", listed)
+    assert messages(store, three) == ["three", None, "one"]
