@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
@@ -85,18 +85,18 @@ def history(store: ObjectStore, version: VersionId, kept_behind: KeptBehind | No
     each.
 
     kept_behind: of a version whose first parent is not there, and the volume that made it, lines of
-    versions with which the history goes on; None: it ends there.
+    versions with which the history goes on, without those that cannot be read; None: it ends there.
+    A parent that cannot be read is an error.
     """
     newest = open_version(store, version)
     seen, missing = {version}, set[VersionId]()
     lines: dict[VersionId, Iterator[VersionId]] = {}  # what goes on with each line when it was told
     waiting = [(-newest.created_ns, 0, Past(version, newest))]
 
-    def meet(version: VersionId, order: int) -> None:
-        seen.add(version)
-        found = _past(store, version)
+    def meet(found: Past, order: int) -> None:
+        seen.add(found.version)
         if found.manifest is None:
-            missing.add(version)
+            missing.add(found.version)
         made = -found.manifest.created_ns if found.manifest is not None else order
         heappush(waiting, (max(made, order), len(seen), found))
 
@@ -106,15 +106,15 @@ def history(store: ObjectStore, version: VersionId, kept_behind: KeptBehind | No
         parents = past.manifest.parents if past.manifest is not None else ()
         for parent in parents:
             if parent not in seen:
-                meet(parent, order)
+                meet(_past(store, parent), order)
         going_on = [lines.pop(past.version)] if past.version in lines else []
         if kept_behind is not None and past.manifest is not None and not missing.isdisjoint(parents[:1]):
             going_on += kept_behind(past.version, past.manifest.volume)
         for line in going_on:
             for each in line:
-                if each not in seen:
+                if each not in seen and (behind := _past_if_readable(store, each)) is not None:
                     lines[each] = line
-                    meet(each, order)
+                    meet(behind, order)
                     break
 
 
@@ -123,6 +123,13 @@ def _past(store: ObjectStore, version: VersionId) -> Past:
         return Past(version, open_version(store, version))
     except NotFoundError:
         return Past(version, None)
+
+
+def _past_if_readable(store: ObjectStore, version: VersionId) -> Past | None:
+    try:
+        return _past(store, version)
+    except (AccessDeniedError, CorruptError, UnsupportedFormatError):
+        return None
 
 
 def _may_be_in_line(store: ObjectStore, volume: str, version: VersionId) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, open_store
@@ -135,3 +135,23 @@ def test_tags_that_cannot_be_read_end_no_history(
 
         monkeypatch.setattr(type(store), "list", listed)
     assert messages(store, three) == ["three", None, "one"]
+
+
+def test_what_is_damaged_behind_a_gap_is_left_out(store: ObjectStore, place: Path) -> None:
+    data = Volume.new("data")
+    made = [data.commit(text) for text in ("one", "two", "three", "four", "five")]
+    for gone in (made[3], made[1]):
+        (place / "store" / keys.version(id_of(gone))).unlink()
+    damage(place, keys.version(id_of(made[2])))
+    assert messages(store, made[4]) == ["five", None, None, "one"]
+    damage(place, keys.version(id_of(made[4])))
+    with pytest.raises(CorruptError):
+        messages(store, made[4])
+
+
+def test_a_damaged_parent_is_an_error(store: ObjectStore, place: Path) -> None:
+    data = Volume.new("data")
+    made = [data.commit(text) for text in ("one", "two", "three")]
+    damage(place, keys.version(id_of(made[1])))
+    with pytest.raises(CorruptError):
+        messages(store, made[2])
