@@ -108,6 +108,10 @@ def discard_at(place: Path, *, force: bool = False) -> Dropped | None:
     if working_copy.is_out_of_reach:
         places.forget(place)
         return Dropped(working_copy.volume, True)
+    if working_copy.has_remains:  # no state says of which store it is
+        _require_mine(working_copy, force=force)
+        working_copy.delete()
+        return Dropped(working_copy.volume, True)
     state = working_copy.state
     entry = registry.find_by_volume(state.store_id.hex(), state.volume)
     if entry is not None and entry.working_copy == str(working_copy.path):

@@ -99,6 +99,6 @@ def advice(records: Sequence[DamagedRecord]) -> list[str]:
         made = ", ".join(f"`cowfs quota {volume} SIZE`" for volume in meta)
         found.append(
             f"{made}, Volume.set_quota(), makes a new record of a volume (none: no quota). Rules of pruning that it had are "
-            "to be saved anew."
+            "to be saved anew. The volume's owner is lost unless an earlier record names it."
         )
     return found

@@ -345,7 +345,8 @@ class Volume:
         version that is uploaded, imported, merged or restored with NoSpaceError. What there is
         stays, also beyond the quota. `df` shows it. Whoever has the volume open goes by the quota
         that was there before. NotFoundError: no such volume. Where the volume's record is damaged,
-        this makes a new one, without the rules of pruning that it may have had.
+        this makes a new one, without the rules of pruning that it may have had, and without the
+        volume's owner if no earlier record names it.
         """
         from cowfs.api import quotas
 

@@ -24,7 +24,7 @@ from cowfs.store.contract import list_carefully
 from cowfs.values import dataclass
 from cowfs.version import pruned, tags
 from cowfs.version.history import open_version
-from cowfs.version.volumes import volume_names
+from cowfs.version.volumes import require_first_head, volume_names
 
 THREADS = 16
 
@@ -73,8 +73,8 @@ def _named_by(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterat
     """With whether the volume was deleted, and whether the version must be there."""
     lost: list[CorruptError] = []
     line = refs.history(store, refs.head(volume), tell=None if tell is None else lost.append)  # newest first
-    if not line and not lost and refs.newest_listed(store, refs.meta(volume)):
-        _require_head(store, volume, tell)
+    if not line and not lost:
+        _require_head(store, volume, None if tell is None else lost.append)
     hidden = _pruned(store, volume, tell)
     last = max((keys.parse_number(error.details["key"]) or 0 for error in lost), default=0)
     newest = line[0] if line and line[0][0] > last else None  # None: there is none, or it is damaged
@@ -92,9 +92,8 @@ def _named_by(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterat
 
 
 def _require_head(store: ObjectStore, volume: str, tell: refs.Tell | None) -> None:
-    """Of a volume whose record is there: it was put after head 1."""
     try:
-        refs.read_earlier(store, refs.head(volume), refs.FIRST)
+        require_first_head(store, volume)
     except CorruptError as error:
         if tell is None:
             raise

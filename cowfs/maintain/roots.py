@@ -33,6 +33,7 @@ from cowfs.store.damaged import read_as
 from cowfs.store.repeating import repeated
 from cowfs.values import dataclass
 from cowfs.version import pruned
+from cowfs.version.volumes import require_first_head
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -123,7 +124,7 @@ class RootReader:
         found.pins = self.pins()
         heads, tags, described = self._listed()
         for volume in sorted(described - heads.keys()):
-            refs.read_earlier(self._store, refs.head(volume), refs.FIRST)  # there: it was put since the list
+            require_first_head(self._store, volume)  # there: it was put since the list
         lines = {volume: self._line(volume, infos) for volume, infos in heads.items()}
         for volume, line in lines.items():
             last = heads[volume].get(len(line))  # None: it was put since the list

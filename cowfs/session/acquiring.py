@@ -293,8 +293,7 @@ def open_base_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, pac
 def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
     """When the volume was made: the times of its root directory until something changes them, on
     every mount the same."""
-    oldest = refs.history(store, refs.head(spec.volume))[-1]
-    return oldest[1].created_ns
+    return refs.read_earlier(store, refs.head(spec.volume), refs.FIRST).created_ns
 
 
 def within(what: str, action: Callable[[], None]) -> None:

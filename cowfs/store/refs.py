@@ -56,6 +56,7 @@ Tell = Callable[[CorruptError], None]
 _PARALLEL_READS = 16
 _GAP_SHOWN = 100
 APPEND_S = 3.0  # of a store that has no patience of its own
+_MISSING = "Its object was deleted. `cowfs verify` names all that are damaged or missing, and says what to do."
 
 
 class RefRecord(Protocol):
@@ -209,16 +210,16 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     return read_as(store, ref.key(n), lambda data: ref.decode(data, n))
 
 
-def read_earlier(store: ObjectStore, ref: Ref[R], n: int) -> R:
+def read_earlier(store: ObjectStore, ref: Ref[R], n: int, *, hint: str = _MISSING) -> R:
     """As `read`, of a record that others were written after. CorruptError: it is missing (details:
-    key), so the sequence has a gap."""
+    key), so the sequence has a gap; what to do then is in hint."""
     try:
         return read(store, ref, n)
     except NotFoundError as error:
         key = ref.key(n)
         raise CorruptError(
             f"{ref.title}, number {n} ({key}), is missing, though later records are there",
-            hint="Its object was deleted. `cowfs verify` names all that are damaged or missing, and says what to do.",
+            hint=hint,
             details={"key": key},
         ) from error
 

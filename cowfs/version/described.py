@@ -33,7 +33,8 @@ def read(store: ObjectStore, volume: str) -> MetaRecord | None:
     except CorruptError as error:
         error.set_hint(
             f"`cowfs quota {volume} SIZE` (none: no quota), Volume.set_quota({volume!r}, …), makes a new record. Rules of "
-            f"pruning that it had are to be saved anew (`cowfs prune {volume} --save`, Volume.set_retention())."
+            f"pruning that it had are to be saved anew (`cowfs prune {volume} --save`, Volume.set_retention()). The volume's "
+            "owner is lost unless an earlier record names it."
         )
         raise
     return None if found is None else found[1]
@@ -66,8 +67,9 @@ def change(store: ObjectStore, volume: str, changed: Callable[[MetaRecord], Meta
             continue
         if is_damaged:
             _log.warning(
-                "the record of volume %s was damaged: the new one has no quota and no rules of pruning but those given now",
+                "the record of volume %s was damaged: the new one has no quota and no rules of pruning but those given now%s",
                 volume,
+                "" if record.owner else ", and no owner",
             )
         return
     raise ConflictError(

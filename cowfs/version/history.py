@@ -133,8 +133,8 @@ def _past_if_readable(store: ObjectStore, version: VersionId) -> Past | None:
 
 
 def _may_be_in_line(store: ObjectStore, volume: str, version: VersionId) -> bool:
-    """False only when the whole line was seen: behind what is pruned, damaged, or closed to this
-    reader, it may go on."""
+    """False only when the whole line was seen: behind what is pruned, damaged, of a newer cowfs, or
+    closed to this reader, it may go on."""
     try:
         head = find_head(store, volume)
         if head is None or head.version is None:
@@ -142,6 +142,6 @@ def _may_be_in_line(store: ObjectStore, volume: str, version: VersionId) -> bool
         for seen, past in enumerate(history(store, head.version)):
             if past.version == version or past.manifest is None or seen == LINE_LIMIT:
                 return True
-    except (AccessDeniedError, CorruptError, NotFoundError):
+    except (AccessDeniedError, CorruptError, NotFoundError, UnsupportedFormatError):
         return True
     return False

@@ -4,23 +4,25 @@ A volume exists as soon as its head number 1 does: `create` (no version yet) or 
 existing version). That one create-only object claims the name, so that of several claimants one
 wins, and a crash leaves either no volume or a whole one. The meta record is written after it; a
 volume without one is read as having no settings, so that a failure to write it is no failure to
-create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
-One of kind `delete` says that there is no such volume any more, as long as no `undelete` follows
-(`deletion`); one `void` behind it, that it never will be.
+create. Where there is a record and no head 1, heads were deleted, and `create` refuses the name: a
+new head would take the place of the lost one. A head of kind `void` says that the volume was forked
+too late: nothing can be made of it. One of kind `delete` says that there is no such volume any
+more, as long as no `undelete` follows (`deletion`); one `void` behind it, that it never will be.
 
-Cost: creating is two objects, a fork likewise and what keeps its source meanwhile (`keeping`);
-listing is two requests a volume. Not here: leases (`store.leases`), moving heads on (`heads`,
-`publish`).
+Cost: creating is a list and two objects, a fork two objects and what keeps its source meanwhile
+(`keeping`); listing is two requests a volume. Not here: leases (`store.leases`), moving heads on
+(`heads`, `publish`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 
 from cowfs import clock, log
-from cowfs.errors import ConflictError, CowfsError, NotFoundError, after_it_was_done
+from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, NotFoundError, after_it_was_done
 from cowfs.format import keys
 from cowfs.format.locator import Locator
 from cowfs.format.records import HeadRecord, MetaRecord
@@ -63,7 +65,9 @@ class Head:
 
 
 def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
-    """Claims `name` for a volume without versions. ConflictError when the name is taken."""
+    """Claims `name` for a volume without versions. ConflictError when the name is taken,
+    CorruptError by a volume that has lost its heads."""
+    require_first_head(store, name)
     head = _claim(store, name, None, None)
     _describe(store, head, owner)
     return head
@@ -104,6 +108,20 @@ def require_free(store: ObjectStore, name: str) -> None:
         raise _taken(store, name)
 
 
+def require_first_head(store: ObjectStore, name: str) -> None:
+    """CorruptError: the volume has a record, and not its first head, which was put before. A list,
+    and the head if there is a record; who may not list cannot tell."""
+    has_record = 0
+    with suppress(AccessDeniedError):
+        has_record = refs.newest_listed(store, refs.meta(name))
+    if has_record:
+        hint = (
+            f"Put what is missing below {keys.head_prefix(name)} back from a backup of the store, or from the bucket's "
+            f"earlier versions. To give the volume up, remove what is below {keys.volume(name)} in the store by hand."
+        )
+        refs.read_earlier(store, refs.head(name), refs.FIRST, hint=hint)
+
+
 def _make_void(store: ObjectStore, head: Head) -> None:
     record = HeadRecord("void", None, head.epoch, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)))
     refs.append(store, refs.head(head.volume), head.number + 1, record)
@@ -134,7 +152,7 @@ def head_of(name: str, number: int, record: HeadRecord, seen: Seen | None = None
 
 def read_head(store: ObjectStore, name: str, *, likely: int = 0) -> Head:
     """As `find_head`; NotFoundError when there is no such volume, it was deleted, or forked from
-    something that was being deleted."""
+    something that was being deleted. CorruptError: it has lost its heads."""
     return require_usable(store, name, find_head(store, name, likely=likely))
 
 
@@ -149,6 +167,7 @@ def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
             details={"is_deleted": True},
         )
     if head is None:
+        require_first_head(store, name)
         raise NotFoundError(
             f"{store.url} has no volume {name!r}",
             hint=f"`cowfs ls`, or Volume.list(), lists the volumes; `cowfs create {name}`, or Volume.new({name!r}), makes this one.",

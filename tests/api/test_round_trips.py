@@ -11,6 +11,10 @@ import pytest
 from cowfs.api import launch, sources
 from cowfs.blocking import RWVolume, Volume
 from cowfs.control import MountSpec
+from cowfs.format import keys
+from cowfs.format.records import HeadRecord
+from cowfs.ids import WriteId
+from cowfs.store import refs
 from cowfs.store.directory import DirectoryStore
 from cowfs.version.volumes import volume_names
 from tests.api.conftest import place
@@ -58,6 +62,19 @@ def test_a_source_that_was_found_is_not_looked_up_again(asked: list[str]) -> Non
     assert asked.count("list volumes/data/head/") == 1
     RWVolume.made(found.store, found.head, None).resolve()
     assert asked.count("list volumes/data/head/") == 1
+
+
+def test_a_volume_without_versions_is_opened_without_its_middle_heads(asked: list[str]) -> None:
+    vol = Volume.new("data")
+    vol.resolve()
+    objects = sources.find("data", None).store.objects
+    for n in range(2, 6):
+        fence = HeadRecord("fence", None, 0, 1, WriteId(bytes([n]) * WriteId.length))
+        refs.append(objects, refs.head("data"), n, fence)
+    asked.clear()
+    Volume.open("data").files.write("file", b"x")
+    read = [n for n in range(1, 6) if f"get {keys.head('data', n)}" in asked]
+    assert read == [1, 5]
 
 
 def test_names_of_volumes_cost_a_list(asked: list[str]) -> None:

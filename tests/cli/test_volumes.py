@@ -19,12 +19,14 @@ import pytest
 
 from cowfs.api import targets
 from cowfs.blocking import RWVolume, Volume
-from cowfs.errors import InvalidInputError, UnavailableError
+from cowfs.errors import InvalidInputError, LeaseHeldError, UnavailableError
 from cowfs.format import canonical
 from cowfs.format.fields import ENVELOPE, seal
 from cowfs.machine import registry
 from cowfs.machine import state as states
+from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.patience import CLOSING_S
 from tests.cli.conftest import Run
 from tests.store.conftest import PatientClock, patient_clock
@@ -228,6 +230,22 @@ def test_work_that_its_name_does_not_lead_to_is_dropped_as_the_hint_says(run: Ru
         assert run(*shlex.split(command)).code == 0
         assert run("status", "--json").json["working_copies"] == []
         assert "kept here" not in run("unmount", volume.name, "--discard").err
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("by_path", [True, False])
+def test_work_without_a_state_is_dropped(run: Run, by_path: bool) -> None:
+    volume = Volume.new("data")
+    volume.files.write("file", b"work")
+    volume.unmount()
+    [kept] = [each["working_copy"] for each in run("status", "--json").json["working_copies"]]
+    Path(kept, "state.json").unlink()
+    target = kept if by_path else "data"
+    with WorkingCopy(Path(kept)).lock(LockHolder.this_process("/mnt")):
+        assert run("unmount", target, "--discard").code == LeaseHeldError.exit_code
+    assert run("unmount", target, "--discard").code == 0
+    assert not Path(kept).exists()
+    assert run("unmount", kept, "--discard").code == 3, "no work lies there"
 
 
 @pytest.mark.quick

@@ -302,13 +302,43 @@ def test_a_volume_without_any_head_is_reported_and_not_collected(
     place: Path, second: ROVolume, run: Run, tmp_path: Path
 ) -> None:
     shutil.rmtree(place / "store" / "volumes" / "data" / "head")
+    (tmp_path / "source").mkdir()
+    for command in (["create", "data"], ["upload", str(tmp_path / "source"), "data"], ["ls", "data"]):
+        said = run(*command)
+        assert said.code == 10, command
+        assert "remove what is below volumes/data/" in said.err
     said = run("verify", "--json")
     assert said.code == 1
     assert [each["key"] for each in said.json["records"]] == ["volumes/data/head/fffffffffffffffe"]
     said = run("gc", "-y")
     assert said.code == 10
     assert "volume data, number 1 (volumes/data/head/fffffffffffffffe), is missing" in said.err
+    assert "remove what is below volumes/data/" in said.err
     assert Volume.from_locator(Volume.push(second.locator, tmp_path / "copy").locator).message == second.message
+
+
+def test_a_tag_of_a_volume_without_any_head_may_be_of_a_deleted_one(place: Path, second: ROVolume, run: Run) -> None:
+    volume = place / "store" / "volumes" / "data"
+    second.tag("t")
+    shutil.rmtree(volume / "head")
+    for manifest in (place / "store" / "versions").rglob(second.id):
+        manifest.unlink()
+    said = run("verify", "--json")
+    assert said.code == 1
+    assert [each["key"] for each in said.json["records"]] == ["volumes/data/head/fffffffffffffffe"], "once"
+    assert said.json["broken"] == []
+
+
+def test_the_owner_that_a_damaged_record_named_is_told_to_be_lost(
+    place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    (record,) = (place / "store" / "volumes" / "data" / "meta").iterdir()
+    record.write_bytes(b"")
+    assert "owner" in run("verify").err
+    assert "owner" in run("quota", "data").err
+    assert run("quota", "data", "none").code == 0
+    assert "and no owner" in caplog.text
+    assert [each.owner for each in Volume.list()] == [""]
 
 
 def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
@@ -330,6 +360,7 @@ def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
         assert "cowfs quota data SIZE" in said.err
     assert run("quota", "data", "none").code == 0
     assert "no rules of pruning" in caplog.text
+    assert "no owner" not in caplog.text
     assert run("verify").code == 0
     assert (Volume.quota("data"), Volume.retention("data")) == (None, {}), "what it said may have been something else"
     assert [(each.owner, each.problem) for each in Volume.list()] == [(before.owner, None)]

@@ -12,7 +12,8 @@ import pytest
 
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidInputError, NotFoundError
-from cowfs.format import keys
+from cowfs.format import canonical, keys
+from cowfs.format.fields import ENVELOPE, seal
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, open_store
 from cowfs.version import head_line, history
@@ -51,6 +52,15 @@ def test_what_lies_behind_a_pruned_version_is_believed(place: Path) -> None:
     versions[-1].fork("fork").commit("four")
     (place / "store" / "versions" / versions[1].id[:2] / versions[1].id).unlink()
     assert Volume.from_locator(renamed(versions[0], "fork")).message == "one"
+
+
+def test_what_lies_behind_a_head_of_a_newer_cowfs_is_believed(place: Path) -> None:
+    first = Volume.new("data").commit("one")
+    first.fork("fork").commit("two")
+    newest = min((place / "store" / "volumes" / "fork" / "head").iterdir())
+    record = canonical.decode(newest.read_bytes(), what="head")
+    newest.write_bytes(seal(record["record"], 99, {each: record[each] for each in record if each not in ENVELOPE}))
+    assert Volume.from_locator(renamed(first, "fork")).message == "one"
 
 
 @pytest.mark.parametrize("what", ["head", "manifest", "gone"])

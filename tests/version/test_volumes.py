@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, NotFoundError, UnavailableError
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
@@ -43,6 +44,38 @@ def test_a_fork_asks_for_what_keeps_its_version_and_no_more(store: ObjectStore) 
     beside = [("delete", "pins"), ("get", "pins"), ("put_if_absent", "volumes")]
     assert sorted(asked[4:]) == beside, "beside one another"
     assert store.list(keys.PINS) == []
+
+
+def test_a_new_volume_costs_a_list_and_two_objects(store: ObjectStore) -> None:
+    counting = FaultyStore(store)
+    create_volume(counting, "v")
+    assert [method for method, _ in counting.calls] == ["list", "put_if_absent", "put_if_absent"]
+    with pytest.raises(ConflictError, match="already"):
+        create_volume(store, "v")
+
+
+def test_the_name_of_a_volume_that_has_lost_its_heads_is_refused(store: ObjectStore) -> None:
+    create_volume(store, "v")
+    lost = keys.head("v", 1)
+    head = store.get(lost)
+    store.delete([lost])
+    refused: list[Callable[[], object]] = [
+        lambda: create_volume(store, "v"),
+        lambda: read_head(store, "v"),
+    ]
+    for call in refused:
+        with pytest.raises(CorruptError, match="is missing") as caught:
+            call()
+        assert "back from a backup" in caught.value.hint
+        assert "volumes/v/ in the store by hand" in caught.value.hint
+        assert caught.value.details["key"] == lost
+    store.put(lost, head)
+    assert read_head(store, "v").number == 1
+    for info in store.list(keys.volume("v")):
+        store.delete([info.key])
+    with pytest.raises(NotFoundError, match="no volume"):
+        read_head(store, "v")
+    assert create_volume(store, "v").number == 1
 
 
 @pytest.mark.parametrize("answers", [1, math.inf])
