@@ -229,12 +229,14 @@ class WorkingCopy:
         somebody has removed it."""
         return not config.is_there(self.path) and self.path in places.remembered()
 
-    def _journals(self) -> Iterator[tuple[int, int]]:
+    def _journals(self) -> list[tuple[int, int]]:
         """(layer, size) of each journal and of each checkpoint, which stands for the journals up to
         its layer; the engine removes those of committed layers when it opens."""
+        found = []
         for path in (path for path in config.listed(self.journal_dir) if path.suffix in (".log", ".ckpt")):
             with contextlib.suppress(FileNotFoundError, ValueError):
-                yield int(path.stem, 16), path.stat().st_size
+                found.append((int(path.stem, 16), path.stat().st_size))
+        return found
 
     def make_room(self) -> None:
         """For a mount on a full disk: gives up half of the ballast, which the engine takes back
