@@ -4,18 +4,18 @@ behind what is not there."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cowfs.api import stores
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format import canonical, keys
 from cowfs.format.fields import ENVELOPE, seal
 from cowfs.ids import VersionId
-from cowfs.store import ObjectStore, open_store
+from cowfs.store import ObjectStore
 from cowfs.version import head_line, history
 from cowfs.version.kept_behind import KeptBehind
 from tests.api.conftest import place
@@ -54,12 +54,12 @@ def test_what_lies_behind_a_pruned_version_is_believed(place: Path) -> None:
     assert Volume.from_locator(renamed(versions[0], "fork")).message == "one"
 
 
-def test_what_lies_behind_a_head_of_a_newer_cowfs_is_believed(place: Path) -> None:
+def test_what_lies_behind_a_head_of_a_newer_cowfs_is_believed() -> None:
     first = Volume.new("data").commit("one")
     first.fork("fork").commit("two")
-    newest = min((place / "store" / "volumes" / "fork" / "head").iterdir())
-    record = canonical.decode(newest.read_bytes(), what="head")
-    newest.write_bytes(seal(record["record"], 99, {each: record[each] for each in record if each not in ENVELOPE}))
+    store, newest = objects(), keys.head("fork", 2)
+    record = canonical.decode(store.get(newest), what="head")
+    store.put(newest, seal(record["record"], 99, {each: record[each] for each in record if each not in ENVELOPE}))
     assert Volume.from_locator(renamed(first, "fork")).message == "one"
 
 
@@ -86,17 +86,17 @@ def test_a_long_line_is_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Volume.from_locator(renamed(first, "fork")).message == "one"
 
 
-@pytest.fixture
-def store(place: Path) -> Iterator[ObjectStore]:
-    with closing(open_store((place / "store").as_uri(), create=True)) as store:
-        yield store
+def objects() -> ObjectStore:
+    """Of the store, once there is one; encrypted stores are opened."""
+    return stores.open_store(stores.name(None)).objects
 
 
 def id_of(version: ROVolume) -> VersionId:
     return VersionId.from_hex(version.id)
 
 
-def messages(store: ObjectStore, version: ROVolume) -> list[str | None]:
+def messages(version: ROVolume) -> list[str | None]:
+    store = objects()
     past = history.history(store, id_of(version), KeptBehind(store, "data"))
     return [each.manifest.message if each.manifest is not None else None for each in past]
 
@@ -106,7 +106,7 @@ def damage(place: Path, key: str) -> None:
     (place / "store" / key).write_bytes(b"x")
 
 
-def test_a_line_that_does_not_have_a_version_is_read_once(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_does_not_have_a_version_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Volume.new("data")
     first, second = (data.commit(text) for text in ("one", "two"))
     forked = [Volume.version("data").fork(name).commit(name) for name in ("fork", "other")]
@@ -118,7 +118,7 @@ def test_a_line_that_does_not_have_a_version_is_read_once(store: ObjectStore, mo
         return real(*args)
 
     monkeypatch.setattr(head_line, "steps", steps)
-    kept_behind = KeptBehind(store, "data")
+    kept_behind = KeptBehind(objects(), "data")
     assert [kept_behind(id_of(each), "data") for each in forked] == [[], []]
     (line,) = kept_behind(id_of(second), "data")
     assert next(line) == id_of(first)
@@ -128,7 +128,7 @@ def test_a_line_that_does_not_have_a_version_is_read_once(store: ObjectStore, mo
 
 @pytest.mark.parametrize("error", [None, InvalidInputError("no lists"), AccessDeniedError("no")], ids=str)
 def test_tags_that_cannot_be_read_end_no_history(
-    store: ObjectStore, place: Path, monkeypatch: pytest.MonkeyPatch, error: CowfsError | None
+    place: Path, monkeypatch: pytest.MonkeyPatch, error: CowfsError | None
 ) -> None:
     data = Volume.new("data")
     one, two, three = (data.commit(text) for text in ("one", "two", "three"))
@@ -136,32 +136,33 @@ def test_tags_that_cannot_be_read_end_no_history(
     damage(place, keys.tag("data", "v1", 1))
     (place / "store" / keys.version(id_of(two))).unlink()
     if error is not None:
-        real = type(store).list
+        kind = type(objects())
+        real = kind.list
 
         def listed(self: ObjectStore, prefix: str, **options: Any) -> Any:
             if prefix == keys.tags_prefix("data"):
                 raise error
             return real(self, prefix, **options)
 
-        monkeypatch.setattr(type(store), "list", listed)
-    assert messages(store, three) == ["three", None, "one"]
+        monkeypatch.setattr(kind, "list", listed)
+    assert messages(three) == ["three", None, "one"]
 
 
-def test_what_is_damaged_behind_a_gap_is_left_out(store: ObjectStore, place: Path) -> None:
+def test_what_is_damaged_behind_a_gap_is_left_out(place: Path) -> None:
     data = Volume.new("data")
     made = [data.commit(text) for text in ("one", "two", "three", "four", "five")]
     for gone in (made[3], made[1]):
         (place / "store" / keys.version(id_of(gone))).unlink()
     damage(place, keys.version(id_of(made[2])))
-    assert messages(store, made[4]) == ["five", None, None, "one"]
+    assert messages(made[4]) == ["five", None, None, "one"]
     damage(place, keys.version(id_of(made[4])))
     with pytest.raises(CorruptError):
-        messages(store, made[4])
+        messages(made[4])
 
 
-def test_a_damaged_parent_is_an_error(store: ObjectStore, place: Path) -> None:
+def test_a_damaged_parent_is_an_error(place: Path) -> None:
     data = Volume.new("data")
     made = [data.commit(text) for text in ("one", "two", "three")]
     damage(place, keys.version(id_of(made[1])))
     with pytest.raises(CorruptError):
-        messages(store, made[2])
+        messages(made[2])
