@@ -455,7 +455,7 @@ def _remove(path: Path) -> None:
     states.sync_directory(path)
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "lock"):
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
+            shutil.rmtree(entry)
         else:
             entry.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody makes it anew at this moment, or it is a link or a mount

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -100,7 +101,7 @@ class Push:
         self._acknowledged_s = clock.monotonic_s()
         self._wanted: list[VersionId] = []
         self._needed: set[PackId] = set()
-        self._line: _Line = _Line(set(), set())
+        self._line = _Line()
         self._heads: list[VersionId] = []
         self._mended: list[VersionId] = []
 
@@ -133,7 +134,7 @@ class Push:
     def _begin(self, head: Head | None) -> list[VersionId]:
         """As `_left`. From then on all that the target is to have is wanted, and what they need is
         needed; what is missing of versions that heads keep there comes back."""
-        self._line = _line_of(self._target, head) if head is not None else _Line(set(), set())
+        self._line = _line_of(self._target, head) if head is not None else _Line()
         left = self._left(head)
         wanted = {*left, *self._line.kept, self._versions[-1]}
         if not wanted.intersection(self._versions) <= set(self._wanted):
@@ -399,8 +400,8 @@ class _Line:
     """The versions that heads of a volume keep from being collected, and those that only pruned
     ones name."""
 
-    kept: set[VersionId]
-    pruned: set[VersionId]
+    kept: set[VersionId] = field(default_factory=set)
+    pruned: set[VersionId] = field(default_factory=set)
 
 
 def _line_of(store: ObjectStore, head: Head) -> _Line:

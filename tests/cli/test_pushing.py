@@ -264,13 +264,18 @@ def test_a_mirror_follows_although_versions_between_are_collected(
     assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "third", "fourth", "fifth"}
 
 
-def test_what_went_another_way_is_refused_and_can_be_pushed_as_another_volume(place: Path, second: ROVolume) -> None:
+def gone_on_with(place: Path) -> ROVolume:
+    """Pushed, and then written to on both sides; theirs."""
     Volume.push("data", at(place))
     ours, theirs = Volume.open("data"), Volume.open("data", store=at(place))
     ours.files.write("ours", b"1")
     ours.finalize()
     theirs.files.write("theirs", b"2")
-    kept = theirs.finalize()
+    return theirs.finalize()
+
+
+def test_what_went_another_way_is_refused_and_can_be_pushed_as_another_volume(place: Path, second: ROVolume) -> None:
+    kept = gone_on_with(place)
     with pytest.raises(ConflictError, match="did not come from"):
         Volume.push("data", at(place))
     assert Volume.version("data", store=at(place)).id == kept.id
@@ -311,12 +316,7 @@ def test_an_earlier_version_of_a_line_is_not_told_to_be_merged(place: Path, seco
 
 def test_what_another_volume_keeps_is_there_as_long_as_it_does(place: Path, second: ROVolume) -> None:
     """It was merged into this one there."""
-    Volume.push("data", at(place))
-    ours, theirs = Volume.open("data"), Volume.open("data", store=at(place))
-    ours.files.write("ours", b"1")
-    ours.finalize()
-    theirs.files.write("theirs", b"2")
-    theirs.finalize()
+    gone_on_with(place)
     Volume.push("data", at(place), name="ours")
     Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
     done = Volume.push("data", at(place))
@@ -370,13 +370,7 @@ def test_who_pushes_at_the_same_time_changes_what_has_to_be_copied(place: Path, 
 
 
 def test_what_the_target_has_merged_is_there_whatever_became_of_other_volumes(place: Path, second: ROVolume) -> None:
-    Volume.push("data", at(place))
-    theirs = Volume.open("data", store=at(place))
-    theirs.files.write("there", b"1")
-    theirs.finalize()
-    data = Volume.open("data")
-    data.files.write("here", b"2")
-    data.finalize()
+    gone_on_with(place)
     Volume.push("data", at(place), name="ours")
     Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
     other = Volume.new("another", store=at(place))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -401,6 +402,27 @@ def test_what_is_being_deleted_is_left_to_who_does_it(monkeypatch: pytest.Monkey
         assert len(list(root.iterdir())) == 1
     working_copies.sweep(root)
     assert not list(root.iterdir())
+
+
+def test_a_sweep_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "state.json").write_bytes(b"somebody's")
+    (tmp_path / ".deleted-0000000000000000").symlink_to(tmp_path / "work")
+    working_copies.sweep(tmp_path)
+    assert (tmp_path / "work" / "state.json").exists()
+
+
+def test_a_directory_that_is_deleted_between_two_looks_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really_make, refused = Path.mkdir, [FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))]
+
+    def make(path: Path, **options: Any) -> None:
+        if refused:
+            raise refused.pop()
+        really_make(path, **options)
+
+    monkeypatch.setattr(Path, "mkdir", make)
+    lock.make_directory(tmp_path / "copy")
+    assert (tmp_path / "copy").is_dir()
 
 
 @pytest.mark.parametrize("is_link", [True, False])
