@@ -24,7 +24,7 @@ from cowfs.version.volumes import find_head
 
 LINE_LIMIT = 1000
 
-KeptBehind: TypeAlias = Callable[[VersionId, str], list[Iterator[VersionId]]]
+KeptLines: TypeAlias = Callable[[VersionId, str], list[Iterator[VersionId]]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes 
     return manifest
 
 
-def history(store: ObjectStore, version: VersionId, kept_behind: KeptBehind | None = None) -> Iterator[Past]:
+def history(store: ObjectStore, version: VersionId, kept_behind: KeptLines | None = None) -> Iterator[Past]:
     """The version and its ancestors along all parents, each once, newest first by the clocks of
     those who committed: children before their parents, as far as these clocks agree. One request
     each.
