@@ -444,5 +444,6 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
 def _corrupt_journal(working_copy: WorkingCopy, error: JournalCorrupt) -> CorruptError:
     return CorruptError(
         f"the journal of {working_copy.path} is damaged: {error}",
-        hint="Every file was kept. Copy the directory away before anything else, and report this.",
+        hint="Every file was kept. Copy the directory away before anything else, and report this. The volume can be "
+        "mounted without that work once the directory is moved away.",
     )

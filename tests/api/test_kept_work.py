@@ -13,7 +13,7 @@ import pytest
 
 from cowfs.api import rescue
 from cowfs.blocking import Volume
-from cowfs.errors import InvalidStateError, LeaseHeldError, NotFoundError, UnavailableError
+from cowfs.errors import CorruptError, InvalidStateError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.machine import places
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import WorkingCopy
@@ -98,6 +98,24 @@ def test_a_place_that_is_not_there_is_told_of_and_no_version_made_without_it(
 
     (place / "unplugged").rename(place / "meta")
     assert names(Volume.open("data").commit()) == ["one"]
+
+
+def test_a_journal_that_was_put_away_is_whole_or_refused() -> None:
+    """Also where its end is what was damaged: that could be what a crash leaves."""
+    left("data", "one")
+    left("data", "two")
+    kept = Volume.open("data").resolve()._working_copy()
+    whole = {path: path.read_bytes() for path in kept.journal_dir.iterdir()}
+    for path, data in whole.items():
+        middle = len(data) // 2
+        flipped = data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+        for damaged in (data[:-1], data[:middle], data[: middle - 40], b"", flipped, None):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            with pytest.raises(CorruptError, match="damaged") as caught:
+                Volume.open("data").commit()
+            assert "moved away" in caught.value.hint
+        path.write_bytes(data)
+    assert names(Volume.open("data").commit()) == ["one", "two"]
 
 
 def test_a_place_that_is_gone_for_good_is_given_up_by_discarding(place: Path) -> None:

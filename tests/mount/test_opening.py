@@ -31,12 +31,14 @@ def opened(place: Place, report: ProgressListener = lambda _: None) -> Iterator[
 
 
 @pytest.fixture
-def dirty(place: Place) -> Place:
-    """A working copy with a journal to replay."""
-    with opened(place) as session:
-        session.residency.load_namespace()
-        for number in range(FILES):
-            session.engine.mkdir(1, b"d%d" % number, 0o755, CALLER)
+def dirty(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A working copy with a journal to replay, as no orderly end leaves it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(opening, "_close_engine", lambda engine, discard: engine.close())
+        with opened(place) as session:
+            session.residency.load_namespace()
+            for number in range(FILES):
+                session.engine.mkdir(1, b"d%d" % number, 0o755, CALLER)
     return place
 
 

@@ -37,8 +37,6 @@ use crate::state::State;
 
 /// A journal shorter than this is replayed in about a second.
 pub const CHECKPOINT_BYTES: u64 = 64 << 20;
-/// A journal that an unmount leaves alone.
-const CLOSE_BYTES: u64 = 1 << 20;
 /// How much is encoded while the state is locked.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECE_EXTENTS: usize = 256;
@@ -119,10 +117,10 @@ impl Engine {
         }
     }
 
-    /// Makes a checkpoint before an orderly end, so that the next mount has little to replay.
+    /// Makes a checkpoint before an orderly end, so that the next mount has little to replay. A
+    /// damaged checkpoint is refused, as the end of a log is not: it may be what a crash left.
     pub fn checkpoint_before_close(&self) -> Result<bool> {
-        let logged_bytes = self.read()?.logged_bytes();
-        if logged_bytes < CLOSE_BYTES {
+        if self.read()?.logged_bytes() == 0 {
             return Ok(false);
         }
         self.make_checkpoint(self.disk()?, false)
