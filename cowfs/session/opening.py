@@ -300,6 +300,7 @@ def _commit_with(
     working_copy, residency = writer.working_copy, session.residency
     publisher = Publisher(
         session.store,
+        store_id=session.record.store_id,
         volume=writer.lease.volume,
         epoch=writer.lease.epoch,
         base=base,

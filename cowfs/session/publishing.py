@@ -106,6 +106,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
             raise CorruptError("the version's index has no root directory", hint="Report this.")
         publisher = Publisher(
             store,
+            store_id=record.store_id,
             volume=spec.volume,
             epoch=writer.lease.epoch,
             base=base,

@@ -113,7 +113,7 @@ def load_record(store: ObjectStore) -> StoreRecord:
     word on whether it is written to.
     """
     try:
-        record = read_as(store, keys.STORE, partial(StoreRecord.decode, what=f"{keys.STORE} of {store.url}"))
+        record = _read_record(store)
     except NotFoundError as error:
         if error.details.get("code") == "NoSuchBucket":
             raise
@@ -137,6 +137,16 @@ def require_encrypted(store: ObjectStore, record: StoreRecord) -> None:
             hint="Choose a place where there is no store yet: another prefix of the bucket, or another directory "
             "(--store URL). `cowfs download` and `cowfs upload --store URL` copy a volume there.",
         )
+
+
+def current_id(store: ObjectStore) -> StoreId:
+    """Of the store that is there now: another one may have taken the place of the one that was
+    opened. NotFoundError: there is none."""
+    return _read_record(store).store_id
+
+
+def _read_record(store: ObjectStore) -> StoreRecord:
+    return read_as(store, keys.STORE, partial(StoreRecord.decode, what=f"{keys.STORE} of {store.url}"))
 
 
 def _unlock(store: ObjectStore, cipher: Cipher, store_id: StoreId) -> None:

@@ -226,14 +226,15 @@ def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackI
     after_generation). One list request when nothing is new.
 
     With no collection yet the generation is 0. Lists of collections that have ended are not read:
-    what they named is gone, or was spared.
+    what they named is gone, or was spared. The newest list always stays, so that a generation
+    before after_generation, which had one, says that the store was put back to an earlier state.
     """
     packs: set[PackId] = set()
     versions: set[VersionId] = set()
-    newest = after_generation
-    for generation, ended_ns in _condemned_generations(store, after_generation):
+    newest = 0
+    for generation, ended_ns in _condemned_generations(store, after_generation - 1):
         newest = max(newest, generation)
-        if ended_ns is None:
+        if generation > after_generation and ended_ns is None:
             for record in _lists(store, generation):
                 packs.update(record.packs)
                 versions.update(record.versions)

@@ -12,6 +12,8 @@ The rules (docs/format/refs.md, "What a writer owes a collection"), and where th
   outcome that stays unknown for longer
 - a pin that was declared dead is replaced; `lapses` counts, so that `publish` checks everything it
   has not published
+- lists that are older than those read before say that the store was put back to an earlier state,
+  whose next collection takes the pin for one that has acknowledged it: a lapse, too
 
 Threads: the heartbeat acknowledges, during long uploads too; whoever commits publishes. One lock,
 taken after the committer's and never while waiting for it; a heartbeat that finds it taken does
@@ -61,7 +63,8 @@ class Protection:
 
     @property
     def lapses(self) -> int:
-        """How often the pin was dead: each time, what it protected may have gone."""
+        """How often the pin was dead, or the store put back to an earlier state: each time, what
+        was seen there may have gone."""
         return self._lapses
 
     @property
@@ -119,7 +122,7 @@ class Protection:
             if self.is_bound:
                 return
             try:
-                if self._read_generation > self._pin.generation or number != self._pin.number:
+                if self._read_generation != self._pin.generation or number != self._pin.number:
                     self._pin.renew(number=number, generation=self._read_generation, packs=sorted(uploaded()))
                 else:
                     self._pin.renew()
@@ -180,6 +183,10 @@ class Protection:
 
     def _read(self) -> None:
         newest, doomed, versions = condemned(self._store, self._read_generation)
+        if newest < self._read_generation:
+            _log.warning("the store was put back to an earlier state; what was seen there is looked for again")
+            self._lapses += 1
+            newest, doomed, versions = condemned(self._store, 0)
         if not doomed <= self._condemned:
             self._condemned |= doomed
         self._condemned_versions |= versions

@@ -46,12 +46,13 @@ from cowfs.format.heads import Intent
 from cowfs.format.manifest import LINKS, Manifest, Stats, version_id
 from cowfs.format.pack import PackKind
 from cowfs.format.records import HeadRecord
-from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.ids import PackId, StoreId, VersionId, WriteId
 from cowfs.index import ChangeSet, Published, Stream
 from cowfs.index import publish as publish_index
 from cowfs.native.chunks import FileRows
 from cowfs.store import refs
 from cowfs.store.beside import beside
+from cowfs.store.initialize import current_id
 from cowfs.store.packs import PackUploader
 from cowfs.store.sealed import sealing_of
 from cowfs.values import dataclass
@@ -186,6 +187,7 @@ class Publisher:
         self,
         store: ObjectStore,
         *,
+        store_id: StoreId,
         volume: str,
         epoch: int,
         base: Base,
@@ -202,6 +204,7 @@ class Publisher:
         keeps_work: bool = True,
     ) -> None:
         self._store = store
+        self._store_id = store_id
         self._volume = volume
         self._epoch = epoch
         self._base = base
@@ -451,17 +454,17 @@ class Publisher:
     # -- the head
 
     def _is_all_there(self, prepared: _Prepared) -> bool:
-        """Whether the store has what this writer has stored in it for the version. If not, it has
-        to be prepared again. InvalidStateError: it lacks the head that the next one is put
-        behind."""
+        """Whether the store has what the version takes from it besides what the base has: stored by
+        this writer, or found there. If not, it has to be prepared again. InvalidStateError: it
+        lacks the head that the next one is put behind."""
         is_near = self._store.url.startswith("file:")  # a disk may be changed, and asking costs nothing
         now_s = clock.monotonic_s()
         doubted_s = now_s if is_near else now_s - PROVEN_S  # what was stored before that is looked for
         if not is_near and self._proven_s > doubted_s:
             return True
         self._require_base()
-        packs = [pack for pack in prepared.packs.values() if self.chunks.was_stored_before(pack, doubted_s)]
-        if self._protection.missing(packs):
+        packs = [pack for pack in prepared.packs.values() if not self.chunks.was_stored_since(pack, doubted_s)]
+        if not all(map(self._packs.has_moved, self._protection.missing(packs))):
             self.chunks.taken_for_dead()
             return False
         self._proven_s = now_s
@@ -474,7 +477,9 @@ class Publisher:
         if number < refs.FIRST:
             return
         try:
-            is_there = refs.read(self._store, refs.head(self._volume), number).version == self._base.version_id
+            is_there = self._base.version_id is not None or current_id(self._store) == self._store_id
+            if is_there:
+                is_there = refs.read(self._store, refs.head(self._volume), number).version == self._base.version_id
         except NotFoundError:
             is_there = False
         if not is_there:

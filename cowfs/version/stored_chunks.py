@@ -283,10 +283,10 @@ class StoredChunks:
         """Size of the data packs that were stored since the last version."""
         return self._uploaded_bytes
 
-    def was_stored_before(self, pack: PackId, time_s: float) -> bool:
-        """Of a pack that is in no version yet: whether this writer has stored it, before that
-        time."""
-        return self._stored_s.get(pack, time_s) < time_s
+    def was_stored_since(self, pack: PackId, time_s: float) -> bool:
+        """Whether this writer has stored the pack, at that time or later. False once it is in a
+        version."""
+        return self._stored_s.get(pack, -math.inf) >= time_s
 
     def receipt(self, pack: PackId) -> PackReceipt:
         """Of a pack that was stored here, or sent, and is in no version."""

@@ -140,6 +140,25 @@ def test_a_fence_alone_costs_no_upload(store: ObjectStore, tmp_path: Path) -> No
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
 
 
+def test_lists_of_an_earlier_state_that_was_put_back_are_heeded(store: ObjectStore, tmp_path: Path) -> None:
+    """Its next collection has a number that was read before, and acknowledged."""
+    doomed = other_volume_with_new(store, tmp_path)
+    condemn(store, 5, set())
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", b"first")
+        volume.commit()
+        volume.publisher.acknowledge()
+        assert pin(volume).generation == 5
+        store.delete([keys.condemned(5)])
+        condemn(store, 4, doomed)
+        volume.write(b"g", NEW)
+        base = volume.commit()
+        volume.publisher.acknowledge()
+        assert pin(volume).generation == 4
+    delete(store, doomed)
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": NEW}
+
+
 def test_a_failure_behind_a_fence_loses_nothing(store: ObjectStore, tmp_path: Path) -> None:
     faulty = FaultyStore(store)
     with WorkingVolume(faulty, "v", tmp_path / "v") as volume:

@@ -37,6 +37,7 @@ from cowfs.version.volumes import create_volume, find_head, read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
 from tests.version.test_protection import condemn, delete, fence, packs, tree
+from tests.version.working_volume import WorkingVolume, id_of
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -66,6 +67,7 @@ class Line:
         self.protection = Protection(store, Pin.create(store, volume="v", number=head.number, owner="test"))
         self.publisher = Publisher(
             store,
+            store_id=id_of(store),
             volume="v",
             epoch=head.epoch,
             base=Base(head.number, head.version, manifest),
@@ -285,6 +287,7 @@ class Places:
         self._place, self._root = root / "store", root
         self._place.mkdir()
         self.store = DirectoryStore(self._place, url=f"file://{self._place}")
+        id_of(self.store)
 
     def keep(self, name: str) -> None:
         shutil.copytree(self._place, self._root / name)
@@ -378,6 +381,38 @@ def store_early(mine: Line, store: ObjectStore, data: bytes) -> None:
     while not new <= set(map(keys.pack, mine.publisher.chunks.uploaded_packs())):
         assert time.monotonic() < end_s
         time.sleep(0.01)
+
+
+def test_what_was_found_in_a_later_state_is_stored_again(tmp_path: Path) -> None:
+    """Of another volume, whose version went when a backup was put back."""
+    places = Places(tmp_path)
+    with line(places.store, tmp_path / "v") as mine:
+        mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())
+        places.keep("earlier")
+        with WorkingVolume(places.store, "other", tmp_path / "other") as other:
+            other.write(b"much", MUCH)
+            other.commit()
+        mine.publisher.chunks.wait_for_uploads()
+        with mine.publisher.storing():
+            mine.publisher.rows(10**6, [Bytes(MUCH)], lambda extent, at, length: extent.data[at : at + length])
+        assert not mine.publisher.chunks.uploaded_packs(), "it was found"
+        places.swap("earlier")
+        base = mine.publisher.publish(Files(mine.publisher, {b"g": MUCH}), CommitRequest())
+    assert tree(places.store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": MUCH}
+
+
+def test_nothing_is_published_in_a_store_that_was_made_anew(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the volume has no version either."""
+    monkeypatch.setattr(publish, "PROVEN_S", 0.0)
+    with line(store, tmp_path / "v") as mine:
+        store.delete([info.key for info in store.list("")])
+        id_of(store)
+        before = create_volume(store, "v")
+        with pytest.raises(InvalidStateError, match="has not the version"):
+            mine.publisher.publish(Files(mine.publisher, {b"g": NEW}), CommitRequest())
+        assert find_head(store, "v") == before
 
 
 @pytest.mark.parametrize("is_head", [True, False])

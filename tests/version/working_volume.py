@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from cowfs import clock
+from cowfs.errors import NotFoundError
+from cowfs.format import keys
 from cowfs.format.heads import Intent
-from cowfs.ids import VersionId
+from cowfs.format.records import ProbeResult, StoreRecord
+from cowfs.ids import StoreId, VersionId, WriteId
 from cowfs.index import empty_index, open_index
 from cowfs.native import Caller, Engine
 from cowfs.session.committer import Committer
@@ -22,6 +25,7 @@ from cowfs.session.files import Files
 from cowfs.session.loading import answered
 from cowfs.session.residency import Residency
 from cowfs.store import ObjectStore
+from cowfs.store.initialize import current_id
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
@@ -34,6 +38,19 @@ from cowfs.version.volumes import create_volume, find_head
 ROOT = 1
 ME = Caller(os.getuid(), os.getgid(), os.getpid(), 0o022, None)
 T = TypeVar("T")
+
+
+def id_of(store: ObjectStore) -> StoreId:
+    """The store's; it gets a record if it has none."""
+    try:
+        return current_id(store)
+    except NotFoundError:
+        id, write_id = StoreId(clock.random_bytes(StoreId.length)), WriteId(clock.random_bytes(WriteId.length))
+        probe = ProbeResult(True, 1, 1, 1, True, True, clock.now_ns())
+        store.put(
+            keys.STORE, StoreRecord(store_id=id, created_ns=clock.now_ns(), write_id=write_id, probe=probe).encode()
+        )
+        return id
 
 
 class EngineView:
@@ -108,6 +125,7 @@ class WorkingVolume(WritableView):
         self.residency = Residency(self.engine, index, packs)
         self.publisher = Publisher(
             store,
+            store_id=id_of(store),
             volume=name,
             epoch=head.epoch,
             base=Base(head.number, head.version, manifest),

@@ -228,6 +228,10 @@ class PackReader:
         with self._lock:
             return frozenset(self._failed)
 
+    def has_moved(self, pack: PackId) -> bool:
+        """Whether its blobs lie in other packs by now, as the store says."""
+        return self._moved.newest(pack) is not None
+
     def homes(self, pack: PackId) -> frozenset[PackId]:
         """Where the pack had moved to when its `directory` was read; nothing: it had not."""
         return self._moved.homes(pack)
