@@ -150,7 +150,8 @@ def _ask(
         with urllib.request.urlopen(request, timeout=limit_s) as answer:
             found = json.loads(answer.read() or b"{}")
     except urllib.error.HTTPError as error:
-        raise _refused(error) from None
+        with error:
+            raise _refused(error) from None
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"Hyperstack's API does not answer: {redaction.described(error)}", hint="Try again; nothing is lost."
