@@ -7,10 +7,12 @@ import os
 
 from cowfs.api import stores
 from cowfs.errors import InvalidStateError, LeaseHeldError
+from cowfs.ids import WriteId
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.store import refs
 from cowfs.store.holder import current_holder
-from cowfs.version import deletion, near_names
+from cowfs.version import deletion, near_names, volumes
 
 
 def delete(name: str, store: stores.Named, *, force: bool) -> None:
@@ -32,6 +34,14 @@ def delete(name: str, store: stores.Named, *, force: bool) -> None:
         ) from error
     for copy in known:
         copy.delete_if_committed()
+
+
+def first_write(name: str, store: stores.Named) -> WriteId:
+    """What tells the volume from any other of its name: whose put its first head was.
+    NotFoundError: there is none, or it was deleted. Two requests."""
+    objects = stores.open_store(store).objects
+    volumes.read_head(objects, name)
+    return refs.read_earlier(objects, refs.head(name), refs.FIRST).write_id
 
 
 def undelete(name: str, store: stores.Named) -> bool:

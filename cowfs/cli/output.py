@@ -383,6 +383,7 @@ def outcome_line(mount: Outcome) -> str:
         "unmounted": "Unmounted {} from {}",
         "gone": "{} was not mounted at {} any more",
         "failed": "Could not unmount {} from {}",
+        "forgotten": "Forgot {} ({}): another volume has its name in the store now, which was not touched",
     }[mount.what].format(mount.volume, printable(mount.mount_path))
     if mount.error is not None:
         return f"{said}: {printable(mount.error.message)}"

@@ -3,7 +3,8 @@ with the file, and undone.
 
     <state dir>/declared/<24 hex>.json     the hex is of the file's path
     {"format": 1, "file",
-     "volumes": [{"store_url", "volume", "path", "made", "settings"}],       made: "created" or "registered"
+     "volumes": [{"store_url", "volume", "path", "made", "settings",         made: "created" or "registered"
+                  "write_id"}],                                              of the first head of one that was created
      "mounts":  [{"mount_path", "id", "store_url", "volume", "source"}]}     id: of the registry, "" before it is known
 
 Volumes are what `apply` knows: one that it created, or one that was there and was registered.
@@ -24,7 +25,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,7 @@ class AppliedVolume:
     path: str
     made: Made
     settings: dict[str, Setting]
+    write_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,10 @@ def parse(data: bytes, path: Path) -> Applied:
 
 
 def _known(kind: type[AppliedVolume | AppliedMount], record: dict[str, Any]) -> dict[str, Any]:
-    """Its fields; others, of a later cowfs, are ignored."""
-    return {field.name: record[field.name] for field in fields(kind)}
+    """Its fields; others, of a later cowfs, are ignored. What an earlier one did not write has its
+    default."""
+    known = fields(kind)
+    return {each.name: record[each.name] for each in known if each.name in record or each.default is MISSING}
 
 
 def store(applied: Applied) -> None:

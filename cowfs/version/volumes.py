@@ -52,7 +52,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Head:
-    """A volume's newest head: version None until the first commit."""
+    """A volume's newest head: version None until the first commit. write_id: of its record, where
+    that was read or written."""
 
     volume: str
     number: int
@@ -61,6 +62,7 @@ class Head:
     created_ns: int
     is_void: bool = False
     is_deleted: bool = False
+    write_id: WriteId | None = field(default=None, compare=False, repr=False)
     seen: Seen | None = field(default=None, compare=False, repr=False)
 
 
@@ -146,6 +148,7 @@ def head_of(name: str, number: int, record: HeadRecord, seen: Seen | None = None
         record.created_ns,
         is_void=record.kind == "void",
         is_deleted=record.kind == "delete",
+        write_id=record.write_id,
         seen=seen,
     )
 
@@ -210,7 +213,7 @@ def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str
         refs.append(store, refs.head(name), 1, record)
     except ConflictError as error:
         raise _taken(store, name) from error
-    return Head(name, 1, version, 0, record.created_ns)
+    return head_of(name, refs.FIRST, record)
 
 
 def _describe(store: ObjectStore, head: Head, owner: str) -> None:

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from cowfs.api import deleting, hints, mounts, quotas, stores
+from cowfs.api import claiming, deleting, hints, mounts, quotas, stores
 from cowfs.api.declared import mounting, plan, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
-from cowfs.api.rw_volume import RWVolume
+from cowfs.api.declared.targets import Target
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedVolume, Made
+from cowfs.store import require_writable
 from cowfs.version.commit import ProgressListener
 
 Hears = Callable[[Step, Outcome | None], None]
@@ -55,15 +56,26 @@ def _done(
     assert target is not None
     if step.action == "mount":
         return _mounted(made, step, recorded, progress)
+    write_id = step.recorded.write_id if step.recorded is not None else ""
     if step.action == "create":
-        RWVolume(targets.store_of(made.declared, target.declared), target.volume, "new", strict=True).resolve()
+        write_id = _create(made.declared, target)
     _set_quota(made.declared, step)
     if step.recorded is not None:
         recorded = _moved(step.recorded, target.path, recorded)
     how: Made = "created" if step.action == "create" else "registered" if step.recorded is None else step.recorded.made
-    recorded = recorded.with_volume(AppliedVolume(target.store_url, target.volume, target.path, how, target.settings))
+    volume = AppliedVolume(target.store_url, target.volume, target.path, how, target.settings, write_id)
+    recorded = recorded.with_volume(volume)
     applied.store(recorded)
     return recorded, None
+
+
+def _create(declared: Declared, target: Target) -> str:
+    """The write id of the first head, which tells it from any other volume of its name."""
+    store = stores.open_or_initialize(targets.store_of(declared, target.declared))
+    require_writable(store.record)
+    head, _ = claiming.head(store.objects, target.volume, "new", strict=True)
+    assert head.write_id is not None
+    return head.write_id.hex()
 
 
 def _set_quota(declared: Declared, step: Step) -> None:
@@ -78,15 +90,26 @@ def _set_quota(declared: Declared, step: Step) -> None:
 def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> tuple[Applied, Outcome]:
     volume = step.recorded
     assert volume is not None
-    if step.is_destroyed and not force:
+    is_another = step.is_destroyed and _is_another(declared, volume)
+    is_destroyed = step.is_destroyed and not is_another
+    if is_destroyed and not force:
         _require_committed(volume, recorded)
     recorded, is_kept = _taken_off(volume, recorded, force=force)
-    if step.is_destroyed:
+    if is_destroyed:
         with suppress(NotFoundError):  # somebody has deleted it
             deleting.delete(volume.volume, _store_at(declared, volume.store_url), force=force)
     recorded = recorded.without_volume(volume)
     applied.store(recorded)
-    return recorded, Outcome("done", volume.volume, volume.path, uncommitted=is_kept)
+    what: mounting.What = "forgotten" if is_another else "done"
+    return recorded, Outcome(what, volume.volume, volume.path, uncommitted=is_kept)
+
+
+def _is_another(declared: Declared, volume: AppliedVolume) -> bool:
+    """Whether its name now is that of a volume that this file has not made: the store was made
+    anew, or put back, since."""
+    with suppress(NotFoundError):
+        return deleting.first_write(volume.volume, _store_at(declared, volume.store_url)).hex() != volume.write_id
+    return False
 
 
 def _require_committed(volume: AppliedVolume, recorded: Applied) -> None:

@@ -38,14 +38,15 @@ from cowfs.machine.registry import MountEntry
 from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 
-What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "done"]
+What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "done", "forgotten"]
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of one mount. what: mounted, found (it was there), skipped (it is optional);
-    unmounted, gone (it was not there any more), failed; done (with its volume). uncommitted: work
-    is kept for the next mount. error: of a skipped or failed one."""
+    unmounted, gone (it was not there any more), failed; done (with its volume), forgotten (its
+    volume; another one has its name in the store now, and stays). uncommitted: work is kept for the
+    next mount. error: of a skipped or failed one."""
 
     what: What
     volume: str

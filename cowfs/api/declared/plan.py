@@ -13,7 +13,8 @@ was interrupted is continued by the next.
 
 delete: its mount is unmounted, work kept, and it is dropped from the record. One that apply created
 is deleted in its store as well (`Volume.delete`; undelete brings it back), unless this file or
-another one on this machine still declares it; one that was there before stays.
+another one on this machine still declares it; one that was there before stays. So does another
+volume of its name: applying compares what tells them apart, which records of earlier versions lack.
 """
 
 from __future__ import annotations
@@ -259,8 +260,11 @@ def _quota_changed(declared: Declared, target: Target) -> str:
 
 
 def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
-    is_destroyed = recorded.made == "created" and not is_used
+    is_created = recorded.made == "created" and not is_used
+    is_destroyed = is_created and bool(recorded.write_id)
     details = "deleted in its store, until an undelete" if is_destroyed else "forgotten here; it stays in its store"
+    if is_created and not is_destroyed:
+        details += ": an earlier cowfs made it, and did not record what tells it from another volume of its name"
     return Step(
         "delete", recorded.volume, recorded.store_url, recorded.path, details, None, recorded, is_destroyed=is_destroyed
     )

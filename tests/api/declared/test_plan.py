@@ -198,6 +198,50 @@ def test_what_a_file_has_applied_is_undone(file: Path, place: Path) -> None:
     assert not Declared.load(file).plan_deletion().steps
 
 
+@pytest.mark.parametrize("by", ["prune", "deletion"])
+def test_another_volume_of_the_name_is_forgotten_and_not_deleted(file: Path, place: Path, by: str) -> None:
+    """The store was put back to what it was before, and somebody else has made one of that name."""
+    store = place / "main"
+    planned(file).apply()
+    shutil.rmtree(store / "volumes")
+    commit("ckpt", store)
+    declare(place)
+    before = objects(store)
+    plan = planned(file, prune=True) if by == "prune" else Declared.load(file).plan_deletion()
+    said = []
+    plan.apply(hears=lambda step, outcome: said.append((step.volume, outcome.what if outcome is not None else "")))
+    assert said == [("ckpt", "forgotten")]
+    assert objects(store) == before
+    assert applied.load(file).is_empty
+
+
+def test_nothing_is_deleted_by_a_record_that_does_not_tell_volumes_of_one_name_apart(file: Path, place: Path) -> None:
+    """Earlier versions of cowfs have written such ones."""
+    planned(file).apply()
+    path = applied.place_of(file)
+    record = json.loads(path.read_bytes())
+    for each in record["volumes"]:
+        del each["write_id"]
+    path.write_text(json.dumps(record))
+    assert not planned(file).has_changes
+    plan = Declared.load(file).plan_deletion()
+    assert [(step.action, step.is_destroyed) for step in plan.steps] == [("delete", False)]
+    assert "an earlier cowfs made it" in plan.steps[0].details
+    plan.apply()
+    assert [each.name for each in Volume.list(place / "main")] == ["ckpt"]
+    assert applied.load(file).is_empty
+
+
+def test_what_tells_a_created_volume_from_others_survives_changes(file: Path, place: Path) -> None:
+    planned(file).apply()
+    declare(place, '{name = "ckpt", path = "/elsewhere", store = "main", read_only = false}')
+    plan = planned(file)
+    assert actions(plan) == [("change", "ckpt")]
+    plan.apply()
+    Declared.load(file).plan_deletion().apply()
+    assert [each.name for each in Volume.list(place / "main", deleted=True)] == ["ckpt"]
+
+
 def test_volumes_of_other_ranks_are_never_pruned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = declare(place, '{name = "ckpt-{rank}", path = "/ckpt", store = "main", read_only = false}')
     for rank in ("0", "1"):
