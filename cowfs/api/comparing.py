@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cowfs import config
-from cowfs.api import sources, stores
+from cowfs.api import copied_stores, sources, stores
 from cowfs.api.changes import Change
 from cowfs.api.ro_volume import ROVolume
 from cowfs.errors import InvalidInputError
@@ -165,7 +165,7 @@ def _shared(old: ROVolume, new: ROVolume, a: Index, b: Index) -> int:
     from cowfs.version.ancestry import Ancestry
 
     store, other = old.to_read(), new.to_read()
-    if store.record.store_id != other.record.store_id:
+    if not copied_stores.is_same(store, other):
         _require_plain(store, other)
         return 0
     older, newer = VersionId.from_hex(old.id), VersionId.from_hex(new.id)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import apart, log, sizes
-from cowfs.api import folders, kept_work, mount_paths, stores, tree_publishing
+from cowfs.api import copied_stores, folders, kept_work, mount_paths, stores, tree_publishing
 from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
@@ -37,7 +37,7 @@ from cowfs.errors import (
     MountFailedError,
     NeedsFuseError,
 )
-from cowfs.ids import StoreId, VersionId
+from cowfs.ids import VersionId
 from cowfs.machine import copies, mounting, processes, registry, reservation, sharing, stamps
 from cowfs.machine.copies import Copy
 from cowfs.machine.lock import LockHolder
@@ -125,10 +125,10 @@ def is_whole(entry: MountEntry) -> bool:
         return False
 
 
-def require_none_elsewhere(store_id: StoreId, volume: str) -> None:
+def require_none_elsewhere(store: stores.OpenStore, volume: str) -> None:
     """LeaseHeldError: a copy of the volume is mounted, and not where it is asked for now. One whose
     processes have ended, and that was not made by command, is only left behind."""
-    entry = registry.find_by_volume(store_id.hex(), volume)
+    entry = copied_stores.find_mount(store, volume)
     if entry is not None and entry.is_copy and mount_paths.is_there(entry) and _is_used(entry):
         raise LeaseHeldError(
             f"volume {volume!r} is mounted as a copy at {entry.mount_path}",
@@ -522,7 +522,7 @@ def commit(
         with _turn(working_copy.path):
             copy = Copy(working_copy.path)
             path = required(copy)
-            kept_work.require_all(working_copy, target.store.record.store_id)
+            kept_work.require_all(working_copy, target.store)
             spec = tree_publishing.writing(target, replace(options, take_over=False))
             with errors_of_ours(path, LOST), ExitStack() as stack:
                 reading = copy.begin_reading()

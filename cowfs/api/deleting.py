@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 
-from cowfs.api import stores
+from cowfs.api import copied_stores, stores
 from cowfs.errors import InvalidStateError, LeaseHeldError
 from cowfs.ids import WriteId
-from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import refs
 from cowfs.store.holder import current_holder
@@ -19,7 +18,7 @@ def delete(name: str, store: stores.Named, *, force: bool) -> None:
     """See `Volume.delete`."""
     opened = stores.open_store(store)
     near_names.read_head(opened.objects, name)
-    known = WorkingCopy.known(opened.record.store_id, name)
+    known = copied_stores.known(opened, name)
     if not force:
         _require_unused(name, opened, known)
     holder = current_holder(f"process {os.getpid()}, which deletes it")
@@ -50,7 +49,7 @@ def undelete(name: str, store: stores.Named) -> bool:
 
 
 def _require_unused(name: str, opened: stores.OpenStore, known: list[WorkingCopy]) -> None:
-    if (entry := registry.find_by_volume(opened.record.store_id.hex(), name)) is not None:
+    if (entry := copied_stores.find_mount(opened, name)) is not None:
         raise InvalidStateError(
             f"volume {name!r} is mounted at {entry.mount_path}",
             hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or delete it all the same: {_forced(name)}; then "

@@ -181,6 +181,10 @@ class FileSession:
     def is_usable(self) -> bool:
         return not self._opened.is_ended and self._opened.pid == os.getpid()
 
+    @property
+    def store_url(self) -> str:
+        return self._opened.session.spec.store_url
+
     @contextmanager
     def used(self) -> Iterator[Session]:
         """SessionEnded: it has ended, or it is that of the process that this one was forked

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from cowfs import apart, clock
 from cowfs import store as stores_layer
-from cowfs.api import file_access, file_session, kept_work, stores
+from cowfs.api import copied_stores, file_access, file_session, kept_work, stores
 from cowfs.api.file_access import SessionAccess
 from cowfs.api.file_session import FileSession
 from cowfs.api.files import RWFiles
@@ -38,7 +38,6 @@ from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.ids import VersionId
 from cowfs.machine import registry, scratch
-from cowfs.machine.working_copy import WorkingCopy
 from cowfs.values import dataclass
 from cowfs.version import volumes
 from cowfs.version.commit import Base, CommitRequest
@@ -91,7 +90,7 @@ def publish(
                 return apart.run(partial(_published, store, volume, seen, changes, request))
         except LeaseHeldError as error:
             if not ends_soon(error, key) or clock.monotonic_s() > end_s:
-                entry = registry.find_by_volume(store.record.store_id.hex(), volume)
+                entry = copied_stores.find_mount(store, volume)
                 if entry is not None:
                     error.set_hint(f"It is mounted here: write to {entry.mount_path}, or commit and unmount it first.")
                 raise
@@ -172,15 +171,15 @@ def ends_soon(error: LeaseHeldError, key: Hashable) -> bool:
 
 
 def _require_no_work(store: stores.OpenStore, volume: str) -> None:
-    entry = registry.find_by_volume(store.record.store_id.hex(), volume)
+    entry = copied_stores.find_mount(store, volume)
     if entry is not None and entry.is_copy:  # which has no lease: its commit would come too late
         raise LeaseHeldError(
             f"volume {volume!r} is mounted as a copy at {entry.mount_path}",
             hint="Write there, or commit and unmount it first.",
             details={"where": entry.mount_path},
         )
-    working_copy = WorkingCopy.locate(store.record.store_id, volume)
-    kept_work.require_all(working_copy, store.record.store_id)
+    working_copy = copied_stores.locate(store, volume)
+    kept_work.require_all(working_copy, store)
     if working_copy.is_kept and working_copy.holder() is None:
         raise InvalidStateError(
             f"volume {volume!r} has uncommitted work on this machine, which could not be committed any more",

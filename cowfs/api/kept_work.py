@@ -14,10 +14,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cowfs import log
-from cowfs.api import hints
+from cowfs.api import copied_stores, hints
 from cowfs.control.messages import Ready
 from cowfs.errors import CowfsError, InvalidStateError, UnavailableError
-from cowfs.ids import StoreId
 from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 _log = log.get("volume")
 
 
-def elsewhere(used: WorkingCopy, store_id: StoreId) -> list[WorkingCopy]:
+def elsewhere(used: WorkingCopy, store: OpenStore) -> list[WorkingCopy]:
     """The other places with work of the volume."""
-    known = WorkingCopy.known(store_id, used.volume)
+    known = copied_stores.known(store, used.volume)
     return [copy for copy in known if copy.path != used.path and copy.is_kept]
 
 
@@ -42,7 +41,7 @@ def warn(used: WorkingCopy, store: OpenStore) -> None:
             used.volume,
             used.path,
         )
-    for other in elsewhere(used, store.record.store_id):
+    for other in elsewhere(used, store):
         _log.warning(
             "uncommitted work of volume %s also lies in %s%s. It is not in %s; once that is committed, it can only be "
             "forked (%s)",
@@ -65,9 +64,9 @@ def warn_of_changes(volume: RWVolume, omitted: str) -> None:
             )
 
 
-def require_all(used: WorkingCopy, store_id: StoreId) -> None:
+def require_all(used: WorkingCopy, store: OpenStore) -> None:
     """Raises when `used` does not have all uncommitted work that this machine has of the volume."""
-    others = elsewhere(used, store_id)
+    others = elsewhere(used, store)
     missing = [copy for copy in others if copy.is_out_of_reach]
     volume = used.volume
     if missing:
@@ -104,10 +103,10 @@ def overtaken(volume: str, store_url: str, stands_on: str, newer: str) -> str:
     )
 
 
-def to_discard(used: WorkingCopy, store_id: StoreId) -> WorkingCopy:
+def to_discard(used: WorkingCopy, store: OpenStore) -> WorkingCopy:
     """The place whose work is meant when none is named. InvalidStateError when several have some:
     none is dropped that nobody named."""
-    others = elsewhere(used, store_id)
+    others = elsewhere(used, store)
     if not used.is_kept and len(others) == 1:
         return others[0]
     if not others:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import config
-from cowfs.api import kept_work, merge_report
+from cowfs.api import copied_stores, kept_work, merge_report
 from cowfs.api.merge_report import MergedPath, MergeReport, Strategy
 from cowfs.api.on_line import on_line
 from cowfs.api.provenance import commit_request
@@ -100,7 +100,7 @@ def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
         raise InvalidInputError(
             f"one folder of a version cannot be merged: {branch.locator}", hint="Merge the whole version."
         )
-    if branch.to_read().record.store_id != store.record.store_id:
+    if not copied_stores.is_same(branch.to_read(), store):
         raise InvalidInputError(
             f"{branch.locator} lies in another store",
             hint=f"Copy it into a fork of the target first (`cowfs download {shlex.quote(branch.locator)}`, `cowfs upload`; "

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import apart, clock
 from cowfs import store as stores
-from cowfs.api import file_access, kept_work, tree_publishing
+from cowfs.api import copied_stores, file_access, kept_work, tree_publishing
 from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, ends_soon
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.transfer_report import Target
 from cowfs.errors import ConflictError, LeaseHeldError, LeaseLostError
-from cowfs.machine import registry
 
 if TYPE_CHECKING:
     from cowfs.session.publishing import Line
@@ -49,13 +48,13 @@ def _once(target: Target, make: Callable[[Target, Line], T]) -> T:
     from cowfs.session.publishing import publishing
 
     stores.require_writable(target.store.record)
-    if (entry := registry.find_by_volume(target.store.record.store_id.hex(), target.name)) is not None:
+    if (entry := copied_stores.find_mount(target.store, target.name)) is not None:
         raise ConflictError(
             f"volume {target.name!r} is mounted at {entry.mount_path}",
             hint=f"Commit and unmount it first (`cowfs unmount {target.name} --commit`, finalize()), or work on a fork of it.",
         )
     spec = tree_publishing.writing(target)
-    kept_work.require_all(target.working_copy, target.store.record.store_id)
+    kept_work.require_all(target.working_copy, target.store)
     tree_publishing.require_committed(target, spec)
     try:
         with publishing(spec, access=target.store.access) as line:

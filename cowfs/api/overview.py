@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cowfs.api import copies, mounts, scratch, stores
+from cowfs.api.copied_stores import are_apart
 from cowfs.api.mount_paths import copy_of
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
@@ -306,7 +307,7 @@ def _copies_of(store: OpenStore) -> dict[str, str]:
     return {
         entry.volume: f"{host}:{entry.mount_path}"
         for entry in registry.list_mounts()
-        if entry.is_copy and entry.written and entry.store_id == store_id
+        if entry.is_copy and entry.written and entry.store_id == store_id and not are_apart(entry.store_url, store.url)
     }
 
 

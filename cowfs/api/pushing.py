@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import clock, config, log
 from cowfs import store as stores_layer
-from cowfs.api import hints, kept_work, names, sources, stores
+from cowfs.api import copied_stores, hints, kept_work, names, sources, stores
 from cowfs.api.parts import Workers
 from cowfs.api.provenance import author
 from cowfs.api.rw_volume import RWVolume
@@ -25,8 +25,6 @@ from cowfs.api.stores import OpenStore
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.hints import complete
 from cowfs.ids import VersionId, WriteId
-from cowfs.machine import registry
-from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import refs, unlocking
 from cowfs.store.holder import current_holder
 from cowfs.store.sealed import sealing_of
@@ -64,7 +62,7 @@ def push(
         found = sources.find(source, of)
         version = found.locator().version
     target, made_store = _target(to, found.store)
-    if target.record.store_id == found.store.record.store_id:
+    if copied_stores.is_same(target, found.store):
         raise InvalidInputError(
             f"{target.url} is where the version is already", hint="Fork it there (`cowfs fork`, fork())."
         )
@@ -125,13 +123,12 @@ def _require_no_work(target: OpenStore, name: str, version: VersionId) -> None:
     head = volumes.find_head(target.objects, name)
     if head is None or head.version == version:
         return
-    store_id = target.record.store_id
-    if (entry := registry.find_by_volume(store_id.hex(), name)) is not None:
+    if (entry := copied_stores.find_mount(target, name)) is not None:
         raise InvalidStateError(
             f"volume {name!r} of {target.url} is mounted at {entry.mount_path}",
             hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or copy under another name: --as NAME, as name=.",
         )
-    if kept := [copy for copy in WorkingCopy.known(store_id, name) if copy.is_kept]:
+    if kept := [copy for copy in copied_stores.known(target, name) if copy.is_kept]:
         raise InvalidStateError(
             f"volume {name!r} of {target.url} has uncommitted work on this machine, in {kept[0].path}",
             hint=f"Publish it (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()).",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs import config
-from cowfs.api import stores
+from cowfs.api import copied_stores, stores
 from cowfs.api.storage.storage import Storage
 from cowfs.api.stores import OpenStore
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
@@ -127,7 +127,7 @@ class _Round:
                 raise NotFoundError(f"there is no directory {directory}", hint="Give a store, or a directory of files.")
             return [FileSource(directory, places, sealing_of(objects))]
         other = stores.open_store(stores.name(source))
-        if other.record.store_id == self._store.record.store_id:
+        if copied_stores.is_same(other, self._store):
             raise InvalidInputError(
                 f"{other.url} is the store that is to be repaired", hint="Name another one, or a directory of files."
             )

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import clock, config
-from cowfs.api import mount_paths, sources, work
+from cowfs.api import copied_stores, mount_paths, sources, work
 from cowfs.api.merge_report import MergedPath
 from cowfs.api.on_line import on_line
 from cowfs.api.provenance import commit_request
@@ -124,7 +124,7 @@ def _in_mount(
 
 def _made(volume: RWVolume, version: ROVolume, path: bytes, to: bytes, message: str, dry_run: bool) -> RestoreReport:
     target = volume.to_upload()
-    if version.to_read().record.store_id != target.store.record.store_id:
+    if not copied_stores.is_same(version.to_read(), target.store):
         raise InvalidInputError(
             f"{version.locator} lies in another store",
             hint=f"Copy it instead (`cowfs download {shlex.quote(version.locator)}`, `cowfs upload`).",

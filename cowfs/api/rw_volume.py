@@ -34,6 +34,7 @@ from cowfs.api import (
     abandoned,
     arguments,
     claiming,
+    copied_stores,
     copies,
     kept_work,
     launch,
@@ -201,9 +202,7 @@ class RWVolume:
         if self._is_unclaimed:
             return False
         working_copy = self.resolve()._working_copy()
-        return working_copy.may_have_uncommitted or bool(
-            kept_work.elsewhere(working_copy, self._opened().record.store_id)
-        )
+        return working_copy.may_have_uncommitted or bool(kept_work.elsewhere(working_copy, self._opened()))
 
     @names_locator
     def diff(
@@ -252,7 +251,7 @@ class RWVolume:
         """The mount that writes to the volume on this machine, whoever made it: a writable one, or
         a scratch that has become the volume."""
         if self._store is not None:
-            return registry.find_by_volume(self._store.record.store_id.hex(), self.name)
+            return copied_stores.find_mount(self._store, self.name)
         if self._is_unclaimed:
             return None
         return registry.find_by_url(stores.canonical_url(self._named), self.name)
@@ -336,31 +335,31 @@ class RWVolume:
         self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener
     ) -> Path | None:
         """None: it has to be tried again."""
-        store_id = self._opened().record.store_id
+        store = self._opened()
 
         def find() -> MountEntry | None:
-            entry = registry.find_by_volume(store_id.hex(), self.name)
+            entry = copied_stores.find_mount(store, self.name)
             if entry is None or entry.is_scratch:  # which keeps nothing, other than a mount of the volume
                 return None
             return entry if mount_paths.is_there(entry) and mount_paths.is_same(entry, given) else None
 
-        with mount_paths.turn(f"{store_id.hex()}/{self.name}", find) as may_make:
+        with mount_paths.turn(f"{store.record.store_id.hex()}/{self.name}", find) as may_make:
             if not options.take_over and (meta_dir := options.meta_path) is not None:
-                place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
+                place = copied_stores.locate(store, self.name, meta_dir=meta_dir).path
                 used_mount.require_work_at(self.live(), place, meta_dir)
             if not options.take_over:
                 # One of this user on this machine: a cell or a task is run again, or one of several workers.
-                if (entry := self._mount_used.share(find, options, self._opened().access)) is not None:
+                if (entry := self._mount_used.share(find, options, store.access)) is not None:
                     return Path(entry.mount_path)
                 if may_make:
-                    copies.require_none_elsewhere(store_id, self.name)
+                    copies.require_none_elsewhere(store, self.name)
             return self._mount(given, options, progress) if may_make else None
 
     def _mount(self, given: new_mounts.Given, options: MountOptions, progress: ProgressListener) -> Path | None:
         """None: others have found and ended it before this object had a part of it."""
         self._mount_used.leave(None)
         store = self._opened()
-        working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
+        working_copy = copied_stores.locate(store, self.name, meta_dir=options.meta_path)
         seen, self._seen = self._seen, None  # it grows old
         try:
             made = new_mounts.of_volume(
@@ -443,7 +442,7 @@ class RWVolume:
                 if not self._end_files(force=force, discard=True):  # another object's, known by the store
                     used, store = self._working_copy(), self._opened()
                     if self._options.meta_path is None:
-                        used = kept_work.to_discard(used, store.record.store_id)
+                        used = kept_work.to_discard(used, store)
                     apart.run(partial(unmounted.discard, store, used, force=force))
             if entry is not None and not force:
                 self._mount_used.require_no_sharer(entry)
@@ -580,7 +579,7 @@ class RWVolume:
         with self._mutex:
             store, working_copy = self._opened(), self._working_copy()
             if self._options.meta_path is None:
-                kept_work.require_all(working_copy, store.record.store_id)
+                kept_work.require_all(working_copy, store)
             head = volumes.read_head(store.objects, self.name)  # somebody may have gone on with it
             if working_copy.may_have_uncommitted or unmounted.is_commit_due(store, head, request):
                 if working_copy.copy is not None:
@@ -796,12 +795,11 @@ class RWVolume:
         return Target(self.name, self._opened(), self._working_copy())
 
     def _working_copy(self) -> WorkingCopy:
-        return WorkingCopy.locate(self._opened().record.store_id, self.name, meta_dir=self._options.meta_path)
+        return copied_stores.locate(self._opened(), self.name, meta_dir=self._options.meta_path)
 
     def _kept_below(self, meta_dir: Path) -> WorkingCopy:
         """The place below it, which has work."""
-        store_id = self.resolve()._opened().record.store_id
-        found = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir)
+        found = copied_stores.locate(self.resolve()._opened(), self.name, meta_dir=meta_dir)
         if not found.is_kept:
             raise NotFoundError(
                 f"no uncommitted work of volume {self.name!r} lies in {found.path}",

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs.api import downloading, local_paths, mount_paths, mount_transfer, sources, stores, uploading
+from cowfs.api import copied_stores, downloading, local_paths, mount_paths, mount_transfer, sources, stores, uploading
 from cowfs.api.local_paths import Own
 from cowfs.api.looking import of_volume
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
@@ -33,9 +33,7 @@ from cowfs.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
-from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
-from cowfs.machine.working_copy import WorkingCopy
 from cowfs.values import dataclass
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
@@ -177,9 +175,9 @@ def _writable(place: Place, store: stores.Named) -> _Writable:
             f"{place.source} is a version, and a version never changes",
             hint="Copy to a volume, NAME:PATH; a fork of the version is one (`cowfs fork`, fork()).",
         )
-    working_copy = WorkingCopy.locate(found.store.record.store_id, found.volume)
+    working_copy = copied_stores.locate(found.store, found.volume)
     target = Target(found.volume, found.store, working_copy)
-    entry = registry.find_by_volume(found.store.record.store_id.hex(), found.volume)
+    entry = copied_stores.find_mount(found.store, found.volume)
     if entry is None or not mount_paths.is_there(entry):
         uploading.require_not_mounted(target, place.path)
         entry = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cowfs import apart, log
-from cowfs.api import copies, file_access, file_session, stores
+from cowfs.api import copied_stores, copies, file_access, file_session, stores
 from cowfs.api.file_session import FileSession
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, CowfsError
@@ -79,6 +79,7 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy, *, force: bool =
     if working_copy.is_out_of_reach:
         places.forget(working_copy.path)
         return
+    copied_stores.require_of(store, working_copy, is_dropped=True)
     _require_mine(working_copy, force=force)
     copies.tell_if_gone(working_copy)
     pin = working_copy.state.pin if working_copy.exists else None

@@ -21,6 +21,7 @@ from cowfs import apart, config
 from cowfs import store as stores_layer
 from cowfs.api import (
     arguments,
+    copied_stores,
     kept_work,
     local_paths,
     mount_paths,
@@ -235,7 +236,7 @@ def publishing_to(target: Target) -> Iterator[Line]:
     from cowfs.session.publishing import publishing
 
     spec = tree_publishing.writing(target)
-    kept_work.require_all(target.working_copy, target.store.record.store_id)
+    kept_work.require_all(target.working_copy, target.store)
     tree_publishing.require_committed(target, spec)
     try:
         with publishing(spec, access=target.store.access) as line:
@@ -247,7 +248,7 @@ def publishing_to(target: Target) -> Iterator[Line]:
 def require_not_mounted(target: Target, to: bytes) -> None:
     """Of a volume that this process may write to otherwise. ConflictError: it is mounted here."""
     stores_layer.require_writable(target.store.record)
-    entry = registry.find_by_volume(target.store.record.store_id.hex(), target.name)
+    entry = copied_stores.find_mount(target.store, target.name)
     if entry is not None:
         there = os.path.join(entry.mount_path, os.fsdecode(to))
         raise ConflictError(

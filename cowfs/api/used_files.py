@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import apart
 from cowfs.api import file_access, file_session, stores
+from cowfs.api.copied_stores import are_apart
 from cowfs.api.file_session import FileSession, SessionEnded
 from cowfs.control import MountOptions
 from cowfs.machine.working_copy import WorkingCopy
@@ -31,7 +32,8 @@ class UsedFiles:
         if self._held is not None and self._held.is_usable:
             return self._held
         if store is not None:
-            self._held = file_session.find(file_access.key_of(store.record.store_id, volume))
+            found = file_session.find(file_access.key_of(store.record.store_id, volume))
+            self._held = found if found is None or not are_apart(found.store_url, store.url) else None
         return self._held if store is not None else None
 
     def opened(self, store: stores.OpenStore, working_copy: WorkingCopy, options: MountOptions) -> FileSession:

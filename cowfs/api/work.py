@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs.api import copies, file_access, file_session, kept_work, stores, tree_publishing
+from cowfs.api import copied_stores, copies, file_access, file_session, kept_work, stores, tree_publishing
 from cowfs.control import live_mount
 from cowfs.control.messages import Compared, Comparison
 from cowfs.errors import InvalidInputError
@@ -83,7 +83,7 @@ def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared |
             with held.used() as session:
                 return work_comparing.compared(session, wanted)
         if volume._options.meta_path is None:
-            kept_work.require_all(target.working_copy, target.store.record.store_id)
+            kept_work.require_all(target.working_copy, target.store)
         if target.working_copy.copy is not None:
             return copies.compared(target, volume._options, wanted)
         if not target.working_copy.has_records:
@@ -96,7 +96,7 @@ def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared |
 
 
 def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
-    if version.to_read().record.store_id != store.record.store_id:
+    if not copied_stores.is_same(version.to_read(), store):
         raise InvalidInputError(
             f"{version.locator} lies in another store",
             hint="Commit, and compare the two versions; or copy what you need "

@@ -75,16 +75,23 @@ class WorkingCopy:
         left."""
 
     @classmethod
-    def locate(cls, store_id: StoreId, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
+    def locate(
+        cls,
+        store_id: StoreId,
+        volume: str,
+        *,
+        meta_dir: Path | None = None,
+        is_others: Callable[[WorkingCopy], bool] = lambda _: False,
+    ) -> WorkingCopy:
         """Where the working copy of a volume is on this machine, whether it exists or not.
 
         Without meta_dir: of all places that are known the first with uncommitted work, else the
-        first with a working copy.
+        first with a working copy; is_others: these come last.
         """
         if meta_dir is not None:
             return cls(working_root(meta_dir) / _name(store_id, volume))
         known = cls.known(store_id, volume)
-        found = [copy for copy in known if copy.exists or copy.has_remains]
+        found = [copy for copy in known if (copy.exists or copy.has_remains) and not is_others(copy)]
         if len(found) == 1:
             return found[0]  # what is in it takes longer to tell
         return next((copy for copy in found if copy.is_kept), next(iter(found), known[0]))

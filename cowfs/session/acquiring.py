@@ -89,6 +89,8 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
                 f"{working_copy.path} belongs to volume {state.volume!r} of store {state.store_id}",
                 hint="Another store stands at this URL now. Move the directory away to keep its work.",
             )
+        if state.store_url != store.url:  # the same store by another way, or where it has moved to
+            working_copy.store_state(replace(state, store_url=store.url))
         working_copy.remember_place()
         return
     working_copy.clear_remains()

@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import rescue
+from cowfs.api import copied_stores, rescue, transfer
 from cowfs.blocking import Volume
-from cowfs.errors import CorruptError, InvalidStateError, LeaseHeldError, NotFoundError, UnavailableError
+from cowfs.errors import (
+    CorruptError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.machine import places
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import WorkingCopy
@@ -212,3 +219,142 @@ def test_no_reachable_work_is_discarded_that_nobody_named(place: Path) -> None:
         volume.discard(meta_dir=place / "meta")
         assert volume.is_mounted, "that was of another place"
     assert names(Volume.open("data").commit()) == ["usual"]
+
+
+def copied(place: Path) -> Path:
+    """The default store, copied as it is."""
+    shutil.copytree(place / "store", place / "copy")
+    return place / "copy"
+
+
+def test_work_of_a_store_is_not_taken_for_that_of_its_copy(place: Path) -> None:
+    original = Volume.new("data")
+    first = original.commit()
+    copy = copied(place)
+    original.files.write("work", b"kept")
+    for state in ("open in this process", "kept"):
+        theirs = Volume.open("data", store=copy).resolve()
+        assert not theirs.is_mounted, state
+        assert theirs.history()[0].id == first.id
+        uses = (
+            theirs.commit,
+            theirs.discard,
+            theirs.mount,
+            theirs.has_changes,
+            lambda at=theirs: at.files.write("work", b"other"),
+            lambda at=theirs: list(at.diff()),
+            lambda: transfer.copy(str(place / "home"), "data:", store=str(copy)),
+        )
+        for use in uses:
+            with pytest.raises(InvalidStateError, match=rf"{place}/store; file://{copy} is another place") as caught:
+                use()
+            assert f"--store file://{place}/store" in caught.value.hint
+        assert original.files.read("work") == b"kept"
+        original.unmount()
+    Volume.delete("data", store=copy)
+    Volume.undelete("data", store=copy)
+    original.commit()
+    assert [each.id for each in original.history()][1:] == [first.id]
+    assert not Volume.open("data", store=copy).has_changes()
+
+
+def test_a_copy_without_work_is_not_unmounted_as_one_of_the_copied_store(place: Path) -> None:
+    volume = Volume.new("data")
+    volume.commit()
+    store = copied(place)
+    path = volume.mount(place / "mnt" / "data", mode="copy")
+    theirs = Volume.open("data", store=store).resolve()
+    for use in (theirs.discard, theirs.unmount, theirs.mount):
+        with pytest.raises(InvalidStateError, match="is another place"):
+            use()
+    assert volume.path == path
+
+
+def test_a_mount_of_a_store_is_not_one_of_its_copy(place: Path) -> None:
+    original = Volume.new("data")
+    original.commit()
+    copy = copied(place)
+    (original.mount() / "work").write_text("mine")
+    theirs = Volume.open("data", store=copy).resolve()
+    for use in (theirs.commit, theirs.discard, theirs.unmount, theirs.mount):
+        with pytest.raises(InvalidStateError, match="is another place"):
+            use()
+    assert not theirs.is_mounted
+    assert (original.path / "work").read_text() == "mine"
+    (theirs.mount(meta_dir=place / "meta") / "theirs").write_text("theirs")
+    assert names(Volume.open("data", store=copy).commit()) == ["theirs"]
+    theirs.unmount()
+    assert names(original.commit()) == ["work"]
+
+
+def test_a_store_that_has_two_paths_is_one(place: Path) -> None:
+    original = Volume.new("data")
+    original.commit()
+    (place / "link").symlink_to(place / "store")
+    original.files.write("work", b"1")
+    linked = Volume.open("data", store=place / "link")
+    assert linked.files.read("work") == b"1"
+    original.unmount()
+    assert linked.has_changes()
+    assert names(linked.commit()) == ["work"]
+
+
+def test_work_goes_on_where_its_store_was_moved_to(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left("data", "one")
+    (place / "store").rename(place / "moved")
+    monkeypatch.setenv("COWFS_STORE", str(place / "moved"))
+    Volume.new("other", store=place / "other").resolve()
+    (place / "other").rename(place / "store")  # another store, where that one was
+    assert names(Volume.open("data").commit()) == ["one"]
+
+
+def test_a_store_and_its_copy_are_two_for_what_takes_two(place: Path) -> None:
+    volume = Volume.new("data")
+    volume.commit()
+    copy = copied(place)
+    volume.files.write("more", b"1")
+    version = volume.commit()
+    assert Volume.push("data", copy).is_new
+    assert Volume.version("data", store=copy).id == version.id
+    pack = max((copy / "packs").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
+    pack.unlink()
+    assert not Volume.verify(store=copy).is_sound
+    assert Volume.repair(Volume.plan_repair(store=copy, sources=[place / "store"])).is_sound
+    with pytest.raises(InvalidInputError, match="where the version is already"):
+        Volume.push("data", place / "store")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "certain"),
+    [
+        ("s3://a;endpoint=http%3A%2F%2Fhost%3A1/p", "s3://a;endpoint=http%3A%2F%2Fhost%3A1/q", True),
+        ("s3://a;endpoint=http%3A%2F%2Fhost%3A1/p", "s3://b;endpoint=http%3A%2F%2Fhost%3A1/p", True),
+        ("s3://a;endpoint=http%3A%2F%2Fhost%3A1/p", "s3://b;endpoint=http%3A%2F%2Fname%3A1/p", False),
+        ("s3://a/p", "s3://a;region=eu-west-1/p", False),
+        ("s3://a/p", "s3://team-x1y2-s3alias/p", False),
+        ("gs://a/p", "gs://b/p", True),
+        ("abfs://c@account/p", "abfs://c@account/q", True),
+        ("abfs://c@account/p", "az://c@account/q", False),
+        ("https://host/p", "https://host/q", False),
+        ("file:///nothing/here", "file:///nothing/there", False),
+    ],
+)
+def test_places_are_two_only_where_that_is_certain(one: str, other: str, certain: bool) -> None:
+    assert copied_stores.are_apart(one, other) is certain
+    assert not copied_stores.are_apart(one, one)
+
+
+def test_work_of_an_object_store_that_may_have_moved_goes_on_and_is_not_dropped(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands for prefixes of a bucket: the directories are told apart as such are."""
+    left("data", "one")
+    copy = copied(place)
+    monkeypatch.setattr(copied_stores, "_is_there", lambda _: False)
+    with pytest.raises(InvalidStateError, match="is another place"):
+        Volume.open("data", store=copy).discard()
+    moved = Volume.open("data", store=copy)
+    (moved.mount() / "two").write_text("two")
+    assert names(moved.commit()) == ["one", "two"]
+    moved.unmount()
+    assert Volume.open("data").history() == []
