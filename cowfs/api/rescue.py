@@ -9,7 +9,7 @@ from cowfs import log
 from cowfs.api import hints, names, stores
 from cowfs.api.claiming import claimed
 from cowfs.api.provenance import author
-from cowfs.errors import CowfsError
+from cowfs.errors import CowfsError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
@@ -34,7 +34,10 @@ def fork(
     def create(new_name: str) -> Head:
         if base is None:
             return volumes.create_volume(store.objects, new_name, owner=author())
-        return volumes.fork_volume(store.objects, new_name, base, owner=author())
+        try:
+            return volumes.fork_volume(store.objects, new_name, base, owner=author())
+        except NotFoundError as error:
+            raise working_copy.without_base(error) from error
 
     head = claimed(names.checked(name) if name is not None else names.generated(), create, strict=strict)
     working_copy.move_to(working_copy.beside(head.volume), head.number)

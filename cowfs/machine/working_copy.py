@@ -34,7 +34,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from cowfs import clock, config
-from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError
+from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.ids import StoreId, VersionId
 from cowfs.machine import lock, places
@@ -219,6 +219,21 @@ class WorkingCopy:
             f"{self.path} has uncommitted work, but its state.json, which says on which version that stands, is gone",
             hint=f"Put the file back, if there is a copy of it. Else move the directory away to keep what it has, or drop that: "
             f"`cowfs unmount {self.volume} --discard{where}`, discard().",
+        )
+
+    def without_base(self, why: NotFoundError) -> NotFoundError:
+        """The store has not the version any more that the work stands on: where the work is, and
+        what can be done."""
+        state, copy = self.state, self.copy
+        place = copy.record.mount_path if copy is not None else self.path
+        name, version = state.volume, f"{state.volume}@{str(state.base_version)[:12]}"
+        return NotFoundError(
+            f"{why.message}. Uncommitted work of volume {name!r}, which stands on that version, is kept on this machine, in {place}",
+            hint="The store may have been put back to an earlier state. Make the later one available again, and repeat this. Or "
+            f"bring the version back from another store that has it (`cowfs push {version} {state.store_url} --as OTHERNAME "
+            "--store OTHERSTORE`, Volume.push()): then a mount shows the work, to be copied out of it. If the version is gone for "
+            f"good, `cowfs unmount {name} --discard`, discard(), drops the work.",
+            details={**why.details, "working_copy": str(self.path)},
         )
 
     @property

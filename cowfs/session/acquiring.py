@@ -268,11 +268,13 @@ def open_base(store: ObjectStore, head_number: int, version: VersionId | None) -
 def moving_on(store: ObjectStore, working_copy: WorkingCopy) -> Iterator[None]:
     """While the version is opened that was the volume's newest when it was claimed.
     UnavailableError: it is that no more, and was collected; this machine may have slept
-    meanwhile."""
+    meanwhile. NotFoundError: it is gone, and work stands on it."""
     try:
         yield
     except (NotFoundError, CorruptError) as error:
         state = working_copy.state
+        if working_copy.may_have_uncommitted and isinstance(error, NotFoundError):
+            raise working_copy.without_base(error) from error
         if working_copy.may_have_uncommitted or read_head(store, state.volume).version == state.base_version:
             raise
         raise UnavailableError(

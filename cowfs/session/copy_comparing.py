@@ -65,7 +65,10 @@ def compared(
         store = open_session_store(spec, stack, access).read_only()
         load_record(store)
         packs = PackReader(store)
-        base = open_base(store, 0, _base_version(store, working_copy.state))
+        try:
+            base = open_base(store, 0, _base_version(store, working_copy.state))
+        except NotFoundError as error:
+            raise working_copy.without_base(error) from error
         index = open_base_index(spec, stack, store, packs, base)
         root = index.inode(ROOT_INO)
         if root is None:

@@ -7,7 +7,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -219,6 +221,44 @@ def test_no_reachable_work_is_discarded_that_nobody_named(place: Path) -> None:
         volume.discard(meta_dir=place / "meta")
         assert volume.is_mounted, "that was of another place"
     assert names(Volume.open("data").commit()) == ["usual"]
+
+
+@pytest.mark.parametrize("mode", ["fuse", "copy"])
+def test_work_on_a_version_that_the_store_has_not_any_more_is_told_of(
+    place: Path, mode: Literal["fuse", "copy"]
+) -> None:
+    """The store was put back to what it was before that version."""
+    store, later = place / "store", place / "later"
+    volume = Volume.open("data", create=True)
+    first = volume.commit("first")
+    shutil.copytree(store, place / "backup")
+    (volume.mount(place / "mnt" / "data", mode=mode) / "one").write_text("1")
+    version = volume.commit("second")
+    Volume.push("data", place / "mirror")
+    (volume.path / "two").write_text("2")
+    volume.unmount()
+    kept = place / "mnt" / "data" if mode == "copy" else volume._working_copy().path
+    store.rename(later)
+    (place / "backup").rename(store)
+    uses: list[Callable[[], object]] = [
+        volume.commit,
+        volume.mount,
+        lambda: list(volume.diff()),
+        lambda: volume.fork("saved"),
+    ]
+    told = "Uncommitted work of volume 'data', which stands on that version, is kept on this machine, in "
+    for use in uses if mode == "fuse" else uses[2:]:  # of a copy the others say that it was overtaken
+        with pytest.raises(NotFoundError, match=f"has no version {version.id}") as caught:
+            use()
+        assert f"{told}{kept}" in caught.value.message
+        assert "`cowfs unmount data --discard`" in caught.value.hint
+    assert volume.history()[0].id == first.id
+    Volume.push(f"data@{version.id[:12]}", store, name="back", store=place / "mirror")
+    assert (Volume.open("data").mount(place / "mnt" / "data", mode=mode) / "two").read_text() == "2"
+    Volume.open("data").unmount()
+    store.rename(place / "backup")
+    later.rename(store)
+    assert names(volume.commit()) == ["one", "two"]
 
 
 def copied(place: Path) -> Path:
