@@ -23,6 +23,7 @@ from types import MappingProxyType
 
 from cowfs import clock
 from cowfs.errors import ConflictError, NotFoundError
+from cowfs.format import keys
 from cowfs.format.record import Holder
 from cowfs.helpers import Helpers
 from cowfs.ids import VersionId
@@ -31,7 +32,7 @@ from cowfs.store import ObjectStore, refs
 from cowfs.values import dataclass
 from cowfs.version import head_line, pruned, tags, volumes
 from cowfs.version.head_line import Step
-from cowfs.version.retention import Rules
+from cowfs.version.retention import SKEW_NS, Rules
 from cowfs.version.volumes import Head
 
 AT_ONCE = 16
@@ -57,10 +58,19 @@ def plan(
     """Of each version that is not pruned, newest first. in_use: what else holds versions, in words.
     NotFoundError: no such volume."""
     head = volumes.read_head(store, volume)
-    steps = [step for step in head_line.steps(store, volume, head.number) if not step.is_pruned]
-    held = _held(store, head, steps, in_use)
-    kept = rules.kept(steps, clock.now_ns())
-    return [Decision(step, (*held[place], *kept[place])) for place, step in enumerate(steps)]
+    line = list(head_line.steps(store, volume, head.number))
+    kept = rules.kept(line, _as_of_ns(store, volume, line[0])) if line else []
+    left = [(step, why) for step, why in zip(line, kept, strict=True) if not step.is_pruned]
+    held = _held(store, head, [step for step, _ in left], in_use)
+    return [Decision(step, (*held[place], *why)) for place, (step, why) in enumerate(left)]
+
+
+def _as_of_ns(store: ObjectStore, volume: str, last: Step) -> int:
+    """When the last version was stored, by the store's clock, or now, if that is earlier: as long
+    as nobody writes, time alone changes nothing."""
+    key = keys.head(volume, last.first)
+    stored = [info.mtime_ns + SKEW_NS for info in store.list(key, limit=1) if info.key == key]
+    return min([clock.now_ns(), *stored])
 
 
 def prune(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs import clock
 from cowfs.blocking import PrunePlan, ROVolume, Volume
 from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import keys
@@ -107,6 +108,35 @@ def test_what_is_mounted_here_to_be_read_is_kept(versions: list[ROVolume]) -> No
     assert versions[1].id not in {each.version for each in Volume.prune(plan)}
     versions[1].unmount()
     assert going(Volume.plan_prune("data", last=1)) == [versions[1].id]
+
+
+def test_a_volume_that_rests_loses_nothing_when_the_time_of_its_last_version_comes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was committed by a clock that was 31 days ahead."""
+    data, day_ns, now_ns = Volume.new("data"), 86_400 * 10**9, clock.now_ns
+    data.commit("1")
+    data.commit("2")
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + 31 * day_ns)
+    ahead = data.commit("3")
+    for days in (0, 32):
+        monkeypatch.setattr(clock, "now_ns", lambda days=days: now_ns() + days * day_ns)
+        plan = Volume.plan_prune("data", within="30d")
+        assert going(plan) == []
+        assert why(plan, ahead) == ["the last version", "its time was still to come"]
+
+
+def test_a_version_of_a_clock_that_was_behind_is_not_old(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when what told so is pruned."""
+    data, now_ns = Volume.new("data"), clock.now_ns
+    first = data.commit("1")
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() - 7000 * 86_400 * 10**9)
+    behind = data.commit("2")
+    monkeypatch.setattr(clock, "now_ns", now_ns)
+    data.commit("3")
+    pruning.prune(open_store(data.resolve().store_url or ""), "data", {VersionId.from_hex(first.id)})
+    plan = Volume.plan_prune("data", within="30d")
+    assert why(plan, behind) == ["young enough, if its clock was wrong"]
 
 
 def test_what_was_tagged_since_the_plan_stays(versions: list[ROVolume], store: ObjectStore) -> None:
