@@ -10,6 +10,10 @@ A scratch session does the work: it needs no lease while files are written, and 
 its process is killed. It adopts the volume for the commit, which takes the lease for as long as
 that lasts. Another commit without a mount is waited for; a mount is not, since it may last.
 
+Each attempt has the lock of the volume's working copy meanwhile, as an upload does: no process of
+this machine opens the volume beside it. Whether one has left work there is asked before, and again
+behind the lease, when nobody can begin any.
+
 What the changes touch is compared by inode, size and times: every change of a file changes one. Of
 a path that symbolic links are on, it is where they lead, and that they lead there.
 """
@@ -28,16 +32,19 @@ from typing import TYPE_CHECKING, Any
 
 from cowfs import apart, clock
 from cowfs import store as stores_layer
-from cowfs.api import copied_stores, file_access, file_session, kept_work, stores
+from cowfs.api import copied_stores, file_access, file_session, kept_work, stores, tree_publishing
 from cowfs.api.file_access import SessionAccess
 from cowfs.api.file_session import FileSession
 from cowfs.api.files import RWFiles
 from cowfs.api.path_errors import NOTHING_THERE
 from cowfs.api.rw_volume import RWVolume
+from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.ids import VersionId
 from cowfs.machine import registry, scratch
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.values import dataclass
 from cowfs.version import volumes
 from cowfs.version.commit import Base, CommitRequest
@@ -79,7 +86,6 @@ def publish(
     `seen`. LeaseHeldError: the volume is mounted. InvalidStateError: it has uncommitted work on
     this machine, which would be left behind."""
     stores_layer.require_writable(store.record)
-    _require_no_work(store, volume)
     scratch.sweep()
     changes = list(changes)
     key = file_access.key_of(store.record.store_id, volume)
@@ -115,20 +121,38 @@ def _published(
     store: stores.OpenStore, volume: str, seen: VersionId | None, changes: Sequence[Change], request: CommitRequest
 ) -> Base:
     named = RWVolume(store.storage or store.url, volume, "existing")
-    head = seen_now(store, volume)
-    with _scratch(store, volume, head) as session:
-        if head != seen:
-            _require_apart(store, volume, seen, session.files, changes)
-        files = RWFiles(_Within(session), named._committed_version, named)
-        for change in changes:
-            apart.require_wanted()
-            change.apply(files)
+    _require_no_work(store, volume)
+    with _locked(store, volume) as locked:
+        head = seen_now(store, volume)
+        with _scratch(store, volume, head) as session:
+            if head != seen:
+                _require_apart(store, volume, seen, session.files, changes)
+            files = RWFiles(_Within(session), named._committed_version, named)
+            for change in changes:
+                apart.require_wanted()
+                change.apply(files)
+            try:
+                assert session.scratch is not None
+                session.scratch.adopt(volume)
+                _require_no_work(store, volume, locked)
+                return session.commit(request)
+            except (ConflictError, LeaseLostError) as error:
+                raise _HeadMovedError(error) from error
+
+
+@contextmanager
+def _locked(store: stores.OpenStore, volume: str) -> Iterator[WorkingCopy]:
+    """The volume's working copy, which nobody else on this machine can open during the block.
+    LeaseHeldError: somebody has. One that was made for this goes at the end."""
+    working_copy = copied_stores.locate(store, volume)
+    was_there = working_copy.path.exists()
+    place = tree_publishing.writing(Target(volume, store, working_copy)).place
+    with working_copy.lock(LockHolder.this_process(place)):
         try:
-            assert session.scratch is not None
-            session.scratch.adopt(volume)
-            return session.commit(request)
-        except (ConflictError, LeaseLostError) as error:
-            raise _HeadMovedError(error) from error
+            yield working_copy
+        finally:
+            if not was_there and not working_copy.exists and not working_copy.has_remains:
+                working_copy.delete()
 
 
 class _Within(SessionAccess):
@@ -166,11 +190,14 @@ def _scratch(store: stores.OpenStore, volume: str, version: VersionId | None) ->
 def ends_soon(error: LeaseHeldError, key: Hashable) -> bool:
     """Not a mount, and not what this process itself has open by `files`, under that key."""
     is_mount = str(error.details.get("where", "/")).startswith("/")
-    is_ours = error.details.get("pid") == os.getpid() and error.details.get("host") == socket.gethostname()
+    host = error.details.get("host", socket.gethostname())  # of a lock it is not told
+    is_ours = error.details.get("pid") == os.getpid() and host == socket.gethostname()
     return not is_mount and not (is_ours and file_session.find(key) is not None)
 
 
-def _require_no_work(store: stores.OpenStore, volume: str) -> None:
+def _require_no_work(store: stores.OpenStore, volume: str, locked: WorkingCopy | None = None) -> None:
+    """locked: whose lock this process has. What another one has open is not kept yet: it may still
+    commit that."""
     entry = copied_stores.find_mount(store, volume)
     if entry is not None and entry.is_copy:  # which has no lease: its commit would come too late
         raise LeaseHeldError(
@@ -180,7 +207,8 @@ def _require_no_work(store: stores.OpenStore, volume: str) -> None:
         )
     working_copy = copied_stores.locate(store, volume)
     kept_work.require_all(working_copy, store)
-    if working_copy.is_kept and working_copy.holder() is None:
+    is_open = working_copy.holder() is not None and (locked is None or locked.path != working_copy.path)
+    if working_copy.is_kept and not is_open:
         raise InvalidStateError(
             f"volume {volume!r} has uncommitted work on this machine, which could not be committed any more",
             hint=f"Publish it first (`cowfs commit {volume}`, commit()), or drop it (`cowfs unmount {volume} --discard`, "

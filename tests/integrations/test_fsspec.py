@@ -19,9 +19,14 @@ from typing import Any
 import fsspec
 import pytest
 
+from cowfs import config
+from cowfs.api import head_changes
 from cowfs.blocking import Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, ReadOnlyError
 from cowfs.integrations.fsspec import CowfsFileSystem
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.working_copy import list_working_copies, working_root
+from cowfs.session.scratch import Scratch
 
 pytestmark = pytest.mark.usefixtures("place")
 
@@ -458,6 +463,67 @@ def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem) -> None:
     mounted.unmount()
     fs.pipe("data/z", b"z")
     assert len(fs.ls("data")) == 3
+
+
+HOLDER = """
+import sys
+from cowfs.blocking import Volume
+vol = Volume.open("data")
+vol.files.write("work", b"acknowledged")
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_work_of_a_program_that_ends_while_it_is_waited_for_is_not_left_behind(
+    fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    fs.pipe("data/x", b"x")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "open\n"
+
+    asked = head_changes.ends_soon
+
+    def ends_soon(*given: Any) -> bool:
+        """What the write asks when it has found it there."""
+        if holder.poll() is None:
+            if is_killed:
+                holder.kill()
+            holder.communicate("\n", timeout=60)
+        return asked(*given)
+
+    monkeypatch.setattr(head_changes, "ends_soon", ends_soon)
+    with pytest.raises(InvalidStateError, match="uncommitted"):
+        fs.pipe("data/z", b"z")
+    assert Volume.open("data").finalize().files.read("work") == b"acknowledged"
+
+
+def test_nobody_of_this_machine_opens_a_volume_that_is_written_to(
+    fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs.pipe("data/x", b"x")
+    refused, adopt = list[str](), Scratch.adopt
+
+    def adopt_meanwhile(scratch: Scratch, volume: str) -> None:
+        working_copy = Volume.open("data").resolve().to_upload().working_copy
+        with pytest.raises(LeaseHeldError, match="without a mount"), working_copy.lock(LockHolder.this_process("")):
+            pass
+        refused.append(volume)
+        adopt(scratch, volume)
+
+    monkeypatch.setattr(Scratch, "adopt", adopt_meanwhile)
+    fs.pipe("data/z", b"z")
+    assert refused == ["data"]
+    assert list_working_copies() == []
+    assert config.listed(working_root()) == []
 
 
 def test_threads_of_a_process_write_at_once(fs: CowfsFileSystem) -> None:
