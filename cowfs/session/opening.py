@@ -70,6 +70,7 @@ from cowfs.session.session import Resumed, Session, Writer
 from cowfs.session.work_restoring import remove_left
 from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
 from cowfs.store.packs import PackReader
+from cowfs.version import quotas
 from cowfs.version.commit import Base, Progress, ProgressListener
 from cowfs.version.heads import is_only_fenced
 from cowfs.version.publish import Publisher
@@ -220,13 +221,18 @@ def _adopted(
         replace(working_copy.state, volume=volume, head_number=head.number, epoch=0, pin=None, intent=None)
     )
     spec = replace(session.spec, volume=volume, mode="rw", version=None)
-    writer, head = claim(spec, held, store, working_copy)
+    with apart.meanwhile(partial(quota_of, spec, store)) as quota:
+        writer, head = claim(spec, held, store, working_copy)
     held.callback(within, "remove the pin", writer.protection.pin.remove)
     if head.version != base.version_id:
         raise ConflictError(
             f"volume {volume!r} does not stand on the version of this scratch any more",
             hint="Commit the scratch under another name.",
         )
+    quota_bytes = quota()
+    # What was written until now no quota has kept small.
+    quotas.check(volume, quota_bytes, index.totals().bytes, session.engine.statfs()[0])
+    session.engine.set_quota(quota_bytes)
     working_copy.rebase(head.number, head.version)
     writer.protection.follow(head.number)
     _commit_with(session, writer, index, packs, Base(head.number, head.version, base.manifest), held)

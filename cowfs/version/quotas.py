@@ -1,8 +1,9 @@
 """How many bytes the regular files of a volume may have together, as the volume's record says.
 
 A mount refuses what would make the volume larger (the engine, EDQUOT); whoever publishes without
-one refuses the version (`check`). What makes it smaller is never refused, also beyond the quota,
-which may have been lowered. A writer goes by the quota that it found when it opened the volume.
+one, or what was written before there was a quota to go by, refuses the version (`check`). What
+makes it smaller is never refused, also beyond the quota, which may have been lowered. A writer goes
+by the quota that it found when it opened the volume.
 
 The first record, which is made with the volume, has none, so that a writer who sees no other need
 not read it. Not here: what the volume has (the index counts).

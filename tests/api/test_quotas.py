@@ -12,7 +12,10 @@ import pytest
 
 from cowfs.api import stores
 from cowfs.blocking import Declared, RWVolume, Volume
+from cowfs.control import live_mount
 from cowfs.errors import CorruptError, InvalidInputError, NoSpaceError, NotFoundError
+from cowfs.integrations.fsspec import CowfsFileSystem
+from cowfs.machine.registry import MountEntry
 from cowfs.version import seen
 
 KIB = 1024
@@ -100,6 +103,48 @@ def test_no_version_is_published_that_is_too_large(volume: RWVolume, place: Path
         Volume.merge("v", [Volume.version("w")])
     Volume.set_quota("v", 17 * KIB)
     volume.files.upload(source)
+
+
+def test_nothing_is_published_through_fsspec_that_is_too_large(volume: RWVolume) -> None:
+    fs = CowfsFileSystem(skip_instance_cache=True)
+    with pytest.raises(NoSpaceError, match=r"may have 16\.0 KiB of files, and would have 17\.0 KiB"):
+        fs.pipe("v/more", bytes(7 * KIB))
+    with pytest.raises(NoSpaceError):
+        fs.pipe({f"v/{number}": bytes(3 * KIB) for number in range(3)})
+    with pytest.raises(NoSpaceError):
+        fs.cp("v/kept", "v/copied")
+    assert fs.find("v") == ["v/kept"]
+    with fs.transaction:  # only what it is in the end counts
+        fs.pipe("v/more", bytes(12 * KIB))
+        fs.rm("v/kept")
+    Volume.set_quota("v", "1K")
+    fs.pipe("v/more", bytes(11 * KIB))
+    assert [fs.info(path)["size"] for path in fs.find("v")] == [11 * KIB]
+
+
+@pytest.mark.mount
+def test_a_scratch_that_writes_to_a_volume_goes_by_its_quota(
+    volume: RWVolume, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The volume has none when it is made."""
+    adopt = live_mount.adopt
+
+    def adopt_later(entry: MountEntry, name: str) -> None:
+        Volume.set_quota(name, quota)
+        adopt(entry, name)
+
+    monkeypatch.setattr(live_mount, "adopt", adopt_later)
+    version = Volume.version("v")
+    path = version.mount(place / "scratch", scratch=True)
+    (path / "more").write_bytes(bytes(7 * KIB))
+    quota = "16K"
+    with pytest.raises(NoSpaceError, match="may have"):
+        version.commit_scratch("first", name="w")
+    quota = "20K"
+    assert version.commit_scratch("second", name="x").stats.bytes == 17 * KIB
+    with pytest.raises(OSError, match="quota"):
+        (path / "again").write_bytes(bytes(7 * KIB))
+    version.unmount()
 
 
 @pytest.mark.mount
