@@ -69,7 +69,8 @@ def _as_of_ns(store: ObjectStore, volume: str, last: Step) -> int:
     """When the last version was stored, by the store's clock, or now, if that is earlier: as long
     as nobody writes, time alone changes nothing."""
     key = keys.head(volume, last.first)
-    stored = [info.mtime_ns + SKEW_NS for info in store.list(key, limit=1) if info.key == key]
+    found = store.list(key, limit=1)
+    stored = [info.mtime_ns + SKEW_NS for info in found if info.key == key and info.mtime_ns]  # 0: it does not say
     return min([clock.now_ns(), *stored])
 
 
