@@ -36,6 +36,8 @@ from operator import methodcaller
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote
 
+from fsspec.compression import compr, noop_file
+from fsspec.core import get_compression
 from fsspec.spec import AbstractFileSystem
 
 from cowfs.api import overview, sources, stores
@@ -44,13 +46,14 @@ from cowfs.api.head_changes import Change
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.volume import Volume
 from cowfs.errors import InvalidInputError, NotFoundError, ReadOnlyError
-from cowfs.integrations.fsspec_files import ReadFile, WrittenFile
+from cowfs.integrations.fsspec_files import CompressedFile, ReadFile, TextFile, WrittenFile
 from cowfs.integrations.fsspec_transactions import Batch, CowfsTransaction
 
 STORES = ("abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3")
 PIECE_BYTES = 1 << 20
 VERSIONS_KEPT = 8
 """With their sessions, which have threads; others are opened anew. Open files keep theirs."""
+_OF_TEXT = ("encoding", "errors", "newline")
 _LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?\[]")
 _PINNED = re.compile(r"@([0-9a-f]{8,64})$")
@@ -207,6 +210,26 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return known
 
     # -- writing
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: Any = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """What is written by way of a compressor, or as text, is closed with it, and not published
+        if its `with` block raises."""
+        of_text = {name: options.pop(name) for name in _OF_TEXT if name in options and "b" not in mode}
+        if "r" in mode:
+            return super().open(path, mode, block_size, cache_options, compression, **of_text, **options)
+        compress = compr[get_compression(self._strip_protocol(path), compression)]
+        file = super().open(path, mode.replace("t", "").replace("b", "") + "b", block_size, cache_options, **options)
+        if compress is not noop_file:
+            file = CompressedFile(compress(file, mode=mode[0]), file)
+        return file if "b" in mode else TextFile(file, **of_text)
 
     def _open(
         self,

@@ -5,14 +5,17 @@ what keeps a written file until it is published.
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, SupportsIndex, cast
 
+from fsspec.core import OpenFile
+
 from cowfs import log
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     from fsspec import AbstractFileSystem
 
@@ -53,7 +56,8 @@ class WrittenFile(io.BufferedIOBase):
         self.path, self.mode = path, mode
         self._finish = finish
         self._file = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115 - the change closes it
-        self._is_dropped = False
+        self._is_given_up = False
+        self._is_over = False
 
     def writable(self) -> bool:
         return True
@@ -85,30 +89,37 @@ class WrittenFile(io.BufferedIOBase):
         return size
 
     def close(self) -> None:
-        """Publishes the file, or adds it to the transaction."""
         if self.closed:
             return
         super().close()
-        if not self._is_dropped:
-            self._is_dropped = True
-            self._finish(cast("BinaryIO", self._file))
+        if self._is_given_up or _is_closed_by_error(self):
+            self.discard()
+        else:
+            self.commit()
+
+    def give_up(self) -> None:
+        """What is written is not whole: `close` publishes nothing of it."""
+        self._is_given_up = True
 
     def discard(self) -> None:
         """Nothing of it is published."""
-        if not self._is_dropped:
-            self._is_dropped = True
+        super().close()
+        if not self._is_over:
+            self._is_over = True
             self._file.close()
-        self.close()
 
     def commit(self) -> None:
-        """For fsspec's transactions: the file is part of one."""
-        self.close()
+        """Publishes the file, or adds it to the transaction."""
+        super().close()
+        if not self._is_over:
+            self._is_over = True
+            self._finish(cast("BinaryIO", self._file))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.discard()
+            self.give_up()
         self.close()
 
     def __del__(self) -> None:
@@ -119,3 +130,74 @@ class WrittenFile(io.BufferedIOBase):
     def _require_open(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
+
+
+class CompressedFile(io.BufferedIOBase):
+    """Writes by way of a compressor, and closes with it what that writes to."""
+
+    def __init__(self, compressor: Any, written: WrittenFile) -> None:
+        self._compressor, self._written = compressor, written
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return cast("int", self._compressor.write(data))
+
+    def tell(self) -> int:
+        return cast("int", self._compressor.tell())
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        try:
+            self._compressor.close()
+        except BaseException:
+            self.give_up()
+            raise
+        finally:
+            self._written.close()
+
+    def give_up(self) -> None:
+        self._written.give_up()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.give_up()
+        self.close()
+
+    def __del__(self) -> None:
+        """The written file tells of it."""
+        self.give_up()
+
+
+class TextFile(io.TextIOWrapper):
+    """Text that is written."""
+
+    def __init__(self, file: WrittenFile | CompressedFile, **options: Any) -> None:
+        super().__init__(cast("BinaryIO", file), **options)
+        self._written = file
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._written.give_up()
+        self.close()
+
+    def __del__(self) -> None:
+        """As of `CompressedFile`."""
+
+
+def _is_closed_by_error(file: WrittenFile) -> bool:
+    """Whether fsspec's `OpenFile` closes it since its `with` block has raised: that only calls
+    `close`, and has wrappers of its own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is OpenFile.__exit__.__code__ and any(each is file for each in frame.f_locals["self"].fobjects):
+            return any(each is not None for each in frame.f_locals["args"])
+        frame = frame.f_back
+    return False

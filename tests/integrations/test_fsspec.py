@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -11,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,58 @@ def test_each_closed_file_is_a_version(fs: CowfsFileSystem) -> None:
         file.write(b"half")
         raise KeyError
     assert (versions(), fs.cat("data/a/b")) == (3, b"one, two")
+
+
+def opened(fs: CowfsFileSystem, is_by_url: bool, path: str, mode: str, compression: str | None) -> Any:
+    if is_by_url:
+        return fsspec.open(f"cowfs://{path}", mode, compression=compression)
+    return fs.open(path, mode, compression=compression)
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("mode", ["wb", "w"])
+@pytest.mark.parametrize("is_by_url", [False, True])
+def test_a_file_whose_block_raises_is_not_published(
+    place: Path, is_by_url: bool, mode: str, compression: str | None, is_in_transaction: bool
+) -> None:
+    fs: CowfsFileSystem = fsspec.filesystem("cowfs")  # that of the URLs
+    fs.mkdir("data")
+    whole: Any = b"whole" if "b" in mode else "whole"
+    with fs.transaction if is_in_transaction else nullcontext():
+        with opened(fs, is_by_url, "data/file", mode, compression) as file:
+            file.write(whole)
+        with suppress(KeyError), opened(fs, is_by_url, "data/file", mode, compression) as file:
+            file.write(whole[:2])
+            raise KeyError
+        try:
+            raise KeyError
+        except KeyError:  # which has nothing to do with the file
+            with opened(fs, is_by_url, "data/other", mode, compression) as file:
+                file.write(whole)
+        written = opened(fs, False, "data/third", mode, compression)
+        try:
+            raise KeyError
+        except KeyError as error:
+            written.write(whole)
+            with suppress(KeyError), opened(fs, is_by_url, "data/half", mode, compression) as file:
+                written.close()  # by a block of another file that raises
+                raise error
+    assert fs.find("data") == ["data/file", "data/other", "data/third"]
+    for path in fs.find("data"):
+        with fs.open(path, compression=compression) as file:
+            assert file.read() == b"whole"
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("mode", ["wb", "w"])
+def test_a_file_that_nobody_closes_is_not_published_and_told(
+    fs: CowfsFileSystem, mode: str, compression: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs.open("data/file", mode, compression=compression).write(b"half" if mode == "wb" else "half")
+    gc.collect()
+    assert fs.find("data") == []
+    assert [record.getMessage() for record in caplog.records] == ["data/file was never closed, and is not published"]
 
 
 def test_a_file_that_is_written_has_any_length(fs: CowfsFileSystem) -> None:
