@@ -253,7 +253,12 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         seen = batch.seen(volume)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
-        return WrittenFile(path, mode, lambda content: batch.add(volume, seen, _written(inner, mode, content), content))
+        return WrittenFile(
+            path,
+            mode,
+            lambda content: batch.add(volume, seen, _written(inner, mode, content), content),
+            autocommit=autocommit or batch.holds,
+        )
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         self._make_directory(path, parents=create_parents, exist_ok=False)

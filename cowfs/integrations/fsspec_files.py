@@ -50,11 +50,13 @@ def _reopened(fs: AbstractFileSystem, path: str, position: int) -> ReadFile:
 
 
 class WrittenFile(io.BufferedIOBase):
-    """A file that is being written: in a temporary file of this machine until it is closed."""
+    """A file that is being written: in a temporary file of this machine until it is closed, or, if
+    that does not commit it, until `commit`."""
 
-    def __init__(self, path: str, mode: str, finish: Callable[[BinaryIO], None]) -> None:
+    def __init__(self, path: str, mode: str, finish: Callable[[BinaryIO], None], *, autocommit: bool = True) -> None:
         self.path, self.mode = path, mode
         self._finish = finish
+        self._autocommit = autocommit
         self._file = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115 - the change closes it
         self._is_given_up = False
         self._is_over = False
@@ -94,7 +96,7 @@ class WrittenFile(io.BufferedIOBase):
         super().close()
         if self._is_given_up or _is_closed_by_error(self):
             self.discard()
-        else:
+        elif self._autocommit:
             self.commit()
 
     def give_up(self) -> None:

@@ -137,6 +137,16 @@ def test_a_file_that_nobody_closes_is_not_published_and_told(
     assert [record.getMessage() for record in caplog.records] == ["data/file was never closed, and is not published"]
 
 
+def test_who_opens_without_autocommit_publishes_by_a_call(fs: CowfsFileSystem) -> None:
+    for path, end in (("data/committed", "commit"), ("data/discarded", "discard")):
+        with fs.open(path, "wb", autocommit=False) as file:
+            file.write(b"content")
+        assert not fs.exists(path)
+        getattr(file, end)()
+    assert fs.cat("data/committed") == b"content"
+    assert fs.find("data") == ["data/committed"]
+
+
 def test_a_file_that_is_written_has_any_length(fs: CowfsFileSystem) -> None:
     with fs.open("data/cut", "wb") as file:
         file.write(b"abcdef")
