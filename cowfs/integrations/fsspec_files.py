@@ -29,7 +29,12 @@ _log = log.get("fsspec")
 
 class ReadFile(io.BufferedReader):
     """A file of a version, with what programs expect of one of fsspec. Pickles to where it is in
-    that very version; whoever loads it opens it anew."""
+    that very version; whoever loads it opens it anew.
+
+    blocksize, _fetch_range, and that closed can be set: for fsspec's cache of blocks, which gives
+    it a cache of its own. It is read past that: cowfs has one."""
+
+    blocksize = BUFFER_BYTES
 
     def __init__(self, fs: AbstractFileSystem, version: ROVolume, path: str, inner: str) -> None:
         super().__init__(version.files.open(inner).detach(), BUFFER_BYTES)  # type: ignore[attr-defined]
@@ -37,6 +42,18 @@ class ReadFile(io.BufferedReader):
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
         self._lasting_path = f"cowfs://{version.name}@{version.id}/{inner}"  # a locator's would be unquoted
+
+    @property
+    def closed(self) -> bool:
+        return super().closed
+
+    @closed.setter
+    def closed(self, is_closed: bool) -> None:
+        assert is_closed == self.closed, "close comes first"
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        self.seek(start)
+        return self.read(end - start)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Not `__reduce__`: from Python 3.12 on a buffered reader has this one, and it refuses."""

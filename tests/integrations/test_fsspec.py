@@ -637,6 +637,23 @@ def test_an_open_file_pickles_to_its_place_in_its_version(fs: CowfsFileSystem) -
         assert file.read() == b"456789"
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # fsspec leaves them so
+@pytest.mark.parametrize("cache", ["blockcache", "filecache", "simplecache"])
+def test_files_are_read_by_way_of_a_cache_of_fsspec(fs: CowfsFileSystem, place: Path, cache: str) -> None:
+    content = os.urandom(3 << 20)
+    fs.pipe({"data/file": content, "data/empty": b""})
+    options = {cache: {"cache_storage": str(place / "cached")}}
+    for _ in range(2):
+        with fsspec.open(f"{cache}::cowfs://data/file", **options) as file:
+            file.seek(1 << 20)
+            assert file.read(10) == content[1 << 20 :][:10]
+            file.seek(0)
+            assert file.read() == content
+        with fsspec.open(f"{cache}::cowfs://data/empty", **options) as file:
+            assert file.read() == b""
+        assert file.closed
+
+
 def test_versions_by_tag_number_and_time(fs: CowfsFileSystem) -> None:
     for text in (b"one", b"two", b"three"):
         fs.pipe("data/dir/file", text)
