@@ -20,6 +20,7 @@ a path that symbolic links are on, it is where they lead, and that they lead the
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import stat
@@ -30,7 +31,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cowfs import apart, clock
+from cowfs import apart, clock, log
 from cowfs import store as stores_layer
 from cowfs.api import copied_stores, file_access, file_session, kept_work, stores, tree_publishing
 from cowfs.api.file_access import SessionAccess
@@ -44,6 +45,7 @@ from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, Lease
 from cowfs.ids import VersionId
 from cowfs.machine import registry, scratch
 from cowfs.machine.lock import LockHolder
+from cowfs.machine.reservation import PATIENCE_S
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.values import dataclass
 from cowfs.version import volumes
@@ -59,6 +61,8 @@ WAIT_S = 150.0
 """For other commits without a mount: each ends by itself, or its lease expires after 120 s."""
 SHORTEST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
+
+_log = log.get("volume")
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def publish(
     scratch.sweep()
     changes = list(changes)
     key = file_access.key_of(store.record.store_id, volume)
-    end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
+    end_s, pause_s, notice = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S, Notice()
     while True:
         try:
             with file_session.alone(key):  # threads of this process take turns, or each would undo the others' work
@@ -100,6 +104,7 @@ def publish(
                 if entry is not None:
                     error.set_hint(f"It is mounted here: write to {entry.mount_path}, or commit and unmount it first.")
                 raise
+            notice.give(error)
         except _HeadMovedError as error:
             if clock.monotonic_s() > end_s:
                 if isinstance(error.why, LeaseLostError):
@@ -185,6 +190,18 @@ def _scratch(store: stores.OpenStore, volume: str, version: VersionId | None) ->
         session = open_session(spec, stack, threading.Event(), access=store.access)
         session.wait_patiently()
         yield session
+
+
+class Notice:
+    """Says once that another writer is waited for, if it takes long."""
+
+    def __init__(self) -> None:
+        self._from_s = clock.monotonic_s() + PATIENCE_S
+
+    def give(self, error: LeaseHeldError) -> None:
+        if clock.monotonic_s() >= self._from_s:
+            self._from_s = math.inf
+            _log.warning("%s; waiting until that ends, at most %.0f s", error.message, WAIT_S)
 
 
 def ends_soon(error: LeaseHeldError, key: Hashable) -> bool:

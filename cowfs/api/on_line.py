@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cowfs import apart, clock
 from cowfs import store as stores
 from cowfs.api import copied_stores, file_access, kept_work, tree_publishing
-from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, ends_soon
+from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, Notice, ends_soon
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.transfer_report import Target
 from cowfs.errors import ConflictError, LeaseHeldError, LeaseLostError
@@ -28,7 +28,7 @@ def on_line(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
     """What `make` returns, which publishes on the line, or raises. It is called again while the
     line is lost to another writer, or another one that ends by itself has it, for at most
     WAIT_S."""
-    end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
+    end_s, pause_s, notice = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S, Notice()
     while True:
         target = volume.to_upload()
         try:
@@ -37,6 +37,7 @@ def on_line(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
             key = file_access.key_of(target.store.record.store_id, target.name)
             if not ends_soon(error, key) or clock.monotonic_s() > end_s:
                 raise
+            notice.give(error)
         except LeaseLostError:  # another writer went on with the volume: it is made again on what is there now
             if clock.monotonic_s() > end_s:
                 raise

@@ -12,16 +12,17 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fsspec
 import pytest
 
 from cowfs import config
-from cowfs.api import head_changes
+from cowfs.api import head_changes, on_line
 from cowfs.blocking import Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, ReadOnlyError
 from cowfs.integrations.fsspec import CowfsFileSystem
@@ -587,6 +588,35 @@ def test_nobody_of_this_machine_opens_a_volume_that_is_written_to(
     assert refused == ["data"]
     assert list_working_copies() == []
     assert config.listed(working_root()) == []
+
+
+@pytest.mark.parametrize("module", [head_changes, on_line])
+def test_who_waits_for_another_writer_says_so_once(
+    fs: CowfsFileSystem, module: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs.pipe("data/x", b"x")
+    first = Volume.version("data")
+    fs.pipe("data/y", b"y")
+    working_copy = Volume.open("data").to_upload().working_copy
+    held, asked = ExitStack(), list[object]()
+
+    def ends_soon(*given: object) -> bool:
+        """Twice it does not."""
+        asked.append(given)
+        if len(asked) == 3:
+            held.close()
+        return True
+
+    monkeypatch.setattr(module, "ends_soon", ends_soon)
+    monkeypatch.setattr(head_changes, "PATIENCE_S", 0.0)
+    held.enter_context(working_copy.lock(LockHolder.this_process("another process")))
+    if module is head_changes:
+        fs.pipe("data/z", b"z")
+    else:
+        Volume.rollback("data", first)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "another process" in said
+    assert "waiting until that ends, at most 150 s" in said
 
 
 def test_threads_of_a_process_write_at_once(fs: CowfsFileSystem) -> None:
