@@ -207,6 +207,16 @@ class TextFile(io.TextIOWrapper):
             self._written.give_up()
         self.close()
 
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self.flush()
+            except BaseException:
+                self._written.give_up()
+                raise
+            finally:
+                super().close()
+
     def __del__(self) -> None:
         """As of `CompressedFile`."""
 
@@ -216,7 +226,9 @@ def _is_closed_by_error(file: WrittenFile) -> bool:
     `close`, and has wrappers of its own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is OpenFile.__exit__.__code__ and any(each is file for each in frame.f_locals["self"].fobjects):
-            return any(each is not None for each in frame.f_locals["args"])
+        if frame.f_code is OpenFile.__exit__.__code__:
+            closing = getattr(frame.f_locals.get("self"), "fobjects", ())
+            if any(each is file for each in closing):
+                return any(each is not None for each in frame.f_locals.get("args", ()))
         frame = frame.f_back
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -26,6 +27,7 @@ from cowfs.api import head_changes, on_line
 from cowfs.blocking import Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, ReadOnlyError
 from cowfs.integrations.fsspec import CowfsFileSystem
+from cowfs.integrations.fsspec_files import WrittenFile
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import list_working_copies, working_root
 from cowfs.session.scratch import Scratch
@@ -136,6 +138,23 @@ def test_a_file_that_nobody_closes_is_not_published_and_told(
     gc.collect()
     assert fs.find("data") == []
     assert [record.getMessage() for record in caplog.records] == ["data/file was never closed, and is not published"]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_text_whose_end_cannot_be_kept_is_not_published(
+    fs: CowfsFileSystem, compression: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = fs.open("data/file", "w", compression=compression)
+    file.write("whole")
+
+    def write(self: WrittenFile, data: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(WrittenFile, "write", write)
+    with pytest.raises(OSError, match="no space"):
+        file.close()
+    assert file.closed
+    assert fs.find("data") == []
 
 
 def test_who_opens_without_autocommit_publishes_by_a_call(fs: CowfsFileSystem) -> None:
