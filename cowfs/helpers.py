@@ -1,28 +1,139 @@
-"""A pool of threads for one block of its maker's."""
+"""Pools of threads.
+
+Python ends the threads of `concurrent.futures` when the main thread has ended: before it waits for
+the other threads of the program, and before `atexit`. What these do then needs helpers, too. The
+module that starts those threads cannot even be imported then, and libraries of stores do so late.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+from weakref import finalize
 
 from cowfs import clock
 from cowfs.apart import Helping
+from cowfs.errors import UnavailableError
+
+with suppress(RuntimeError):
+    import concurrent.futures.thread  # noqa: F401
 
 LOOK_S = 0.005
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Task = tuple[Future[Any], Callable[[], Any]]
 
 
-class Helpers(ThreadPoolExecutor):
-    """All that they do has ended when the block has. What interrupts the block, as Ctrl-C does,
-    gives it up: what has not begun is dropped, and a store that is silent is not waited for. An
-    error does not."""
+class Threads(Executor):
+    """As a `ThreadPoolExecutor`, at any time. The interpreter's end waits for none of its threads.
+    Where there is no thread to be had, work waits for those that there are; if there are none, who
+    submits it does it: errors come with the result, an interruption at once."""
 
     def __init__(self, threads: int, *, name: str) -> None:
-        super().__init__(threads, thread_name_prefix=name)
+        self._most = threads
+        self._name = name
+        self._lock = threading.Lock()  # guards what follows
+        self._threads: list[threading.Thread] = []
+        self._is_over = False
+        self._idle = threading.Semaphore(0)
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        finalize(self, self._tasks.put, None).atexit = False  # nobody has shut it down
+
+    def start(self) -> None:
+        """All threads, for work that waits for other work. UnavailableError: they cannot be had."""
+        with self._lock:
+            while len(self._threads) < self._most:
+                if not self._add_thread():
+                    raise UnavailableError(
+                        f"{self._most} threads are needed at once, and no more than {len(self._threads)} can be had",
+                        hint="Raise the limit of processes, or do it before the program ends.",
+                    )
+
+    def submit(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        task = future, partial(call, *arguments, **named)
+        with self._lock:
+            if self._is_over:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if not self._idle.acquire(blocking=False):
+                self._add_thread()
+            if self._threads and not sys.is_finalizing():  # when they do nothing any more
+                self._tasks.put(task)
+                return future
+        _do(*task)
+        if (error := future.exception()) is not None and not isinstance(error, Exception):
+            raise error
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self._lock:
+            self._is_over = True
+            if cancel_futures:
+                with suppress(Empty):
+                    while True:
+                        if (task := self._tasks.get_nowait()) is not None:
+                            task[0].cancel()
+            self._tasks.put(None)
+        if wait and not sys.is_finalizing():
+            for thread in self._threads:
+                thread.join()
+
+    def _add_thread(self) -> bool:
+        """Whether it could be had, or is not needed. The lock is held."""
+        if len(self._threads) < self._most:
+            if sys.is_finalizing():  # it would never run
+                return False
+            name = f"{self._name}_{len(self._threads)}"
+            thread = threading.Thread(target=_work, args=(self._tasks, self._idle), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._threads.append(thread)
+        return True
+
+
+def _work(tasks: SimpleQueue[Task | None], idle: threading.Semaphore) -> None:
+    while True:
+        try:
+            task = tasks.get_nowait()
+        except Empty:
+            idle.release()
+            task = tasks.get()
+        if task is None:
+            tasks.put(None)  # for the others
+            return
+        _do(*task)
+        del task
+
+
+def _do(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
+        future.set_exception(error)
+        del future  # the error's frames, this one among them, are not to hold the error
+    else:
+        future.set_result(result)
+
+
+class Helpers(Threads):
+    """Of one block: all that they do has ended when the block has. What interrupts the block, as
+    Ctrl-C does, gives it up: what has not begun is dropped, and a store that is silent is not
+    waited for. An error does not."""
+
+    def __init__(self, threads: int, *, name: str) -> None:
+        super().__init__(threads, name=name)
         self._helping = Helping()
 
     def submit(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:

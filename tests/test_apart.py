@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 from cowfs import apart
+from cowfs.errors import UnavailableError
 from cowfs.helpers import Helpers
 from cowfs.store.beside import beside
 
@@ -50,6 +51,7 @@ def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
 @pytest.mark.parametrize("has_threads", [True, False])
@@ -206,6 +208,37 @@ def test_so_do_those_of_a_block_that_waits_for_its_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         block()
     assert (helper.is_over, helper.was_wanted) == (True, False)
+
+
+def test_without_a_thread_helpers_work_is_done_by_who_submits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_threads(monkeypatch)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with Helpers(2, name="test") as helpers:
+        assert list(helpers.map(lambda each: (each, threading.get_ident()), range(3))) == [
+            (each, threading.get_ident()) for each in range(3)
+        ]
+        failed = helpers.submit(int, "x")
+        assert isinstance(failed.exception(), ValueError)
+        with pytest.raises(UnavailableError, match="threads"):
+            helpers.start()
+        with pytest.raises(KeyboardInterrupt):
+            helpers.submit(interrupted)
+
+
+def test_with_too_few_threads_work_waits_for_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    with Helpers(2, name="test") as helpers:
+        first = helpers.submit(may_end.wait, WAIT_S)
+        with monkeypatch.context() as patch:
+            without_threads(patch)
+            second = helpers.submit(threading.get_ident)
+        assert not second.done()
+        may_end.set()
+        assert first.result(WAIT_S)
+        assert second.result(WAIT_S) != threading.get_ident()
 
 
 def test_helpers_of_a_block_that_fails_do_what_they_have_to() -> None:

@@ -278,6 +278,7 @@ _dropped: SimpleQueue[_Opened] = SimpleQueue()  # its put may be called by a fin
 _inherited: list[_Opened] = []  # kept, so that nothing of them is finalized here
 _left: dict[Hashable, tuple[WorkingCopy, str]] = {}  # with what this process wrote, and nobody has ended or committed
 _has_closer = False
+_is_forked = False  # such a process may end without `atexit`, as those of `multiprocessing` do
 
 
 def _turn(key: Hashable) -> threading.RLock:
@@ -313,17 +314,33 @@ def _close_dropped(dropped: SimpleQueue[_Opened]) -> None:
 
 
 def _end_all() -> None:
-    """The interpreter ends. What is open still is ended as by unmount(), and a program that did not
-    come to its commit is told where its work is."""
+    """What is open still is ended as by unmount()."""
     for _ in range(2):  # the handler of a signal may have opened another one
         with _lock:
             still_open = list(_sessions.values())
         for opened in still_open:
             _flush(opened)
             _end_quietly(opened)
-    for working_copy, store_url in list(_left.values()):
+
+
+def _tell_of_left() -> None:
+    """A program that did not come to its commit is told where its work is."""
+    while _left:
+        _, (working_copy, store_url) = _left.popitem()
         if working_copy.is_kept and working_copy.holder() is None:
             _log.warning("%s", abandoned.resume_hint(working_copy.volume, store_url))
+
+
+def _main_ends() -> None:
+    """Threads that go on, and functions of `atexit`, may open sessions again."""
+    _end_all()
+    if _is_forked:
+        _tell_of_left()
+
+
+def _program_ends() -> None:
+    _end_all()
+    _tell_of_left()
 
 
 def _flush(opened: _Opened) -> None:
@@ -349,8 +366,8 @@ def _end_quietly(opened: _Opened) -> None:
 
 def _after_fork() -> None:
     """In the child: locks that other threads of the parent held stay locked here for ever."""
-    global _lock, _dropped, _has_closer
-    _lock, _dropped, _has_closer = threading.Lock(), SimpleQueue(), False
+    global _lock, _dropped, _has_closer, _is_forked
+    _lock, _dropped, _has_closer, _is_forked = threading.Lock(), SimpleQueue(), False, True
     _inherited.extend(_sessions.values())
     _turns.clear()
     _sessions.clear()
@@ -363,7 +380,9 @@ def _is_closed(file: object) -> bool:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_program_ends)
 # Before the pools of concurrent.futures are shut down, which come earlier than atexit's functions:
-# requests to some stores need one. The name is CPython's own, and private; where it is missing,
-# ending without is only slower.
-getattr(threading, "_register_atexit", atexit.register)(_end_all)
+# requests to some stores need one. The name is CPython's own, and private; where it is missing, or
+# the main thread has ended already, ending without is only slower.
+with contextlib.suppress(AttributeError, RuntimeError):
+    threading._register_atexit(_main_ends)  # type: ignore[attr-defined]

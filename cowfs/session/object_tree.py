@@ -20,9 +20,9 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from cowfs.errors import InvalidInputError, SourceChangedError
+from cowfs.helpers import Threads
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
 from cowfs.session.upload_plan import is_left_out
 from cowfs.store.origin import Origin, OriginObject
@@ -82,7 +82,7 @@ class ObjectTree:
         for path in self._directories:
             if path:
                 self._below.setdefault(path.rpartition(b"/")[0], []).append(path)
-        self._threads = ThreadPoolExecutor(RANGE_THREADS, thread_name_prefix="cowfs-range")
+        self._threads = Threads(RANGE_THREADS, name="cowfs-range")
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
@@ -185,7 +185,7 @@ def marks(attr: object) -> list[tuple[bytes, bytes]]:
 class ObjectFile:
     """One object, in the state in which it was listed, or seen last. Any thread may read."""
 
-    def __init__(self, origin: Origin, found: OriginObject, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, origin: Origin, found: OriginObject, threads: Threads) -> None:
         self.ino = 0
         self._origin = origin
         self._found = found

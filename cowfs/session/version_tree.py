@@ -16,7 +16,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from blake3 import blake3
 from cowfs import apart
 from cowfs.errors import CorruptError
 from cowfs.format import codec
+from cowfs.helpers import Threads
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index import content_with_links
 from cowfs.native.constants import ROOT_INO
@@ -78,7 +79,7 @@ class VersionTree:
         self._packs = packs
         self._root = ROOT_INO
         self._root = self._row(folder)[0]
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-download")
+        self._threads = Threads(THREADS, name="cowfs-download")
         self._large = Lock()
         self._lock = Lock()  # guards what follows
         self._pack_ids: dict[int, PackId] = {}

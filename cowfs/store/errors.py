@@ -30,6 +30,7 @@ from cowfs.errors import (
     CorruptError,
     CowfsError,
     InvalidInputError,
+    InvalidStateError,
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
@@ -42,6 +43,11 @@ from cowfs.store.retry_after import as_text, retry_after_s
 CREDENTIALS_HINT = (
     "Check the credentials where the store's own tools look for them, for example AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY for az:, GOOGLE_APPLICATION_CREDENTIALS for gs:."
+)
+
+ENDED_HINT = (
+    "What is used for this request needs threads that Python ends with the main thread: let that wait for the others "
+    "(join), or do this earlier. What is written is kept."
 )
 
 CHOOSE_ANOTHER = "choose another store: --store, store=, COWFS_STORE."
@@ -93,6 +99,11 @@ _MISTAKES = (
 )
 
 
+def has_ended(error: Exception) -> bool:
+    """Whether a library works no longer, since the interpreter ends: trying again is of no use."""
+    return "interpreter shutdown" in str(error)
+
+
 def from_os_error(error: OSError, where: str) -> CowfsError:
     """The error of our tree for `error`; `where` names store and object."""
     number = error.errno or _errno_of(error)
@@ -126,6 +137,8 @@ def from_foreign_error(error: Exception, where: str) -> CowfsError | None:
         )
     if isinstance(error, _MISTAKES):
         return None
+    if isinstance(error, RuntimeError) and has_ended(error):
+        return InvalidStateError(f"{where}: {error}", hint=ENDED_HINT)
     return UnavailableError(f"{where}: {described(error)}", hint="Try again; nothing is lost.")
 
 

@@ -49,6 +49,7 @@ def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> P
     pairs = PAIRS_IN_A_DIRECTORY if store.url.startswith("file:") else PAIRS
     exclusive = _refuses_second(store)
     with Helpers(2 * _TOGETHER + 2, name="cowfs-probe") as pool:
+        pool.start()  # racers wait for each other
         reads = pool.submit(_with_scratch, store, _reads_what_was_put)
         lists = pool.submit(_with_scratch, store, _lists_what_was_put)
         return ProbeResult(

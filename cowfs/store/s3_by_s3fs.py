@@ -34,9 +34,20 @@ from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 
 from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.errors import has_ended
 from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
-from cowfs.store.s3_errors import NO_LENGTH, OTHER_RANGE, Malformed, Refused, S3Failure, Silent, Unexpected, Unproven
+from cowfs.store.s3_errors import (
+    NO_LENGTH,
+    OTHER_RANGE,
+    Ended,
+    Malformed,
+    Refused,
+    S3Failure,
+    Silent,
+    Unexpected,
+    Unproven,
+)
 from cowfs.store.s3_place import S3Place
 from cowfs.store.streams import RANGE_BYTES
 
@@ -335,6 +346,8 @@ def _failure_of(error: BaseException) -> S3Failure:
         status = int(metadata.get("HTTPStatusCode", 0))
         return Refused(status, str(problem.get("Code", "")), str(problem.get("Message", "")), wait_s)
     reason = str(error) or type(error).__name__
+    if isinstance(error, HTTPClientError) and has_ended(error):
+        return Ended(reason)
     if isinstance(error, (ParamValidationError, ValueError)):
         return Malformed(reason)
     return Silent("no complete answer in time" if isinstance(error, TimeoutError) else reason)

@@ -6,6 +6,7 @@
     NoCredentials        there are none                            the caller asks again, unsigned
     CredentialsFailed    they cannot be had                        AccessDeniedError
     Malformed            no request can be made of it              InvalidInputError
+    Ended                the interpreter ends                      InvalidStateError
 
 The libraries that send requests raise these (`s3_obstore`, `s3_by_s3fs`); everything above knows
 nothing else of them.
@@ -21,10 +22,12 @@ from cowfs.errors import (
     CorruptError,
     CowfsError,
     InvalidInputError,
+    InvalidStateError,
     NoSpaceError,
     NotFoundError,
     UnavailableError,
 )
+from cowfs.store.errors import ENDED_HINT
 from cowfs.store.identity import Refusal
 from cowfs.store.patience import RETRY_AFTER
 from cowfs.store.retry_after import as_text
@@ -160,6 +163,10 @@ class NoCredentials(CredentialsFailed):
     pass
 
 
+class Ended(S3Failure):
+    pass
+
+
 class Malformed(S3Failure):
     pass
 
@@ -175,6 +182,8 @@ def from_failure(failure: S3Failure, *, url: str, key: str) -> CowfsError:
         return AccessDeniedError(f"{url}: {failure.reason}", hint=hint)
     if isinstance(failure, Malformed):
         return InvalidInputError(f"{url}: {failure.reason}", hint="Correct the store's URL.")
+    if isinstance(failure, Ended):
+        return InvalidStateError(f"{url}: {failure.reason}", hint=ENDED_HINT)
     return UnavailableError(f"{url} does not answer: {failure.reason}", hint=_LATER, details={"key": key})
 
 

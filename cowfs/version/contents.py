@@ -15,11 +15,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cowfs.format.codec import Blob, Codec, compress
+from cowfs.helpers import Threads
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.packs import PackLocation
 from cowfs.version.cut_file import Buffers, ReadInto, View, cut_file
@@ -74,7 +75,7 @@ class ContentStorer:
         self._known = known
         self._sealing = sealing
         self._numbers = numbers
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="cowfs-hash")
+        self._pool = Threads(os.cpu_count() or 1, name="cowfs-hash")
         self._room = threading.BoundedSemaphore(MAX_PIECES_IN_FLIGHT)
         self._one_file = threading.Lock()  # the buffers' user; and chunks of one file lie together
         self._buffers = Buffers()
@@ -183,7 +184,7 @@ class ContentStorer:
         self._room.acquire()
         try:
             future = self._pool.submit(self._store, piece, uploader)
-        except BaseException:  # no thread to be had, say
+        except BaseException:
             self._room.release()
             raise
         future.add_done_callback(lambda _: self._room.release())

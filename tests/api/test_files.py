@@ -599,6 +599,43 @@ def test_a_program_that_ends_without_a_commit_is_told_where_its_work_is(ends: st
     assert Volume.version("data").files.read("file") == b"y"
 
 
+GOES_ON = """
+import atexit, threading
+ended = threading.Event()
+threading._register_atexit(ended.set)  # the first one is called last
+from cowfs.blocking import Volume
+vol = Volume.open("data", create=True)
+{before}
+
+def go_on():
+    ended.wait()
+    {after}
+
+{how}
+"""
+IN_A_THREAD = "threading.Thread(target=go_on).start()"
+AT_EXIT = "atexit.register(go_on)"
+
+
+@pytest.mark.parametrize("how", [IN_A_THREAD, AT_EXIT])
+@pytest.mark.parametrize("before", ["", "vol.files.write('file', b'x')"])
+def test_what_goes_on_after_the_main_thread_publishes(how: str, before: str, tmp_path: Path) -> None:
+    after = "vol.files.write('more', b'x' * (3 << 20)); vol.commit().tag('t'); "
+    after += f"Volume.version('data').files.download('/more', {os.fspath(tmp_path / 'more')!r})"
+    ended = run(GOES_ON.format(before=before, after=after, how=how))
+    assert ended.stderr == ""
+    assert (tmp_path / "more").read_bytes() == b"x" * (3 << 20)
+    assert [tag.name for tag in Volume.tags("data")] == ["t"]
+
+
+@pytest.mark.parametrize("how", [IN_A_THREAD, AT_EXIT])
+@pytest.mark.parametrize("before", ["", "vol.files.write('file', b'x')"])
+def test_what_is_written_after_the_main_thread_is_told_of_at_the_end(how: str, before: str) -> None:
+    ended = run(GOES_ON.format(before=before, after="vol.files.write('more', b'x')", how=how))
+    assert ended.stderr.count("Uncommitted work of volume 'data' was not published") == 1, ended.stderr
+    assert Volume.open("data").files.read("more") == b"x"
+
+
 HOLDS = """
 import sys
 from cowfs.blocking import Volume

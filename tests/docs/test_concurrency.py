@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("control", "daemon", "index", "session", "store", "version")
-POOLS = {"Thread": "name", "ThreadPoolExecutor": "thread_name_prefix", "Helpers": "name"}
+POOLS = {"Thread": "name", "Threads": "name", "Helpers": "name"}
 NAMERS = {
     ("keeper.py", "_run"): 0,
     ("during_opening.py", "_repeated"): 0,

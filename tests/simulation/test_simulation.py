@@ -100,7 +100,7 @@ def simulate(
         collectors = [Collector(world, name) for name in names]
         world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers, *keepers, *repairers]
         for module in AT_ONCE:
-            patch.setattr(module, "Helpers" if hasattr(module, "Helpers") else "ThreadPoolExecutor", AtOnce)
+            patch.setattr(module, "Helpers" if hasattr(module, "Helpers") else "Threads", AtOnce)
         patch.setattr(apart, "meanwhile", in_any_order(world.random))
         patch.setattr(errors, "redacted", str)  # looks through the environment for each error: a fifth of the time
         if not world.conditions.has_keeper:

@@ -18,13 +18,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from botocore.exceptions import HTTPClientError
 
 from cowfs import errors
-from cowfs.errors import CowfsError
-from cowfs.store import open_store, s3_obstore, trust
+from cowfs.errors import CowfsError, InvalidStateError
+from cowfs.store import open_store, s3_by_s3fs, s3_obstore, trust
 from cowfs.store.contract import list_carefully
 from cowfs.store.errors import from_foreign_error
 from cowfs.store.patience import RETRY_AFTER
+from cowfs.store.s3_errors import from_failure
 from cowfs.store.streams import stream_range
 from tests.store.conftest import WarpClock
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
@@ -448,12 +450,21 @@ def test_errors_of_other_libraries(make: Callable[[int], Exception], status: int
         (FileNotFoundError("no"), "not_found"),
         (NotImplementedError(), "read_only"),
         (RuntimeError("something new"), "unavailable"),
+        (RuntimeError("cannot schedule new futures after interpreter shutdown"), "invalid_state"),
     ],
 )
 def test_errors_without_a_status(error: Exception, kind: str) -> None:
     found = from_foreign_error(error, "az://c")
     assert found is not None
     assert found.kind == kind
+
+
+@pytest.mark.quick
+def test_requests_through_s3fs_end_with_the_interpreter() -> None:
+    error = HTTPClientError(error=RuntimeError("cannot schedule new futures after interpreter shutdown"))
+    found = from_failure(s3_by_s3fs._failure_of(error), url="s3://bucket", key="key")
+    assert isinstance(found, InvalidStateError)
+    assert "main thread" in found.hint
 
 
 @pytest.mark.quick

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cowfs.api.storage.storage import Credential, KeyCommand, KeyFile, Storage
 from cowfs.errors import AccessDeniedError
 from cowfs.format.key_slots import Secret
+from cowfs.helpers import Threads
 from cowfs.redaction import described
 from cowfs.store import AMBIENT, Access, Credentials, Identity, unlocking
 from cowfs.store.credential_process import CredentialProcess
@@ -113,7 +113,7 @@ def _awaited(awaitable: Awaitable[str]) -> Any:
     async def wait() -> Any:
         return await asyncio.wait_for(_plain(awaitable), AWAIT_S)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="credentials") as pool:
+    with Threads(1, name="credentials") as pool:
         return pool.submit(lambda: asyncio.run(wait())).result()
 
 

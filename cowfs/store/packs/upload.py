@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from cowfs import clock
 from cowfs.errors import CowfsError, InvalidStateError, from_record, to_record
 from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind, Room
+from cowfs.helpers import Threads
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.sealed import sealing_of
@@ -86,7 +87,7 @@ class PackUploader:
         self._kind = kind
         self._target_bytes = target_bytes
         self._on_durable = on_durable
-        self._pool = ThreadPoolExecutor(max_uploads, thread_name_prefix="cowfs-upload")
+        self._pool = Threads(max_uploads, name="cowfs-upload")
         self._changed = threading.Condition()  # guards everything below; notified when a pack leaves memory or fails
         self._builder: PackBuilder | None = None
         self._pack = PackId(bytes(PackId.length))
