@@ -35,6 +35,9 @@ def main() -> None:
     _fill_closed_streams()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
+        import signal
+
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the caller may ignore it: no exit status could be had then
         from cowfs.cli.main import main as run
 
         run()

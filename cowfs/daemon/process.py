@@ -475,6 +475,7 @@ def main() -> NoReturn:
     faulthandler.enable()
     log.configure()
     _raise_limits()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the starter may ignore it: no exit status could be had then
     for number in SIGNALS:
         signal.signal(number, _interrupted)  # until the mount is served: undo what was done, then exit
     status = _run(answer_fd)

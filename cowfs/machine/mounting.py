@@ -5,7 +5,8 @@ directory, a directory with entries, a path that is mounted already, a machine o
 a usable /dev/fuse, one without the right to mount, a user without a setuid fusermount3. A mount
 whose daemon has died answers ENOTCONN to everyone for ever; `prepare` detaches such a one.
 Unmounting works as root by umount2(2) and otherwise through fusermount3, which is the only program
-started here.
+started here. What it has done is seen by what it leaves and says: its exit status is lost where
+SIGCHLD is ignored, or somebody else's handler waits for every child.
 """
 
 from __future__ import annotations
@@ -219,22 +220,21 @@ def _mount_as_root(path: str, options: set[str]) -> int:
 
 def _mount_by_helper(path: str, options: set[str]) -> int:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        done = subprocess.run(
-            ["fusermount3", "-o", ",".join(sorted(options)), "--", path],
-            pass_fds=[theirs.fileno()],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=FUSERMOUNT_TIMEOUT_S,
-            env={**os.environ, "LC_ALL": "C", "_FUSE_COMMFD": str(theirs.fileno())},
-            check=False,
-        )
-        if done.returncode != 0:
-            raise refused(path, "; ".join(done.stderr.split("\n")).strip("; "))
-        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+    with ours:
+        with theirs:
+            done = subprocess.run(
+                ["fusermount3", "-o", ",".join(sorted(options)), "--", path],
+                pass_fds=[theirs.fileno()],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=FUSERMOUNT_TIMEOUT_S,
+                env={**os.environ, "LC_ALL": "C", "_FUSE_COMMFD": str(theirs.fileno())},
+                check=False,
+            )
+        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)  # nothing, where it failed
     if not descriptors:
-        raise refused(path, "fusermount3 sent no descriptor")
+        raise refused(path, "; ".join(done.stderr.split("\n")).strip("; ") or "fusermount3 sent no descriptor")
     os.set_inheritable(descriptors[0], False)
     return descriptors[0]
 
@@ -334,7 +334,8 @@ def _fusermount(mount: MountInfo, *, lazy: bool) -> object:
         env={**os.environ, "LC_ALL": "C"},
         check=False,
     )
-    if done.returncode == 0 or mount_table.mount_at(mount.path) is None:
+    there = mount_table.mount_at(mount.path)
+    if there is None or there.device != mount.device or not (done.returncode or done.stderr):
         return None
     if "busy" in done.stderr:
         return _BUSY

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,23 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
     command = f"{sys.executable} -m cowfs.cli --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_knows_how_programs_end_where_its_caller_does_not() -> None:
+    """SIGCHLD is ignored by who starts it."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from cowfs.cli.start import main; main()", "create", "name"],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "COWFS_ENCRYPTION_KEY_COMMAND": "sh -c 'echo 0123456789012345678901234567890123456789; exit 3'",
+        },
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "ended with exit status 3" in done.stderr
 
 
 def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:

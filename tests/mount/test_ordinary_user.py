@@ -80,6 +80,27 @@ reader.unmount(force=True)
 """)
 
 
+def test_what_fusermount3_does_is_seen_where_no_exit_status_is(tmp_path: Path) -> None:
+    """SIGCHLD is ignored: by who starts a daemon, which inherits that, and by who uses the
+    library."""
+    run_as_nobody(f"""
+import signal
+from cowfs.machine import mounting
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+mount = place.mount("v")
+(mount.path / "f").write_text("mine")
+with (mount.path / "f").open():
+    with pytest.raises(ConflictError, match="is in use; processes"):
+        mount.call("unmount")
+    with pytest.raises(ConflictError, match="is in use; processes"):
+        mounting.unmount(mount_table.mount_at(str(mount.path)))
+with pytest.raises(MountFailedError, match="cannot be mounted: fusermount3"):
+    mounting.mount({os.fspath(tmp_path)!r}, mounting.options("v", read_only=False, allow_other=False))
+mounting.unmount(mount_table.mount_at(str(mount.path)))
+mount.wait_clean_end()
+""")
+
+
 def test_a_mount_of_another_user_is_told_from_none() -> None:
     run_as_nobody("""
 from cowfs.api import targets
