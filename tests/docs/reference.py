@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from cowfs import blocking, errors, storage
+from cowfs.api import asynchronous
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
 from cowfs.blocking import Declared, DeclaredStore, DeclaredVolume
@@ -53,7 +54,8 @@ def api() -> str:
     ]
     for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume, blocking.ROFiles, blocking.RWFiles):
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
-        parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner)]
+        twin = getattr(asynchronous, owner.__name__)  # what that has not is of the blocking ones' own use
+        parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner) if hasattr(twin, title.strip("`"))]
     parts += _storage()
     parts += _declared()
     parts.append(f"\n## Mount options\n\n{_block(inspect.getdoc(MountOptions) or '')}")
@@ -106,7 +108,7 @@ def _context(command: click.Command | None = None, name: str = "") -> click.Cont
 def _members(owner: type) -> Iterator[tuple[str, str]]:
     for name, member in vars(owner).items():
         text = inspect.getdoc(getattr(owner, name)) or ""
-        if name.startswith("_") or name in ("made", "live", "leave_work", "owns_mount", "started"):
+        if name.startswith("_"):
             continue
         if isinstance(member, property):
             yield f"`{name}`", text
