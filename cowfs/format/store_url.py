@@ -35,7 +35,7 @@ _AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?")
 _AZURE = re.compile(
     r"(?P<container>[a-z0-9$-]{1,63})@(?P<account>[a-z0-9]{3,24})(?P<host>\.(dfs|blob)\.core\.windows\.net)?"
 )
-_AZURE_PROTOCOLS = ("abfs", "abfss", "az")
+AZURE_PROTOCOLS = ("abfs", "abfss", "az")
 _PLAIN_ENDPOINT = re.compile(r";endpoint=(https?://[^/;]*)", re.IGNORECASE)
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -161,9 +161,9 @@ def decode_percent(text: str, title: str) -> bytes:
 
 
 def _checked_authority(protocol: str, authority: str, text: str) -> str:
-    if protocol in _AZURE_PROTOCOLS and (azure := _AZURE.fullmatch(authority)):
+    if protocol in AZURE_PROTOCOLS and (azure := _AZURE.fullmatch(authority)):
         return authority if azure["host"] else f"{authority}.dfs.core.windows.net"
-    if "@" in authority and protocol in _AZURE_PROTOCOLS:
+    if "@" in authority and protocol in AZURE_PROTOCOLS:
         raise InvalidInputError(
             f"{protocol}: a container has 1 to 63 of a-z, 0-9, $ and -, an account 3 to 24 of a-z and 0-9",
             hint=f"Behind {protocol}:// come CONTAINER@ACCOUNT and a path. {_CREDENTIALS_HINT}",

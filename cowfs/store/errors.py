@@ -104,6 +104,10 @@ def has_ended(error: Exception) -> bool:
     return "interpreter shutdown" in str(error)
 
 
+class NoAnswer(Exception):
+    """What arrived is no answer to the request; the text may be told."""
+
+
 def from_os_error(error: OSError, where: str) -> CowfsError:
     """The error of our tree for `error`; `where` names store and object."""
     number = error.errno or _errno_of(error)
@@ -119,6 +123,8 @@ def from_os_error(error: OSError, where: str) -> CowfsError:
 def from_foreign_error(error: Exception, where: str) -> CowfsError | None:
     """As from_os_error, for an error of any library; None when it is a mistake in a program. No
     text of a server is told unredacted."""
+    if isinstance(error, NoAnswer):
+        return UnavailableError(f"{where} does not answer: {error}", hint="Try again; nothing is lost.")
     status = _status_of(error)
     if status is not None:
         return _from_status(status, error, where)

@@ -1,15 +1,18 @@
-"""Any other fsspec file system as an object store: memory://, http(s):// to read, and whatever else
-is installed (gs://, az://, …).
+"""Any other fsspec file system as an object store: gs:// and abfs://, memory://, http(s):// to
+read, and whatever else is installed.
 
-Only fsspec's own file calls are used. A list walks directories in the order of keys, and only those
-that can hold one: the first key of a volume costs a listing a level, however many objects there
-are. What put_if_absent is worth depends on the file system (`pipe_file(mode="create")`); the probe
-finds out. memory:// is one store per process, and there a lock makes it exact. http(s) has no lists
-worth the name: InvalidInputError; refs are then probed by number.
+Of Google's and Azure's the requests that matter are made by their own clients (`provider`, `gcs`,
+`azure`): what is put counts if the answer proves it or the object is found, a list if it is one.
 
-gcsfs creates with `ifGenerationMatch=0`, adlfs with `If-None-Match: *`, in one request or, for
-large objects, with the one that completes them. Both repeat requests by themselves, so a conflict
-may be with our own first attempt; `refs` reads back whose record it is.
+Of others fsspec's own file calls are used. A list walks directories in the order of keys, and only
+those that can hold one: the first key of a volume costs a listing a level, however many objects
+there are. What put_if_absent is worth depends on the file system (`pipe_file(mode="create")`); the
+probe finds out. memory:// is one store per process, and there a lock makes it exact. http(s) has no
+lists worth the name: InvalidInputError; refs are then probed by number.
+
+Google's creates carry `ifGenerationMatch=0`, Azure's `If-None-Match: *`, in one request or, for
+large objects, in the one that completes them. aiohttp repeats a PUT when a kept connection breaks,
+so a conflict may be with our own first attempt; `refs` reads back whose record it is.
 
 Credentials come from wherever the file system's package looks for them by itself, unless an
 identity gives them: then the file system is made anew whenever they change. Its listings cache is
@@ -24,19 +27,30 @@ import builtins
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import fsspec
 import fsspec.config
 from fsspec import AbstractFileSystem
 
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.fork_locks import ForkLock
+from cowfs.format.store_url import AZURE_PROTOCOLS
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import from_foreign_error, refused_anonymously
 from cowfs.store.identity import AMBIENT, Access, Credentials, Refusal
+from cowfs.store.provider import Provider
 from cowfs.store.readonly import ReadOnlyStore
 
 T = TypeVar("T")
@@ -64,6 +78,7 @@ class FsspecStore:
         self._protocol = protocol
         self._root = root
         self._url = url
+        self._provider = _provider_of(protocol)
         self._can_list = protocol not in ("http", "https")
         self._untrusted_server = untrusted_server
         self._exclusive: AbstractContextManager[object] = _memory_lock if protocol == "memory" else nullcontext()
@@ -71,7 +86,7 @@ class FsspecStore:
         self._identity = access.identity
         self._lock = threading.Lock()  # guards the next two; never held during a request
         self._made_for: Credentials | None = None
-        self._made = None if access.identity is not None else self._make({})
+        self._made = None if access.identity is not None else self._make(None)
 
     @property
     def _file_system(self) -> AbstractFileSystem:
@@ -81,21 +96,19 @@ class FsspecStore:
         newest = self._identity.newest
         with self._lock:
             if self._made_for is None or not self._made_for.is_same(newest):
-                given = _as_options(self._protocol, newest, self._options.get("account_name", ""))
-                self._made, self._made_for = self._make(given), newest
+                self._made, self._made_for = self._make(newest), newest
             return self._made
 
-    def _make(self, credentials: dict[str, Any]) -> AbstractFileSystem:
-        with _without_configuration() if self._untrusted_server or credentials else nullcontext():
-            return self._attempt(
-                "",
-                lambda: _class_of(self._protocol)(
-                    use_listings_cache=False,
-                    skip_instance_cache=True,
-                    **self._options,
-                    **credentials,
-                ),
-            )
+    def _make(self, given: Credentials | None) -> AbstractFileSystem:
+        with _without_configuration() if self._untrusted_server or given else nullcontext():
+            return self._attempt("", lambda: self._open(given))
+
+    def _open(self, given: Credentials | None) -> AbstractFileSystem:
+        if self._provider is not None:
+            return self._provider.open(self._options, given)
+        return fsspec.get_filesystem_class(self._protocol)(
+            use_listings_cache=False, skip_instance_cache=True, **self._options
+        )
 
     @property
     def url(self) -> str:
@@ -116,18 +129,20 @@ class FsspecStore:
         return data
 
     def size(self, key: str) -> int | None:
-        path = self._path(key)
+        path, provider = self._path(key), self._provider
         try:
+            if provider is not None:
+                return self._call(key, lambda: provider.size(self._file_system, path))
             info = self._call(key, lambda: self._file_system.info(path))
         except NotFoundError:
             return None
         return int(info["size"]) if info["type"] == "file" and info["size"] is not None else None
 
     def put(self, key: str, data: Data) -> None:
-        self._write(key, data, "overwrite")
+        self._write(key, data, is_new=False)
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        self._write(key, data, "create")
+        self._write(key, data, is_new=True)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         if not self._can_list:
@@ -135,6 +150,8 @@ class FsspecStore:
                 f"{self._url} cannot be listed",
                 hint="Over http, versions are read by their locators; nothing else works.",
             )
+        if self._provider is not None:
+            return self._listed(self._provider, prefix, start_after, limit)
         directory = prefix.rpartition("/")[0]
         return builtins.list(islice(self._walk(directory, prefix, start_after), limit))
 
@@ -155,6 +172,19 @@ class FsspecStore:
     def _path(self, key: str) -> str:
         check_key(key)
         return f"{self._root}/{key}"
+
+    def _listed(
+        self, provider: Provider, prefix: str, start_after: str, limit: int | None
+    ) -> builtins.list[ObjectInfo]:
+        after = f"{self._root}/{start_after}" if start_after else ""
+        try:
+            found = self._call(
+                prefix, lambda: provider.objects(self._file_system, f"{self._root}/{prefix}", after, limit)
+            )
+        except NotFoundError as error:
+            raise self._no_bucket(error) from None
+        above = len(f"{self._root}/".partition("/")[2])
+        return [replace(info, key=info.key[above:]) for info in found]
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Files below a directory in the order of their keys. What cannot hold a key in question is
@@ -198,52 +228,62 @@ class FsspecStore:
             found = refused_anonymously(found, self._untrusted_server)
         raise found
 
-    def _write(self, key: str, data: Data, mode: str) -> None:
+    def _write(self, key: str, data: Data, *, is_new: bool) -> None:
+        """An object that the server does not prove to have is looked for."""
         path = self._path(key)
 
-        def write() -> None:
-            if parent := path.rpartition("/")[0]:
-                self._file_system.makedirs(parent, exist_ok=True)
+        def write() -> bool:
             try:
-                self._file_system.pipe_file(path, bytes(data), mode=mode)
+                return self._put(path, data, is_new=is_new)
             except FileExistsError:
                 raise ConflictError(f"{self._url}: {key} exists already", details={"key": key}) from None
 
         try:
-            self._call(key, write)
+            is_proven = self._call(key, write)
         except NotFoundError as error:
-            raise NotFoundError(
-                f"{self._url}: there is no such bucket or container",
-                hint="Create it first, or correct its name in the store's URL.",
-                details={**error.details, "code": "NoSuchBucket"},
-            ) from None
+            raise self._no_bucket(error) from None
+        if not is_proven and not self._has(key, data, is_new=is_new):
+            raise UnavailableError(
+                f"{self._url} does not answer: it said that it has stored an object, and has not",
+                hint="Try again; nothing is lost.",
+                details={"key": key},
+            )
+
+    def _put(self, path: str, data: Data, *, is_new: bool) -> bool:
+        if self._provider is not None:
+            return self._provider.put(self._file_system, path, data, is_new=is_new)
+        if parent := path.rpartition("/")[0]:
+            self._file_system.makedirs(parent, exist_ok=True)
+        self._file_system.pipe_file(path, bytes(data), mode="create" if is_new else "overwrite")
+        return True
+
+    def _has(self, key: str, data: Data, *, is_new: bool) -> bool:
+        if not is_new:
+            return self.size(key) == memoryview(data).nbytes
+        try:
+            return self.get(key) == data
+        except NotFoundError:
+            return False
+
+    def _no_bucket(self, error: NotFoundError) -> NotFoundError:
+        return NotFoundError(
+            f"{self._url}: there is no such bucket or container",
+            hint="Create it first, or correct its name in the store's URL.",
+            details={**error.details, "code": "NoSuchBucket"},
+        )
 
 
-def _class_of(protocol: str) -> type[AbstractFileSystem]:
-    """gcsfs' own choice asks Google over gRPC what kind of bucket it is, for a minute where that is
-    blocked; the kinds that it looks for have no conditional create."""
+def _provider_of(protocol: str) -> Provider | None:
+    """None: fsspec's own calls are all that is known of it."""
     if protocol == "gs":
-        from gcsfs.core import GCSFileSystem
+        from cowfs.store.gcs import Google
 
-        return cast("type[AbstractFileSystem]", GCSFileSystem)
-    return cast("type[AbstractFileSystem]", fsspec.get_filesystem_class(protocol))
+        return Google()
+    if protocol in AZURE_PROTOCOLS:
+        from cowfs.store.azure import Azure
 
-
-def _as_options(protocol: str, given: Credentials, account: str) -> dict[str, Any]:
-    """What a file system's class takes its credentials as."""
-    if protocol == "gs":
-        from google.oauth2.credentials import Credentials as AccessToken
-
-        return {"token": AccessToken(given.token)}
-    # A whole connection string: keys, and a string for another account, in the environment come
-    # before the others.
-    if given.token is not None:
-        endpoint = f"BlobEndpoint=https://{account}.blob.core.windows.net"
-        return {"connection_string": f"{endpoint};SharedAccessSignature={given.token.removeprefix('?')}"}
-    return {
-        "connection_string": f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={given.secret_key};"
-        "EndpointSuffix=core.windows.net"
-    }
+        return Azure()
+    return None
 
 
 def _refusal_of(error: CowfsError) -> Refusal | None:

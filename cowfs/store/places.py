@@ -14,12 +14,11 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from cowfs.format.store_url import StoreUrl
+from cowfs.format.store_url import AZURE_PROTOCOLS, StoreUrl
 from cowfs.store import aws, trust
 
 _AMAZONS = re.compile(r"(.*\.)?amazonaws\.com(\.cn)?")
 _PORTS = {"http": 80, "https": 443}
-_AZURE = ("abfs", "abfss", "az")
 
 
 def path_within(place: StoreUrl, other: StoreUrl) -> str | None:
@@ -36,7 +35,7 @@ def _parts(place: StoreUrl) -> list[str]:
 
 
 def _has_same_root(one: StoreUrl, other: StoreUrl) -> bool:
-    if one.protocol in _AZURE and other.protocol in _AZURE:
+    if one.protocol in AZURE_PROTOCOLS and other.protocol in AZURE_PROTOCOLS:
         (container, account), (other_container, other_account) = (_container(each) for each in (one, other))
         return container == other_container and (account == other_account or not account or not other_account)
     if one.protocol != other.protocol:

@@ -20,6 +20,8 @@ from xml.sax.saxutils import escape
 from tests.store.scripted_server import Answer, Request
 
 ACCOUNT, CONTAINER, BUCKET = "devstoreaccount1", "container", "bucket"
+PAGE = 3
+"""What a list holds at most: theirs are longer."""
 
 
 class _Objects:
@@ -78,6 +80,8 @@ class Google:
     def _upload(self, request: Request, query: dict[str, str], is_conditional: bool) -> Answer:
         if "upload_id" in query:
             return self._go_on(request, *self._uploads[query["upload_id"]])
+        if query["uploadType"] == "media":
+            return self._stored(query["name"], request.body, is_conditional)
         if query["uploadType"] == "resumable":
             key = query["name"]
             if is_conditional and not self._ignores_condition and key in self._objects.kept:
@@ -89,7 +93,7 @@ class Google:
             )
         boundary = b"--" + request.headers["content-type"].partition("boundary=")[2].strip('"').encode()
         _, head, body = request.body.split(boundary, 2)
-        data = body.partition(b"\n\n")[2].rpartition(b"\n" + boundary)[0]
+        data = body.partition(b"\n\n")[2].partition(b"\n" + boundary)[0]
         return self._stored(json.loads(head.partition(b"\n\n")[2])["name"], data, is_conditional)
 
     def _go_on(self, request: Request, key: str, is_conditional: bool, pieces: list[bytes]) -> Answer:
@@ -105,10 +109,14 @@ class Google:
         return _json(200, described(key, data))
 
     def _listing(self, query: dict[str, str]) -> dict[str, object]:
-        found = list(self._objects.listed(query.get("prefix", ""), query.get("delimiter", "")))
+        first = query.get("pageToken") or query.get("startOffset", "")
+        listed = self._objects.listed(query.get("prefix", ""), query.get("delimiter", ""))
+        found, behind = _page([(key, data) for key, data in listed if key >= first], query.get("maxResults"))
         return {
+            "kind": "storage#objects",
             "items": [described(key, data) for key, data in found if data is not None],
             "prefixes": [key for key, data in found if data is None],
+            **({"nextPageToken": behind} if behind else {}),
         }
 
 
@@ -162,8 +170,12 @@ class Azure:
         return _answer(201, headers=_properties(data))
 
     def _listing(self, query: dict[str, str]) -> Answer:
+        listed = self._objects.listed(query.get("prefix", ""), query.get("delimiter", ""))
+        found, behind = _page(
+            [(key, data) for key, data in listed if key >= query.get("marker", "")], query.get("maxresults")
+        )
         rows = []
-        for key, data in self._objects.listed(query.get("prefix", ""), query.get("delimiter", "")):
+        for key, data in found:
             name = f"<Name>{escape(key)}</Name>"
             if data is None:
                 rows.append(f"<BlobPrefix>{name}</BlobPrefix>")
@@ -171,9 +183,18 @@ class Azure:
             known = {**_properties(data), "Content-Length": str(len(data)), "BlobType": "BlockBlob"}
             fields = "".join(f"<{field}>{escape(value)}</{field}>" for field, value in known.items())
             rows.append(f"<Blob>{name}<Properties>{fields}</Properties></Blob>")
-        said = f"<Delimiter>{query.get('delimiter', '')}</Delimiter><Blobs>{''.join(rows)}</Blobs><NextMarker/>"
+        asked = "".join(
+            f"<{title}>{escape(query.get(title.lower(), ''))}</{title}>" for title in ("Prefix", "Delimiter")
+        )
+        said = f"{asked}<Blobs>{''.join(rows)}</Blobs><NextMarker>{escape(behind)}</NextMarker>"
         body = f'<?xml version="1.0"?><EnumerationResults ContainerName="{CONTAINER}">{said}</EnumerationResults>'
         return _answer(200, body.encode(), {"Content-Type": "application/xml"})
+
+
+def _page(found: list[tuple[str, bytes | None]], most: str | None) -> tuple[list[tuple[str, bytes | None]], str]:
+    """And with what the next one begins, "" if there is none."""
+    size = min(int(most or PAGE), PAGE)
+    return found[:size], found[size][0] if len(found) > size else ""
 
 
 def _parsed(request: Request) -> tuple[str, dict[str, str]]:

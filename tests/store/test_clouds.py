@@ -7,20 +7,22 @@ The servers are ours and speak the few requests that are made (`cloud_servers`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from cowfs.api.storage.resolving import access
-from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError
+from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.storage import GCS, Azure
 from cowfs.store import Credentials, ObjectStore, initialize, open_store, require_writable
+from cowfs.store.azure import connection_string
 from cowfs.store.errors import from_foreign_error
-from cowfs.store.fsspec_backend import FsspecStore, _as_options
+from cowfs.store.fsspec_backend import FsspecStore
 from cowfs.store.probe import probe
+from cowfs.store.retrying import RetryingStore
 from tests.store import cloud_servers
 from tests.store.cloud_servers import ACCOUNT, BUCKET, CONTAINER
-from tests.store.scripted_server import Request, ScriptedServer
+from tests.store.scripted_server import Answer, Request, ScriptedServer, response
 from tests.store.test_conformance import (  # noqa: F401 - run here, over this module's stores
     test_absent_objects,
     test_delete_ignores_absent_keys,
@@ -43,6 +45,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # azure's client does, and pytest makes it an error
 
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # everybody's, of emulators
+Fault = Callable[[Request], Answer | None]
 LARGE_BYTES = 70 << 20  # more than either sends in one request
 
 
@@ -58,9 +61,21 @@ def ignores_condition() -> bool:
 
 
 @pytest.fixture
-def server(kind: str, ignores_condition: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    answer = cloud_servers.Google if kind == "gs" else cloud_servers.Azure
-    with ScriptedServer(answer(ignores_condition=ignores_condition)) as server:
+def faults() -> list[Fault]:
+    """Each is asked about each request, in turn, until one has an answer of its own."""
+    return []
+
+
+@pytest.fixture
+def server(
+    kind: str, ignores_condition: bool, faults: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedServer]:
+    served = (cloud_servers.Google if kind == "gs" else cloud_servers.Azure)(ignores_condition=ignores_condition)
+
+    def answer(request: Request) -> Answer:
+        return next((found for fault in faults if (found := fault(request)) is not None), None) or served(request)
+
+    with ScriptedServer(answer) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
         place = f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={server.endpoint}/{ACCOUNT};"
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"DefaultEndpointsProtocol=http;{place}")
@@ -73,13 +88,18 @@ def store_url(kind: str, server: ScriptedServer) -> str:
     return f"gs://{BUCKET}/{place}" if kind == "gs" else f"abfs://{CONTAINER}@{ACCOUNT}/{place}"
 
 
+def opened(kind: str, url: str) -> RetryingStore:
+    if kind == "gs":
+        return open_store(url, access=access(GCS(BUCKET, session_token="a-token-of-this-test")))
+    return open_store(url)
+
+
 @pytest.fixture
-def store(kind: str, store_url: str) -> Iterator[ObjectStore]:
-    given = access(GCS(BUCKET, session_token="a-token-of-this-test")) if kind == "gs" else None
-    opened = open_store(store_url, access=given) if given else open_store(store_url)
-    opened.patience.limit_s = 1.0  # a server that this test misunderstands is not waited for
-    yield opened
-    opened.close()
+def store(kind: str, store_url: str) -> Iterator[RetryingStore]:
+    store = opened(kind, store_url)
+    store.patience.limit_s = 1.0  # a server that this test misunderstands is not waited for
+    yield store
+    store.close()
 
 
 def is_create(request: Request) -> bool:
@@ -102,6 +122,99 @@ def test_creating_is_one_conditional_request_of_the_provider(
 
 def test_the_probe_finds_them_safe(store: ObjectStore) -> None:
     assert probe(store).is_safe
+
+
+def test_an_object_may_hold_what_ends_a_body(store: ObjectStore) -> None:
+    data = b"abc\n--==0==--\nxyz"
+    store.put("put", data)
+    store.put_if_absent("created", data)
+    assert store.get("put") == store.get("created") == data
+
+
+def is_put(request: Request) -> bool:
+    return request.method in ("PUT", "POST")
+
+
+def is_list(request: Request) -> bool:
+    return "comp=list" in request.target or ("/o?" in request.target and request.method == "GET")
+
+
+def once(when: Callable[[Request], bool], answer: bytes) -> Fault:
+    """Something on the way answers the first of those requests, and passes it on to nobody."""
+    answers = [answer]
+    return lambda request: (answers.pop(), True) if when(request) and answers else None
+
+
+SUCCESSES = {
+    "gs": [response("200 OK", b"{}"), response("200 OK", b"[]"), response("200 OK", b"<html>")],
+    "abfs": [response("201 Created"), response("201 Created", b"<html>")],
+}
+
+
+def test_a_put_that_something_else_answers_is_repeated(kind: str, store: ObjectStore, faults: list[Fault]) -> None:
+    for number, success in enumerate(SUCCESSES[kind]):
+        faults[:] = [once(is_put, success)]
+        store.put(f"key{number}", b"data")
+        assert store.get(f"key{number}") == b"data"
+        faults[:] = [once(is_put, success)]
+        with pytest.raises(UnavailableError):
+            store.put_if_absent(f"new{number}", b"data")
+        store.put_if_absent(f"new{number}", b"data")
+
+
+def test_a_put_without_a_proof_that_arrived_counts(
+    kind: str, server: ScriptedServer, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_servers, "described", lambda key, data: {"size": str(len(data))})
+    monkeypatch.setattr(cloud_servers, "_properties", lambda data: {"x-ms-blob-type": "BlockBlob"})
+    store.put_if_absent("created", b"data")
+    assert store.get("created") == b"data"
+    assert sum(map(is_put, server.requests)) == 1
+
+
+NO_LISTS = [
+    response("404 Not Found", b"<html>404 not found (gateway)</html>"),
+    response("200 OK", b""),
+    response("200 OK", b"null"),
+    response("200 OK", b"[]"),
+    response("200 OK", b"{}"),
+    response("200 OK", b'{"items": [{"name": "p"}]}'),
+    response("200 OK", b'{"nextPageToken": "x"}'),
+    response("200 OK", b"<html>"),
+    response("200 OK", b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>x</Message></Error>"),
+    response("200 OK", b"<?xml version='1.0'?><EnumerationResults><Blobs/><NextMarker/></EnumerationResults>"),
+]
+
+
+@pytest.mark.parametrize("answer", NO_LISTS)
+def test_what_is_no_list_is_asked_for_again(store: RetryingStore, faults: list[Fault], answer: bytes) -> None:
+    for key in ("volumes/a/1", "volumes/b/1", "volumes/b/2", "volumes/c/1"):
+        store.put(key, b"x")
+    for fault in (
+        is_list,
+        lambda request: is_list(request) and ("arker=" in request.target or "Token" in request.target),
+    ):
+        faults[:] = [once(fault, answer)]
+        assert len(store.list("volumes/")) == 4
+        faults[:] = [once(fault, answer)]
+        assert [info.key for info in store.list("volumes/", limit=2)] == ["volumes/a/1", "volumes/b/1"]
+    faults[:] = [lambda request: (answer, True) if is_list(request) else None]
+    store.patience.limit_s = 0.0
+    with pytest.raises(UnavailableError, match="does not answer: it "):
+        store.list("volumes/")
+
+
+@pytest.mark.usefixtures("server")
+def test_a_bucket_that_is_missing_is_no_empty_one(kind: str) -> None:
+    store = opened(kind, f"gs://{BUCKET}none/x" if kind == "gs" else f"abfs://none@{ACCOUNT}/x")
+    for call in (
+        lambda: store.list("volumes/"),
+        lambda: store.list("volumes/", limit=1),
+        lambda: store.put("key", b"x"),
+    ):
+        with pytest.raises(NotFoundError, match="no such bucket or container"):
+            call()
+    store.close()
 
 
 @pytest.mark.parametrize("ignores_condition", [True])
@@ -151,7 +264,7 @@ def test_given_keys_of_azure_come_before_those_of_the_environment(monkeypatch: p
         assert store._file_system.service_client.account_name == "mine"
         assert "blob.core.windows.net" in store._file_system.service_client.url
         assert KEY not in store._file_system.connection_string
-    assert "sig=s" in _as_options("abfs", Credentials(token="?sig=s"), "mine")["connection_string"]
+    assert "sig=s" in connection_string(Credentials(token="?sig=s"), "mine")
 
 
 @pytest.mark.quick

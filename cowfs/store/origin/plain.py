@@ -23,6 +23,7 @@ from fsspec.archive import AbstractArchiveFileSystem
 from fsspec.implementations.tar import TarFileSystem
 from fsspec.implementations.zip import ZipFileSystem
 
+from cowfs.store.identity import Credentials
 from cowfs.store.origin.contract import OriginObject
 from cowfs.store.origin.fsspec import FsspecOrigin
 
@@ -45,7 +46,7 @@ class PlainOrigin(FsspecOrigin):
             if info["type"] != "directory" and name.startswith(above):
                 yield self._object(self._key(name), info)
 
-    def _make(self, credentials: dict[str, Any]) -> AbstractFileSystem:
+    def _make(self, given: Credentials | None) -> AbstractFileSystem:
         return self._given
 
     def _key(self, name: str) -> str:

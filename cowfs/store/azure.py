@@ -1,0 +1,129 @@
+"""Azure Blob Storage, by adlfs' connection and credentials.
+
+    put      adlfs' (one request up to 64 MiB, blocks beyond that), proven by the ETag of its answer
+    objects  all: flat, in pages. From some name on or a few: level by level, since Azure's lists start at a prefix, and
+             only those levels that can hold one
+    size     HEAD; adlfs lists a directory, too
+
+get and delete are adlfs' own. A page of a list counts if it says of which container it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, cast
+
+from adlfs import AzureBlobFileSystem
+from azure.core.exceptions import DecodeError, ResourceNotFoundError
+from fsspec.asyn import sync
+
+from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.errors import NoAnswer
+from cowfs.store.identity import Credentials
+from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
+
+
+class Azure:
+    def open(self, options: dict[str, Any], given: Credentials | None) -> AzureBlobFileSystem:
+        account = options.get("account_name", "")
+        if given is not None:
+            options = {**options, "connection_string": connection_string(given, account)}
+        return AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
+
+    def size(self, file_system: AzureBlobFileSystem, path: str) -> int:
+        async def ask() -> int:
+            container, _, name = path.partition("/")
+            async with file_system.service_client.get_blob_client(container, name) as client:
+                return int((await client.get_blob_properties()).size)
+
+        return cast("int", sync(file_system.loop, ask))
+
+    def put(self, file_system: AzureBlobFileSystem, path: str, data: Data, *, is_new: bool) -> bool:
+        try:
+            said = file_system.pipe_file(path, bytes(data), mode="create" if is_new else "overwrite")
+        except ResourceNotFoundError as error:
+            raise _not_found(error) from None
+        return bool(said and said.get("etag"))
+
+    def objects(
+        self, file_system: AzureBlobFileSystem, place: str, start_after: str, limit: int | None
+    ) -> Iterable[ObjectInfo]:
+        container, _, prefix = place.partition("/")
+        after = start_after.partition("/")[2]
+
+        async def ask() -> list[ObjectInfo]:
+            async with file_system.service_client.get_container_client(container) as client:
+                if limit is None and not after:
+                    blobs = client.list_blobs(name_starts_with=prefix, include=["metadata"])
+                    found = [_info(blob) async for blob in _listed(blobs, container, prefix) if not _is_directory(blob)]
+                    return sorted(found, key=lambda info: info.key)
+                found = []
+                if limit != 0:
+                    async for info in _walk(client, prefix, after):
+                        found.append(info)
+                        if len(found) == limit:
+                            break
+                return found
+
+        return cast("list[ObjectInfo]", sync(file_system.loop, ask))
+
+
+async def _walk(client: Any, prefix: str, after: str) -> AsyncIterator[ObjectInfo]:
+    """Blobs whose names begin with prefix, in the order of their names. What cannot hold a name in
+    question is not listed."""
+    level = client.walk_blobs(name_starts_with=prefix, include=["metadata"], delimiter="/")
+    entries = {entry.name: entry async for entry in _listed(level, client.container_name, prefix)}
+    for name, entry in sorted(entries.items()):
+        if name.endswith("/"):
+            if name != prefix and (name > after or after.startswith(name)):
+                async for info in _walk(client, name, after):
+                    yield info
+        elif name > after and not _is_directory(entry):
+            yield _info(entry)
+
+
+async def _listed(listing: Any, container: str, prefix: str) -> AsyncIterator[Any]:
+    """Blobs, and what they have in common up to the delimiter, page by page."""
+    pages = listing.by_page()
+    while True:
+        try:
+            page = [entry async for entry in await anext(pages)]
+        except StopAsyncIteration:
+            return
+        except ResourceNotFoundError as error:
+            raise _not_found(error) from None
+        except (DecodeError, AttributeError, TypeError, ValueError):  # of what the client made of something else
+            raise NoAnswer(NO_LIST) from None
+        if pages.container != container or not all((entry.name or "").startswith(prefix) for entry in page):
+            raise NoAnswer(NO_LIST)
+        for entry in page:
+            yield entry
+
+
+def _info(blob: Any) -> ObjectInfo:
+    if blob.size is None or blob.last_modified is None:
+        raise NoAnswer(NO_LIST)
+    return ObjectInfo(blob.name, int(blob.size), nanoseconds(blob.last_modified))
+
+
+def _is_directory(blob: Any) -> bool:
+    """Of an account with directories."""
+    said = {name.lower(): value for name, value in (blob.metadata or {}).items()}
+    return blob.name.endswith("/") or "true" in (said.get("hdi_isfolder"), said.get("is_directory"))
+
+
+def _not_found(error: ResourceNotFoundError) -> Exception:
+    if getattr(error, "error_code", None) == "ContainerNotFound":
+        return FileNotFoundError("there is no such container")
+    return NoAnswer(NOT_FOUND_BY_OTHERS)
+
+
+def connection_string(given: Credentials, account: str) -> str:
+    """Keys, and a string of another account, in the environment come before all but such a one."""
+    if given.token is not None:
+        endpoint = f"BlobEndpoint=https://{account}.blob.core.windows.net"
+        return f"{endpoint};SharedAccessSignature={given.token.removeprefix('?')}"
+    return (
+        f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={given.secret_key};"
+        "EndpointSuffix=core.windows.net"
+    )
