@@ -15,12 +15,18 @@ from typing import Any, cast
 
 from adlfs import AzureBlobFileSystem
 from azure.core.exceptions import DecodeError, ResourceNotFoundError
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.storage.blob.aio import BlobServiceClient
 from fsspec.asyn import sync
 
+from cowfs.store.bodies import CONNECT_S, SILENCE_S, WatchedBody
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.errors import NoAnswer
 from cowfs.store.identity import Credentials
+from cowfs.store.patience import silence_s
 from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
+
+_BLOCK_BYTES = 256 << 10  # that an answer is read by
 
 
 class Azure:
@@ -28,7 +34,19 @@ class Azure:
         account = options.get("account_name", "")
         if given is not None:
             options = {**options, "connection_string": connection_string(given, account)}
-        return AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
+        file_system = AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
+        adlfs_client = file_system.service_client
+        file_system.service_client = BlobServiceClient(
+            adlfs_client.url,
+            credential=adlfs_client.credential,
+            retry_total=0,
+            transport=_Transport(
+                connection_timeout=CONNECT_S,
+                read_timeout=silence_s(SILENCE_S),
+                connection_data_block_size=_BLOCK_BYTES,
+            ),
+        )
+        return file_system
 
     def size(self, file_system: AzureBlobFileSystem, path: str) -> int:
         async def ask() -> int:
@@ -40,7 +58,9 @@ class Azure:
 
     def put(self, file_system: AzureBlobFileSystem, path: str, data: Data, *, is_new: bool) -> bool:
         try:
-            said = file_system.pipe_file(path, bytes(data), mode="create" if is_new else "overwrite")
+            said = file_system.pipe_file(
+                path, bytes(data), mode="create" if is_new else "overwrite", read_timeout=SILENCE_S
+            )
         except ResourceNotFoundError as error:
             raise _not_found(error) from None
         return bool(said and said.get("etag"))
@@ -66,6 +86,14 @@ class Azure:
                 return found
 
         return cast("list[ObjectInfo]", sync(file_system.loop, ask))
+
+
+class _Transport(AioHttpTransport):  # type: ignore[misc]  # its package decides at run time what it is
+    """Bodies are watched."""
+
+    def _get_request_data(self, request: Any) -> Any:
+        data = super()._get_request_data(request)
+        return WatchedBody(data) if data and isinstance(data, bytes) else data
 
 
 async def _walk(client: Any, prefix: str, after: str) -> AsyncIterator[ObjectInfo]:

@@ -16,28 +16,40 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from aiohttp import ClientTimeout
 from fsspec.asyn import sync
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import validate_response
 
+from cowfs.store.bodies import CONNECT_S, LONGEST_S, SILENCE_S, WatchedBody
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.errors import NoAnswer
 from cowfs.store.identity import Credentials
+from cowfs.store.patience import silence_s
 from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
 
 _PAGE = 1000
 
 
-class Google:
+class _FileSystem(GCSFileSystem):  # type: ignore[misc]  # untyped
     """gcsfs' own choice among its classes asks Google over gRPC what kind of bucket it is, for a
     minute where that is blocked; the kinds that it looks for have no conditional create."""
 
+    _request = GCSFileSystem._request.__wrapped__  # without the six attempts around it
+
+
+class Google:
     def open(self, options: dict[str, Any], given: Credentials | None) -> GCSFileSystem:
         if given is not None:
             from google.oauth2.credentials import Credentials as AccessToken
 
             options = {**options, "token": AccessToken(given.token)}
-        return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
+        return _FileSystem(
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            requests_timeout=_timeout(silence_s(SILENCE_S)),
+            **options,
+        )
 
     def size(self, file_system: GCSFileSystem, path: str) -> int:
         bucket, _, name = path.partition("/")
@@ -125,8 +137,8 @@ async def _asked(
         file_system._format_path(path, args),
         params=file_system._get_params(parameters),
         headers=file_system._get_headers({"Content-Type": "application/octet-stream"} if data is not None else None),
-        data=data,
-        timeout=file_system.requests_timeout,
+        data=None if data is None else WatchedBody(data),
+        timeout=file_system.requests_timeout if data is None else _timeout(SILENCE_S),
     ) as answer:
         body = await answer.read()
     try:
@@ -137,3 +149,7 @@ async def _asked(
         raise NoAnswer(NOT_FOUND_BY_OTHERS)
     validate_response(answer.status, body, path, args)
     return said
+
+
+def _timeout(silence_s: float) -> ClientTimeout:
+    return ClientTimeout(total=LONGEST_S, sock_connect=CONNECT_S, sock_read=silence_s)

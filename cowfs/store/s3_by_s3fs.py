@@ -6,10 +6,9 @@ s3fs' file calls are not used: they list and look up what we did not ask for, re
 and turn 43 error codes into EINVAL. Its connection handling is, with S3's own requests.
 
 No retries: s3fs', botocore's and aiohttp's (which repeats a PUT when a kept connection breaks) are
-off. Time: as long as bytes move in either direction, SILENCE_S without: a body is handed over in
-pieces, and the kernel is told to keep little of it that was not sent, so that a piece taken is a
-piece on its way. LONGEST_S bounds even a server that sends a byte a minute. Threads: requests run
-on fsspec's event loop thread; callers wait.
+off. Time: as long as bytes move in either direction, SILENCE_S without (`bodies`). LONGEST_S bounds
+even a server that sends a byte a minute. Threads: requests run on fsspec's event loop thread;
+callers wait.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import io
-import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
@@ -28,11 +26,11 @@ import s3fs
 from aiobotocore.credentials import AioCredentials  # type: ignore[import-untyped]
 from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
-from aiohttp.abc import AbstractStreamWriter
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ParamValidationError
 from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 
+from cowfs.store.bodies import CONNECT_S, LONGEST_S, PIECE_BYTES, SILENCE_S, WatchedBody
 from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.errors import has_ended
 from cowfs.store.identity import Credentials
@@ -53,11 +51,6 @@ from cowfs.store.streams import RANGE_BYTES
 
 T = TypeVar("T")
 
-CONNECT_S = 5
-SILENCE_S = 60
-LONGEST_S = 3600
-_PIECE_BYTES = 64 << 10  # of a body: each must be taken within SILENCE_S
-_UNSENT_BYTES = 128 << 10
 _LIST_PAGE = 1000
 _REQUEST_ERRORS = (
     OSError,  # s3fs' translations, and time-outs
@@ -219,32 +212,6 @@ class S3fsRequests:
         return await _body_of(await self._call("get_object", key=key, **arguments), arguments.get("Range", ""))
 
 
-class _Pieces(aiohttp.Payload):
-    """A request's body, handed over piece by piece: TimeoutError when the connection takes none for
-    SILENCE_S."""
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__(body)
-        self._size = len(body)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return bytes(self._value).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await self.write_with_length(writer, None)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        transport = getattr(writer, "transport", None)
-        connection = transport and transport.get_extra_info("socket")
-        if connection is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        body = memoryview(self._value)[:content_length]
-        for start in range(0, len(body), _PIECE_BYTES):
-            async with asyncio.timeout(SILENCE_S):
-                await writer.write(body[start : start + _PIECE_BYTES])
-                await writer.drain()
-
-
 class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
     """Connections whose requests are sent once, their bodies watched.
 
@@ -253,7 +220,7 @@ class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
 
     async def send(self, request: Any) -> Any:
         if isinstance(request.body, io.BytesIO):  # botocore's wrapper of what it was given, rewound
-            request.body = _Pieces(request.body.getvalue())
+            request.body = WatchedBody(request.body.getvalue())
         return await super().send(request)
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
@@ -275,7 +242,7 @@ async def _body_of(answer: dict[str, Any], wanted: str) -> bytes:
         if wanted and wanted.partition("-")[0] != given.partition("-")[0]:
             raise Unexpected(OTHER_RANGE)
         data = _allocated(int(answer.get("ContentLength", 0)))
-        while piece := await body.read(_PIECE_BYTES):
+        while piece := await body.read(PIECE_BYTES):
             data.write(piece)
     data.truncate()
     return data.getvalue()

@@ -7,6 +7,7 @@ The servers are ours and speak the few requests that are made (`cloud_servers`).
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from cowfs.api.storage.resolving import access
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.storage import GCS, Azure
-from cowfs.store import Credentials, ObjectStore, initialize, open_store, require_writable
+from cowfs.store import Credentials, ObjectStore, azure, bodies, gcs, initialize, open_store, patience, require_writable
 from cowfs.store.azure import connection_string
 from cowfs.store.errors import from_foreign_error
 from cowfs.store.fsspec_backend import FsspecStore
@@ -215,6 +216,49 @@ def test_a_bucket_that_is_missing_is_no_empty_one(kind: str) -> None:
         with pytest.raises(NotFoundError, match="no such bucket or container"):
             call()
     store.close()
+
+
+def test_requests_are_sent_once(store: RetryingStore, server: ScriptedServer, faults: list[Fault]) -> None:
+    """The limits of cowfs count, not those of gcsfs and adlfs."""
+    store.patience.limit_s = 0.0
+    faults[:] = [lambda request: (response("503 Busy"), True)]
+    for call in (
+        lambda: store.get("key"),
+        lambda: store.size("key"),
+        lambda: store.list("volumes/"),
+        lambda: store.put("key", b"x"),
+        lambda: store.delete(["key"]),
+    ):
+        before = len(server.requests)
+        with pytest.raises(UnavailableError):
+            call()
+        assert len(server.requests) == before + 1
+
+
+def test_a_silent_server_is_given_up(
+    kind: str, store_url: str, faults: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COWFS_STORE_TIMEOUT", "0.2")
+    monkeypatch.setattr(patience, "SHORTEST_SILENCE_S", 0.2)
+    for module in (bodies, gcs, azure):
+        monkeypatch.setattr(module, "SILENCE_S", 0.2)
+    done = threading.Event()
+    faults[:] = [lambda request: (b"", not done.wait())]
+    store = opened(kind, store_url)
+    store.patience.limit_s = 0.0
+    try:
+        for call in (
+            lambda: store.get("key"),
+            lambda: store.size("key"),
+            lambda: store.list("volumes/"),
+            lambda: store.put("key", b"x"),
+            lambda: store.put_if_absent("key", b"x"),
+        ):
+            with pytest.raises(UnavailableError):
+                call()
+    finally:
+        done.set()
+        store.close()
 
 
 @pytest.mark.parametrize("ignores_condition", [True])
