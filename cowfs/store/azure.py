@@ -10,6 +10,7 @@ get and delete are adlfs' own. A page of a list counts if it says of which conta
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
@@ -19,14 +20,16 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.blob.aio import BlobServiceClient
 from fsspec.asyn import sync
 
+from cowfs.errors import InvalidInputError
 from cowfs.store.bodies import CONNECT_S, SILENCE_S, WatchedBody
 from cowfs.store.contract import Data, ObjectInfo
-from cowfs.store.errors import NoAnswer
+from cowfs.store.errors import CREDENTIALS_HINT, NoAnswer
 from cowfs.store.identity import Credentials
 from cowfs.store.patience import silence_s
 from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
 
 _BLOCK_BYTES = 256 << 10  # that an answer is read by
+_CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 class Azure:
@@ -34,8 +37,16 @@ class Azure:
         account = options.get("account_name", "")
         if given is not None:
             options = {**options, "connection_string": connection_string(given, account)}
-        file_system = AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
+        try:
+            file_system = AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
+        except ValueError:  # what it says may hold what it was given
+            raise _not_connected(account) from None
         adlfs_client = file_system.service_client
+        if account and adlfs_client.account_name not in (None, account):
+            raise InvalidInputError(
+                f"{_CONNECTION_STRING} is of the account {adlfs_client.account_name}, the store's URL of {account}",
+                hint="Correct one of them: locators name the account of the URL.",
+            )
         file_system.service_client = BlobServiceClient(
             adlfs_client.url,
             credential=adlfs_client.credential,
@@ -144,6 +155,19 @@ def _not_found(error: ResourceNotFoundError) -> Exception:
     if getattr(error, "error_code", None) == "ContainerNotFound":
         return FileNotFoundError("there is no such container")
     return NoAnswer(NOT_FOUND_BY_OTHERS)
+
+
+def _not_connected(account: str) -> InvalidInputError:
+    if os.environ.get(_CONNECTION_STRING):
+        return InvalidInputError(
+            f"the value of {_CONNECTION_STRING} is no connection string",
+            hint="It has the form DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…; or unset it.",
+        )
+    if not account:
+        return InvalidInputError(
+            "the store's URL names no account", hint="Behind abfs:// come CONTAINER@ACCOUNT and a path."
+        )
+    return InvalidInputError(f"the account {account} cannot be connected to", hint=CREDENTIALS_HINT)
 
 
 def connection_string(given: Credentials, account: str) -> str:

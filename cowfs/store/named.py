@@ -1,9 +1,11 @@
-"""Which store a user means: a path, a URL, or a URL that leaves the endpoint to the environment.
+"""Which store a user means: a path, a URL, or a URL that leaves the endpoint or the account to the
+environment.
 
     ~/dir, ./dir          file:///home/me/dir, …
     s3://bucket/p         with AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or `endpoint_url` in ~/.aws/config: that endpoint is written
                           into the URL, as every tool of AWS would use it; so locators lead there from machines that do not have
                           this setting (docs/decisions/0030-endpoints-of-the-environment.md)
+    abfs://container/p    the account of AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_NAME is written into it likewise
 
 Only for what the user names. The URL of a locator or of a working copy is whole as it stands.
 """
@@ -15,7 +17,7 @@ import re
 from dataclasses import replace
 
 from cowfs.errors import InvalidInputError
-from cowfs.format.store_url import StoreUrl
+from cowfs.format.store_url import AZURE_PROTOCOLS, StoreUrl
 from cowfs.store import aws
 
 _WITHOUT_COLON = re.compile(r"(s3a?|gs|gcs|az|abfss?|https?|file)//", re.IGNORECASE)
@@ -29,6 +31,8 @@ def place_named(text: str) -> StoreUrl:
         return StoreUrl.parse(
             str(replace(place, endpoint=endpoint))
         )  # parsed: the endpoint is checked, and takes its one form
+    if place.protocol in AZURE_PROTOCOLS and "@" not in place.authority and (account := environment_account()):
+        return StoreUrl.parse(str(replace(place, authority=f"{place.authority}@{account}")))
     return place
 
 
@@ -57,3 +61,10 @@ def scheme_of(text: str) -> re.Match[str] | None:
 def environment_endpoint() -> str | None:
     """The endpoint that AWS' tools take for S3 when none is given, None for Amazon's own."""
     return aws.settings().endpoint
+
+
+def environment_account() -> str | None:
+    """The account that Azure's tools take when none is given."""
+    said = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
+    found = re.search(r"(?:^|;)\s*AccountName=([^;]*)", said, re.IGNORECASE)
+    return found[1] if found else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")

@@ -312,6 +312,20 @@ def test_given_keys_of_azure_come_before_those_of_the_environment(monkeypatch: p
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize(
+    ("value", "message"), [("AccountName=other", "is of the account other"), ("x", "no connection")]
+)
+def test_a_connection_string_is_of_the_account_of_the_url(
+    monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
+    """A locator leads to the account that it names."""
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"{value};AccountKey={KEY}" if "=" in value else value)
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        open_store("abfs://con@mine/x")
+    assert KEY not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.mark.quick
 def test_what_gcsfs_says_in_words_alone_is_understood() -> None:
     assert isinstance(from_foreign_error(OSError("Forbidden: x\nno"), "here"), AccessDeniedError)
     assert isinstance(from_foreign_error(ValueError("Bad Request: x\ninvalid"), "here"), InvalidInputError)

@@ -114,6 +114,19 @@ def test_what_looks_like_a_url_is_no_directory(text: str) -> None:
         stores.name(text)
 
 
+def test_the_account_of_the_environment_becomes_part_of_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A locator of it leads there from machines that do not have the variable."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "named")
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    assert str(place_named("abfs://con/p")) == "abfs://con@named.dfs.core.windows.net/p"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=YWE=;AccountName=connected")
+    assert str(place_named("az://con")) == "az://con@connected.dfs.core.windows.net"
+    assert str(place_named("abfs://con@mine/p")) == "abfs://con@mine.dfs.core.windows.net/p"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "x")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
+    assert str(place_named("abfs://con/p")) == "abfs://con/p"
+
+
 def test_paths_are_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert str(place_named("./s3:x")) == f"file://{tmp_path}/s3:x"
