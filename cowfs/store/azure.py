@@ -23,7 +23,7 @@ from fsspec.asyn import sync
 from cowfs.errors import InvalidInputError
 from cowfs.store.bodies import CONNECT_S, SILENCE_S, WatchedBody
 from cowfs.store.contract import Data, ObjectInfo
-from cowfs.store.errors import CREDENTIALS_HINT, NoAnswer
+from cowfs.store.errors import NoAnswer
 from cowfs.store.identity import Credentials
 from cowfs.store.patience import silence_s
 from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
@@ -33,6 +33,11 @@ _CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 class Azure:
+    credentials_hint = (
+        "Check AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN and until when "
+        "it is valid; without them, `az login`."
+    )
+
     def open(self, options: dict[str, Any], given: Credentials | None) -> AzureBlobFileSystem:
         account = options.get("account_name", "")
         if given is not None:
@@ -167,7 +172,7 @@ def _not_connected(account: str) -> InvalidInputError:
         return InvalidInputError(
             "the store's URL names no account", hint="Behind abfs:// come CONTAINER@ACCOUNT and a path."
         )
-    return InvalidInputError(f"the account {account} cannot be connected to", hint=CREDENTIALS_HINT)
+    return InvalidInputError(f"the account {account} cannot be connected to", hint=Azure.credentials_hint)
 
 
 def connection_string(given: Credentials, account: str) -> str:

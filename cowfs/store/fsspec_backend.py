@@ -48,7 +48,7 @@ from cowfs.errors import (
 from cowfs.fork_locks import ForkLock
 from cowfs.format.store_url import AZURE_PROTOCOLS
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
-from cowfs.store.errors import from_foreign_error, refused_anonymously
+from cowfs.store.errors import CREDENTIALS_HINT, from_foreign_error, refused_anonymously
 from cowfs.store.identity import AMBIENT, Access, Credentials, Refusal
 from cowfs.store.provider import Provider
 from cowfs.store.readonly import ReadOnlyStore
@@ -224,6 +224,8 @@ class FsspecStore:
         except Exception as error:
             if (found := from_foreign_error(error, where)) is None:
                 raise
+        if self._provider is not None and found.hint == CREDENTIALS_HINT:
+            found.set_hint(self._provider.credentials_hint)
         if self._untrusted_server and found.kind == "access_denied":
             found = refused_anonymously(found, self._untrusted_server)
         raise found

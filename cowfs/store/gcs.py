@@ -12,10 +12,12 @@ of its answer.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+import google.auth
 from aiohttp import ClientTimeout
 from fsspec.asyn import sync
 from gcsfs.core import GCSFileSystem
@@ -39,11 +41,18 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]  # untyped
 
 
 class Google:
+    credentials_hint = (
+        "Check the credentials where Google's tools look for them: GOOGLE_APPLICATION_CREDENTIALS, or "
+        "`gcloud auth application-default login`."
+    )
+
     def open(self, options: dict[str, Any], given: Credentials | None) -> GCSFileSystem:
         if given is not None:
             from google.oauth2.credentials import Credentials as AccessToken
 
             options = {**options, "token": AccessToken(given.token)}
+        elif os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") and not os.environ.get("STORAGE_EMULATOR_HOST"):
+            google.auth.default()  # its error: gcsfs would go on without credentials
         return _FileSystem(
             use_listings_cache=False,
             skip_instance_cache=True,

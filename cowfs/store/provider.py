@@ -23,6 +23,8 @@ NOT_FOUND_BY_OTHERS = "it answers with status 404, and not in the words of this 
 
 
 class Provider(Protocol):
+    credentials_hint: str
+
     def open(self, options: dict[str, Any], given: Credentials | None) -> AbstractFileSystem:
         """One that sends each request once, and waits no longer than cowfs grants it. options: of
         the URL."""

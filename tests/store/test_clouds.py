@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -323,6 +324,32 @@ def test_a_connection_string_is_of_the_account_of_the_url(
     with pytest.raises(InvalidInputError, match=message) as caught:
         open_store("abfs://con@mine/x")
     assert KEY not in f"{caught.value}{caught.value.hint}"
+
+
+def test_who_is_refused_hears_where_this_provider_looks(
+    kind: str, store_url: str, faults: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # Google's library would look for its cloud
+    faults[:] = [lambda request: (response("403 Forbidden"), True)]
+    with pytest.raises(AccessDeniedError) as caught:
+        open_store(store_url).get("key")
+    assert ("GOOGLE_" in caught.value.hint, "AZURE_" in caught.value.hint) == (kind == "gs", kind == "abfs")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("content", [None, "{", '{"type": "service_account", "private_key": "secret-of-this-test"}'])
+def test_a_file_of_credentials_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    """gcsfs would go on without any."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    if content is not None:
+        (tmp_path / "key.json").write_text(content)
+    with pytest.raises(AccessDeniedError) as caught:
+        open_store("gs://bucket/x")
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
+    assert "secret-of-this-test" not in str(caught.value)
 
 
 @pytest.mark.quick
