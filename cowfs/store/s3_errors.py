@@ -70,6 +70,14 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
         ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"),
         (NoSpaceError, "Free space in the bucket; nothing acknowledged is lost."),
     ),
+    "InvalidObjectState": (
+        AccessDeniedError,
+        "The object is archived: restore it from its storage class, then try again.",
+    ),
+    **dict.fromkeys(
+        ("KMS.DisabledException", "KMS.InvalidStateException", "KMS.KMSInvalidStateException", "KMS.NotFoundException"),
+        (InvalidInputError, "The key that the bucket's objects are encrypted with cannot be used: look for it in KMS."),
+    ),
     "InvalidBucketName": (InvalidInputError, "Correct the bucket's name in the store's URL."),
     "KeyTooLongError": (InvalidInputError, "Use a shorter prefix in the store's URL."),
     "EntityTooLarge": (InvalidInputError, "The server does not take objects of this size."),

@@ -333,6 +333,16 @@ def test_meaning_of_answers(code: str, status: int, expected: type[CowfsError]) 
     assert error.details == {"key": "a/key", "code": code, "status": status}
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "word"), [("InvalidObjectState", 403, "restore"), ("KMS.DisabledException", 400, "KMS")]
+)
+def test_what_no_other_credentials_help_against_says_so(code: str, status: int, word: str) -> None:
+    error = from_failure(Refused(status, code), url="s3://bucket", key="key")
+    assert word in error.hint
+    assert "AWS_" not in error.hint
+    assert "credentials" not in error.hint
+
+
 @pytest.mark.quick
 def test_missing_credentials_are_a_matter_of_access() -> None:
     assert type(from_failure(CredentialsFailed("expired"), url="s3://b", key="k")) is AccessDeniedError
