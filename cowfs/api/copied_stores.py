@@ -2,14 +2,12 @@
 
 What this machine has of a volume, mounts and uncommitted work, is found by the store's id, since
 one store may be reached by several URLs. So it must be told whose it is where a store and its copy
-are both there. That they are two is said where it is certain, and never guessed:
+are both there. That they are two is said of directories alone, and where it is certain: both are
+there, have the same record, lie on file systems that only this kernel can have mounted
+(`mount_table.is_local`), and are not one by device and inode. Two buckets, prefixes or endpoints
+may always lead to one store, or be where it has moved to.
 
-    file         both directories are there, have the same record, and are not one directory by the kernel: of one file
-                 system, or of two that no other mount can show (`mount_table.is_local`)
-    s3, gs       same endpoint, another bucket or prefix. A bucket whose name is an access point's alias may be any other
-    abfs, az     same container, another prefix
-
-No request is made. Two endpoints, or protocols, may always lead to one store.
+No request is made, and what lies on other file systems is not touched: it may not answer.
 """
 
 from __future__ import annotations
@@ -28,11 +26,8 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
+    from cowfs.api.file_session import FileSession
     from cowfs.api.stores import OpenStore
-
-_OTHER_BUCKET = ("s3", "gs")
-_OTHER_PREFIX = (*_OTHER_BUCKET, "abfs", "abfss", "az")
-_ALIAS = "-s3alias"
 
 
 def is_same(one: OpenStore, other: OpenStore) -> bool:
@@ -63,10 +58,10 @@ def known(store: OpenStore, volume: str) -> list[WorkingCopy]:
     return [each for each in WorkingCopy.known(store.record.store_id, volume) if _original(each, store) is None]
 
 
-def require_of(store: OpenStore, working_copy: WorkingCopy, *, is_dropped: bool = False) -> None:
+def require_of(store: OpenStore, working_copy: WorkingCopy) -> None:
     """InvalidStateError: it is that of another store. One that is not used, and has no work, is
     nobody's."""
-    url = _original(working_copy, store, is_dropped=is_dropped)
+    url = _original(working_copy, store)
     is_used = working_copy.is_kept or working_copy.holder() is not None or working_copy.copy is not None
     if url is None or not is_used:
         return
@@ -76,25 +71,30 @@ def require_of(store: OpenStore, working_copy: WorkingCopy, *, is_dropped: bool 
         f"what this machine works on as volume {name!r}, in {path}, is of the store {url}; {store.url} is another place, "
         "with a copy of that store, which has its id",
         hint=f"Name the store that is meant ({named}, store=). To work on the volume of {store.url}, commit the other work first "
-        f"(`cowfs commit {name} {named}`, commit()) and unmount it, or mount with a meta_dir (--meta-dir) of its own. A copy that a "
-        "push makes has an id of its own.",
+        f"(`cowfs commit {name} {named}`, commit()) and unmount it, or mount with a meta_dir (--meta-dir) of its own. If {store.url} "
+        f"is to take the place of {url}, move that one away. A copy that a push makes has an id of its own.",
         details={"working_copy": str(path), "store_url": url},
     )
 
 
-def _original(working_copy: WorkingCopy, store: OpenStore, *, is_dropped: bool = False) -> str | None:
-    """The store whose work it is, if that is certainly another place. An object store may have been
-    moved to where it is named now: then work that nobody is at goes on there, and is not
-    dropped."""
+def require_session_of(store: OpenStore, held: FileSession, volume: str) -> None:
+    """InvalidStateError: the process's session is that of another store."""
+    if are_apart(held.store_url, store.url):
+        raise InvalidStateError(
+            f"this process has volume {volume!r} of the store {held.store_url} open; {store.url} is another place, with a copy of "
+            "that store, which has its id",
+            hint="End that first (unmount() of the volume that it was opened with), or use another process.",
+            details={"store_url": held.store_url},
+        )
+
+
+def _original(working_copy: WorkingCopy, store: OpenStore) -> str | None:
+    """The store whose work it is, if that is another place."""
     with suppress(CowfsError):
         url = working_copy.state.store_url if working_copy.exists else store.url
-        if are_apart(url, store.url) and (_is_there(url) or is_dropped or working_copy.holder() is not None):
+        if are_apart(url, store.url):
             return url
     return None
-
-
-def _is_there(url: str) -> bool:
-    return url.startswith("file:")
 
 
 def are_apart(one: str, other: str) -> bool:
@@ -102,26 +102,21 @@ def are_apart(one: str, other: str) -> bool:
     if one == other:
         return False
     a, b = StoreUrl.parse(one), StoreUrl.parse(other)
-    if a.protocol != b.protocol or a.endpoint != b.endpoint:
-        return False
-    if a.protocol == "file":
-        return _are_two_directories(f"/{a.path}", f"/{b.path}")
-    if a.authority == b.authority:
-        return a.protocol in _OTHER_PREFIX and a.path != b.path
-    return a.protocol in _OTHER_BUCKET and not (a.authority.endswith(_ALIAS) or b.authority.endswith(_ALIAS))
+    return a.protocol == b.protocol == "file" and _are_two_directories(f"/{a.path}", f"/{b.path}")
 
 
 def _are_two_directories(one: str, other: str) -> bool:
     with suppress(OSError, CowfsError):
-        if Path(one, keys.STORE).read_bytes() != Path(other, keys.STORE).read_bytes():
-            return False  # the store that was there has gone: it may be the one that is named
+        if not (mount_table.seems_local(one) and mount_table.seems_local(other)):
+            return False
         fds = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in (one, other)]
         try:
             found, its = (os.fstat(fd) for fd in fds)
-            if found.st_dev == its.st_dev:
-                return found.st_ino != its.st_ino
-            return all(mount_table.is_local(fd) for fd in fds)
+            if (found.st_dev, found.st_ino) == (its.st_dev, its.st_ino) or not all(map(mount_table.is_local, fds)):
+                return False
         finally:
             for fd in fds:
                 os.close(fd)
+        # Another record: the store that was there has gone, and may be the one that is named.
+        return Path(one, keys.STORE).read_bytes() == Path(other, keys.STORE).read_bytes()
     return False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import copies, file_session, kept_work, mount_paths, stores
+from cowfs.api import copied_stores, copies, file_session, kept_work, mount_paths, stores
 from cowfs.api.file_session import FileSession, SessionEnded
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import InvalidStateError, LeaseHeldError
@@ -150,6 +150,7 @@ def of_volume(store: stores.OpenStore, working_copy: WorkingCopy, options: Mount
             "processes share a mount.",
             details=error.details,
         ) from error
+    copied_stores.require_session_of(store, held, working_copy.volume)
     _warn_if_overtaken(held, working_copy.volume)
     return held
 

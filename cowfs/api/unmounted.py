@@ -54,6 +54,7 @@ def commit(
 
     def published(held: FileSession | None, tell: ProgressListener) -> Base:
         if held is not None:  # another object of this process has just opened it
+            copied_stores.require_session_of(store, held, working_copy.volume)
             with held.used() as session:
                 return session.commit(request, tell)
         with opened(spec, access=store.access) as session:
@@ -79,7 +80,7 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy, *, force: bool =
     if working_copy.is_out_of_reach:
         places.forget(working_copy.path)
         return
-    copied_stores.require_of(store, working_copy, is_dropped=True)
+    copied_stores.require_of(store, working_copy)
     _require_mine(working_copy, force=force)
     copies.tell_if_gone(working_copy)
     pin = working_copy.state.pin if working_copy.exists else None

@@ -80,6 +80,7 @@ def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared |
     key = file_access.key_of(target.store.record.store_id, target.name)
     with file_session.alone(key) as held:
         if held is not None:
+            copied_stores.require_session_of(target.store, held, target.name)
             with held.used() as session:
                 return work_comparing.compared(session, wanted)
         if volume._options.meta_path is None:

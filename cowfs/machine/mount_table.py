@@ -77,6 +77,14 @@ def mount_of(fd: int) -> MountInfo | None:
     return next((mount for mount in mounts() if mount.mount_id == number), None)
 
 
+def seems_local(path: str) -> bool:
+    """As `is_local`, of what the path says without its links; nothing is touched."""
+    path = os.path.normpath(path)
+    around = [mount for mount in mounts() if path == mount.path or path.startswith(f"{mount.path.rstrip('/')}/")]
+    innermost = max(reversed(around), key=lambda mount: len(mount.path), default=None)
+    return innermost is not None and innermost.file_system in LOCAL_FILE_SYSTEMS
+
+
 def is_local(fd: int) -> bool:
     """Whether an open file lies on a file system that only this kernel can have mounted. One of a
     network, of FUSE or an overlay can be mounted twice."""
