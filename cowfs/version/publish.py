@@ -46,6 +46,7 @@ from cowfs.format.heads import Intent
 from cowfs.format.manifest import LINKS, Manifest, Stats, version_id
 from cowfs.format.pack import PackKind
 from cowfs.format.records import HeadRecord
+from cowfs.helpers import Helpers
 from cowfs.ids import PackId, StoreId, VersionId, WriteId
 from cowfs.index import ChangeSet, Published, Stream
 from cowfs.index import publish as publish_index
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from cowfs.version.recut import Read
 
 DRAFTS = 5
+_LOOKS = 16
 PROVEN_S = 60.0
 """How long what was stored or seen is taken to be there, where asking costs a request."""
 
@@ -456,19 +458,34 @@ class Publisher:
     def _is_all_there(self, prepared: _Prepared) -> bool:
         """Whether the store has what the version takes from it besides what the base has: stored by
         this writer, or found there. If not, it has to be prepared again. InvalidStateError: it
-        lacks the head that the next one is put behind."""
+        lacks the head that the next one is put behind. NotFoundError: or a version whose content
+        was taken over. What such a version has lost is taken over as it is, and not looked for."""
         is_near = self._store.url.startswith("file:")  # a disk may be changed, and asking costs nothing
         now_s = clock.monotonic_s()
         doubted_s = now_s if is_near else now_s - PROVEN_S  # what was stored before that is looked for
         if not is_near and self._proven_s > doubted_s:
             return True
         self._require_base()
-        packs = [pack for pack in prepared.packs.values() if not self.chunks.was_stored_since(pack, doubted_s)]
-        if not all(map(self._packs.has_moved, self._protection.missing(packs))):
-            self.chunks.taken_for_dead()
-            return False
+        for version in prepared.taken_from:
+            if self._store.size(keys.version(version)) is None:
+                raise NotFoundError(
+                    f"{self._store.url} has no version {version} any more; nothing was published",
+                    hint="It was collected, or the store was put back to an earlier state. `cowfs log` and history() list versions.",
+                )
+        named = set(prepared.packs.values())
+        if prepared.taken_from:
+            named &= self.chunks.uploaded_packs()
+        doubted = [pack for pack in named if not self.chunks.was_stored_since(pack, doubted_s)]
+        if doubted:
+            with Helpers(min(_LOOKS, len(doubted)), name="cowfs-look") as threads:
+                if not all(threads.map(self._is_there, doubted)):
+                    self.chunks.taken_for_dead()
+                    return False
         self._proven_s = now_s
         return True
+
+    def _is_there(self, pack: PackId) -> bool:
+        return self._store.size(keys.pack(pack)) is not None or self._packs.has_moved(pack)
 
     def _require_base(self) -> None:
         """The store may be another one by now, or an earlier state of it was brought back: what
