@@ -1,5 +1,5 @@
-"""Changes on top of a volume's newest version, without a mount and without waiting for one's turn
-first: applied to the version, then published as the next one, all or nothing.
+"""Changes on top of a volume's newest version, without a mount: applied to the version, then
+published as the next one, all or nothing.
 
     version the caller has seen (seen) ── changes ──▶ next version
     meanwhile somebody else has published (head):
@@ -8,10 +8,11 @@ first: applied to the version, then published as the next one, all or nothing.
 
 A scratch session does the work: it needs no lease while files are written, and leaves nothing when
 its process is killed. It adopts the volume for the commit, which takes the lease for as long as
-that lasts. Another commit without a mount is waited for; a mount is not, since it may last.
+that lasts. So machines take turns for the commit alone. Another commit without a mount is waited
+for; a mount is not, since it may last.
 
-Each attempt has the lock of the volume's working copy meanwhile, as an upload does: no process of
-this machine opens the volume beside it. Whether one has left work there is asked before, and again
+Each attempt has the lock of the volume's working copy from its beginning, as an upload does: no
+process of this machine opens the volume beside it. Whether one has left work there is asked before, and again
 behind the lease, when nobody can begin any.
 
 What the changes touch is compared by inode, size and times: every change of a file changes one. Of

@@ -229,7 +229,8 @@ class WorkingCopy:
         name, version = state.volume, f"{state.volume}@{str(state.base_version)[:12]}"
         return NotFoundError(
             f"{why.message}. Uncommitted work of volume {name!r}, which stands on that version, is kept on this machine, in {place}",
-            hint="The store may have been put back to an earlier state. Make the later one available again, and repeat this. Or "
+            hint="The store may have been put back to an earlier state: make the later one available again, and repeat this. Or it has "
+            "lost something: `cowfs verify`, Volume.verify(), shows what. Or "
             f"bring the version back from another store that has it (`cowfs push {version} {state.store_url} --as OTHERNAME "
             "--store OTHERSTORE`, Volume.push()): then a mount shows the work, to be copied out of it. If the version is gone for "
             f"good, `cowfs unmount {name} --discard`, discard(), drops the work.",

@@ -273,7 +273,8 @@ def moving_on(store: ObjectStore, working_copy: WorkingCopy) -> Iterator[None]:
         yield
     except (NotFoundError, CorruptError) as error:
         state = working_copy.state
-        if working_copy.may_have_uncommitted and isinstance(error, NotFoundError):
+        is_gone = isinstance(error, NotFoundError) and error.details.get("code") != "NoSuchBucket"
+        if working_copy.may_have_uncommitted and is_gone:
             raise working_copy.without_base(error) from error
         if working_copy.may_have_uncommitted or read_head(store, state.volume).version == state.base_version:
             raise

@@ -264,7 +264,8 @@ def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
     is_destroyed = is_created and bool(recorded.write_id)
     details = "deleted in its store, until an undelete" if is_destroyed else "forgotten here; it stays in its store"
     if is_created and not is_destroyed:
-        details += ": an earlier cowfs made it, and did not record what tells it from another volume of its name"
+        details += ": an earlier cowfs made it, and did not record what tells it from another volume of its name. To "
+        details += f"delete it: `cowfs delete {recorded.volume} --store {shlex.quote(recorded.store_url)}`"
     return Step(
         "delete", recorded.volume, recorded.store_url, recorded.path, details, None, recorded, is_destroyed=is_destroyed
     )
