@@ -63,8 +63,8 @@ class Threads(Executor):
         with self._lock:
             if self._is_over:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            if not self._idle.acquire(blocking=False):
-                self._add_thread()
+            if not self._idle.acquire(blocking=False) and self._add_thread(task):
+                return future
             if self._threads and not sys.is_finalizing():  # when they do nothing any more
                 self._tasks.put(task)
                 return future
@@ -86,22 +86,24 @@ class Threads(Executor):
             for thread in self._threads:
                 thread.join()
 
-    def _add_thread(self) -> bool:
-        """Whether it could be had, or is not needed. The lock is held."""
-        if len(self._threads) < self._most:
-            if sys.is_finalizing():  # it would never run
-                return False
-            name = f"{self._name}_{len(self._threads)}"
-            thread = threading.Thread(target=_work, args=(self._tasks, self._idle), name=name, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._threads.append(thread)
+    def _add_thread(self, task: Task | None = None) -> bool:
+        """Whether there is one more, which begins with the task. The lock is held."""
+        if len(self._threads) >= self._most or sys.is_finalizing():  # it would never run
+            return False
+        name = f"{self._name}_{len(self._threads)}"
+        first = [task] if task is not None else []  # not by way of the queue: it could count as idle before
+        thread = threading.Thread(target=_work, args=(self._tasks, self._idle, first), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._threads.append(thread)
         return True
 
 
-def _work(tasks: SimpleQueue[Task | None], idle: threading.Semaphore) -> None:
+def _work(tasks: SimpleQueue[Task | None], idle: threading.Semaphore, first: list[Task]) -> None:
+    if first:
+        _do(*first.pop())
     while True:
         try:
             task = tasks.get_nowait()

@@ -241,6 +241,27 @@ def test_with_too_few_threads_work_waits_for_those_that_there_are(monkeypatch: p
         assert second.result(WAIT_S) != threading.get_ident()
 
 
+def test_as_many_helpers_as_there_may_be_work_side_by_side() -> None:
+    """Often: a thread that has just begun is not idle."""
+    for _ in range(300):
+        together = threading.Barrier(4, timeout=WAIT_S)
+        with Helpers(4, name="test") as helpers:
+            assert sorted(each.result() for each in [helpers.submit(together.wait) for _ in range(4)]) == [0, 1, 2, 3]
+
+
+def test_a_thread_keeps_nothing_of_what_it_has_done() -> None:
+    class Big:
+        pass
+
+    with Helpers(1, name="test") as helpers:
+        big = Big()
+        kept = weakref.ref(big)
+        helpers.submit(lambda given: None, big).result()
+        del big
+        helpers.submit(lambda: None).result()
+        assert kept() is None
+
+
 def test_helpers_of_a_block_that_fails_do_what_they_have_to() -> None:
     done: list[int] = []
 

@@ -12,8 +12,8 @@ that lasts. So machines take turns for the commit alone. Another commit without 
 for; a mount is not, since it may last.
 
 Each attempt has the lock of the volume's working copy from its beginning, as an upload does: no
-process of this machine opens the volume beside it. Whether one has left work there is asked before, and again
-behind the lease, when nobody can begin any.
+process of this machine opens the volume beside it. Whether one has left work there is asked before,
+and again behind the lease, when nobody can begin any.
 
 What the changes touch is compared by inode, size and times: every change of a file changes one. Of
 a path that symbolic links are on, it is where they lead, and that they lead there.

@@ -273,8 +273,8 @@ def moving_on(store: ObjectStore, working_copy: WorkingCopy) -> Iterator[None]:
         yield
     except (NotFoundError, CorruptError) as error:
         state = working_copy.state
-        is_gone = isinstance(error, NotFoundError) and error.details.get("code") != "NoSuchBucket"
-        if working_copy.may_have_uncommitted and is_gone:
+        is_bucket_there = error.details.get("code") != "NoSuchBucket"
+        if isinstance(error, NotFoundError) and is_bucket_there and working_copy.may_have_uncommitted:
             raise working_copy.without_base(error) from error
         if working_copy.may_have_uncommitted or read_head(store, state.volume).version == state.base_version:
             raise

@@ -1,4 +1,5 @@
-"""What another version has is taken over as it is: what that has lost keeps nobody from the rest."""
+"""What another version has is taken over as it is: what that has lost keeps nobody from the
+rest."""
 
 from __future__ import annotations
 
