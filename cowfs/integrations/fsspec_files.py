@@ -131,8 +131,8 @@ class WrittenFile(io.BufferedIOBase):
         """Publishes the file, or adds it to the transaction."""
         super().close()
         if not self._is_over:
-            self._is_over = True
             self._finish(cast("BinaryIO", self._file))
+            self._is_over = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -181,6 +181,15 @@ class CompressedFile(io.BufferedIOBase):
     def give_up(self) -> None:
         self._written.give_up()
 
+    def commit(self) -> None:
+        self.close()
+        self._written.commit()
+
+    def discard(self) -> None:
+        self.give_up()
+        self.close()
+        self._written.discard()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -206,6 +215,15 @@ class TextFile(io.TextIOWrapper):
         if kind is not None:
             self._written.give_up()
         self.close()
+
+    def commit(self) -> None:
+        self.close()
+        self._written.commit()
+
+    def discard(self) -> None:
+        self._written.give_up()
+        self.close()
+        self._written.discard()
 
     def close(self) -> None:
         if not self.closed:

@@ -73,10 +73,10 @@ class Azure:
         return cast("int", sync(file_system.loop, ask))
 
     def put(self, file_system: AzureBlobFileSystem, path: str, data: Data, *, is_new: bool) -> bool:
+        # One that fsspec's configuration gives is adlfs' to hand on.
+        limits = {} if "read_timeout" in file_system._timeout_kwargs else {"read_timeout": SILENCE_S}
         try:
-            said = file_system.pipe_file(
-                path, bytes(data), mode="create" if is_new else "overwrite", read_timeout=SILENCE_S
-            )
+            said = file_system.pipe_file(path, bytes(data), mode="create" if is_new else "overwrite", **limits)
         except ResourceNotFoundError as error:
             raise _not_found(error) from None
         return bool(said and said.get("etag"))

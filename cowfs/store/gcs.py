@@ -21,7 +21,8 @@ import google.auth
 from aiohttp import ClientTimeout
 from fsspec.asyn import sync
 from gcsfs.core import GCSFileSystem
-from gcsfs.retry import validate_response
+from gcsfs.retry import HttpError, validate_response
+from google.auth.exceptions import RefreshError, TransportError
 
 from cowfs.store.bodies import CONNECT_S, LONGEST_S, SILENCE_S, WatchedBody
 from cowfs.store.contract import Data, ObjectInfo
@@ -38,6 +39,18 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]  # untyped
     minute where that is blocked; the kinds that it looks for have no conditional create."""
 
     _request = GCSFileSystem._request.__wrapped__  # without the six attempts around it
+
+    def _get_headers(self, *arguments: Any, **named: Any) -> Any:
+        """NoAnswer: there is no new access token now, as where who gives them does not answer."""
+        try:
+            return super()._get_headers(*arguments, **named)
+        except HttpError as error:
+            why = error.__cause__
+            if isinstance(why, RefreshError) and (why.retryable or isinstance(why.__cause__, TransportError)):
+                raise NoAnswer("no new access token can be had") from None
+            raise
+        except TransportError:
+            raise NoAnswer("no new access token can be had") from None
 
 
 class Google:
@@ -147,6 +160,7 @@ async def _asked(
         params=file_system._get_params(parameters),
         headers=file_system._get_headers({"Content-Type": "application/octet-stream"} if data is not None else None),
         data=None if data is None else WatchedBody(data),
+        allow_redirects=False,
         timeout=file_system.requests_timeout if data is None else _timeout(SILENCE_S),
     ) as answer:
         body = await answer.read()

@@ -67,4 +67,6 @@ def environment_account() -> str | None:
     """The account that Azure's tools take when none is given."""
     said = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
     found = re.search(r"(?:^|;)\s*AccountName=([^;]*)", said, re.IGNORECASE)
-    return found[1] if found else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if said:  # it decides, whatever its form
+        return found[1] if found else None
+    return os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")

@@ -29,6 +29,11 @@ def path_within(place: StoreUrl, other: StoreUrl) -> str | None:
     return "/".join(path[len(above) :])
 
 
+def is_one(url: str, other: str) -> bool:
+    """Whether two URLs of stores lead to one place."""
+    return url == other or path_within(StoreUrl.parse(url), StoreUrl.parse(other)) == ""
+
+
 def _parts(place: StoreUrl) -> list[str]:
     path = f"{place.authority}/{place.path}" if place.protocol == "memory" else place.path
     return [part for part in path.split("/") if part]

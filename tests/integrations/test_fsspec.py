@@ -140,6 +140,33 @@ def test_a_file_that_nobody_closes_is_not_published_and_told(
     assert [record.getMessage() for record in caplog.records] == ["data/file was never closed, and is not published"]
 
 
+@pytest.mark.parametrize("mode", ["wb", "w"])
+def test_a_file_that_its_transaction_does_not_close_is_not_published(
+    fs: CowfsFileSystem, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fs.transaction:
+        fs.pipe("data/other", b"content")
+        file = fs.open("data/file", mode)
+        file.write(b"half" if mode == "wb" else "half")
+    assert fs.find("data") == ["data/other"]
+    assert [record.getMessage() for record in caplog.records] == ["data/file was never closed, and is not published"]
+
+
+def test_a_commit_that_has_failed_is_not_done_the_next_time(
+    fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = fs.open("data/file", "wb", autocommit=False)
+    file.write(b"content")
+    file.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(head_changes, "publish", lambda *_: (_ for _ in ()).throw(ConflictError("no", hint="no")))
+        with pytest.raises(ConflictError):
+            file.commit()
+    with pytest.raises(ValueError, match="not published"):
+        file.commit()
+    assert fs.find("data") == []
+
+
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_text_whose_end_cannot_be_kept_is_not_published(
     fs: CowfsFileSystem, compression: str | None, monkeypatch: pytest.MonkeyPatch
@@ -157,13 +184,18 @@ def test_text_whose_end_cannot_be_kept_is_not_published(
     assert fs.find("data") == []
 
 
-def test_who_opens_without_autocommit_publishes_by_a_call(fs: CowfsFileSystem) -> None:
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("mode", ["wb", "w"])
+def test_who_opens_without_autocommit_publishes_by_a_call(
+    fs: CowfsFileSystem, mode: str, compression: str | None
+) -> None:
     for path, end in (("data/committed", "commit"), ("data/discarded", "discard")):
-        with fs.open(path, "wb", autocommit=False) as file:
-            file.write(b"content")
+        with fs.open(path, mode, compression=compression, autocommit=False) as file:
+            file.write(b"content" if mode == "wb" else "content")
         assert not fs.exists(path)
         getattr(file, end)()
-    assert fs.cat("data/committed") == b"content"
+    with fs.open("data/committed", mode.replace("w", "r"), compression=compression) as file:
+        assert file.read() == (b"content" if mode == "wb" else "content")
     assert fs.find("data") == ["data/committed"]
 
 

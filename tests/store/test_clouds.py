@@ -11,7 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
+from gcsfs.credentials import GoogleCredentials
+from gcsfs.retry import HttpError
+from google.auth.exceptions import RefreshError, TransportError
 
 from cowfs.api.storage.resolving import access
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
@@ -292,6 +296,44 @@ def test_a_given_token_is_sent_and_its_successor_after_it(
         store.put("b", b"2")
         assert store.get("a") == b"1"
         assert server.requests[-1].headers["authorization"] == "Bearer second-token-of-this-test"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("why", "error"),
+    [
+        (TransportError("no route"), UnavailableError),
+        (RefreshError("busy", retryable=True), UnavailableError),
+        (RefreshError("invalid_grant"), AccessDeniedError),
+    ],
+)
+def test_a_token_that_cannot_be_had_now_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, why: Exception, error: type[Exception]
+) -> None:
+    def apply(self: object, headers: object) -> None:
+        if isinstance(why, RefreshError):
+            raise HttpError({"code": 401, "message": "Invalid Credentials"}) from why  # as gcsfs does
+        raise why
+
+    with ScriptedServer(cloud_servers.Google()) as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+        store = opened("gs", f"gs://{BUCKET}/x")
+        store.patience.limit_s = 0.0
+        monkeypatch.setattr(GoogleCredentials, "apply", apply)
+        for call in (lambda: store.get("key"), lambda: store.put("key", b"x"), lambda: store.list("")):
+            with pytest.raises(error):
+                call()
+        assert not server.requests
+
+
+@pytest.mark.parametrize("kind", ["abfs"])
+def test_a_time_limit_of_fsspecs_configuration_keeps_nothing_from_azure(
+    kind: str, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "abfs", {"read_timeout": 30})
+    store = opened(kind, store_url)
+    store.put("key", b"x")
+    assert store.get("key") == b"x"
 
 
 @pytest.mark.quick

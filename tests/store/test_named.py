@@ -122,7 +122,9 @@ def test_the_account_of_the_environment_becomes_part_of_the_url(monkeypatch: pyt
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=YWE=;AccountName=connected")
     assert str(place_named("az://con")) == "az://con@connected.dfs.core.windows.net"
     assert str(place_named("abfs://con@mine/p")) == "abfs://con@mine.dfs.core.windows.net/p"
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "x")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true")  # which decides
+    assert str(place_named("abfs://con/p")) == "abfs://con/p"
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
     assert str(place_named("abfs://con/p")) == "abfs://con/p"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cowfs.format.store_url import StoreUrl
+from cowfs.store import places
 from cowfs.store.places import path_within
 
 
@@ -59,6 +60,13 @@ def test_one_place(one: str, other: str) -> None:
 )
 def test_two_places(one: str, other: str) -> None:
     assert (within(one, other), within(other, one)) == (None, None)
+
+
+@pytest.mark.quick
+def test_urls_of_one_place() -> None:
+    assert places.is_one("abfs://c/p", "abfs://c@account.dfs.core.windows.net/p")
+    assert not places.is_one("abfs://c/p", "abfs://c@account/p/q")
+    assert not places.is_one("file:///a", "file:///b")
 
 
 @pytest.mark.quick

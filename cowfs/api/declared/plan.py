@@ -33,6 +33,7 @@ from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
+from cowfs.store import places
 from cowfs.values import dataclass
 
 if TYPE_CHECKING:
@@ -279,13 +280,12 @@ def _is_of_another_rank(recorded: AppliedVolume, declared: Declared) -> bool:
 
 
 def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> bool:
-    """Whether this file or another one on this machine still declares the volume."""
-    key = (recorded.store_url, recorded.volume)
+    """Whether this file or another one on this machine still declares the volume, however its
+    store's URL is spelled: what the environment adds to one may have changed."""
     others = [each for other in applied.records() if other.file != record.file for each in other.volumes]
-    return key in {
-        *((each.store_url, each.volume) for each in wanted),
-        *((each.store_url, each.volume) for each in others),
-    }
+    urls = [each.store_url for each in wanted if each.volume == recorded.volume]
+    urls += [each.store_url for each in others if each.volume == recorded.volume]
+    return any(places.is_one(url, recorded.store_url) for url in urls)
 
 
 def _notes(declared: Declared, dropped: list[Step]) -> Iterator[str]:
