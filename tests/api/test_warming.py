@@ -133,9 +133,10 @@ def test_damage_keeps_nothing_else_from_being_fetched(
     place: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = emptied(place, made(place), monkeypatch)
-    pack = max((place / "store" / "packs").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
+    packs = [path for path in (place / "store" / "packs").rglob("*") if path.is_file()]
+    (pack,) = (path for path in packs if LARGE[10_000_000:10_000_016] in path.read_bytes())
     data = bytearray(pack.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[data.find(LARGE[10_000_000:10_000_016])] ^= 1
     pack.chmod(0o600)
     pack.write_bytes(data)
     with pytest.raises(CorruptError):
