@@ -22,11 +22,11 @@ from fsspec.asyn import sync
 
 from cowfs.errors import InvalidInputError
 from cowfs.store.bodies import CONNECT_S, SILENCE_S, WatchedBody
-from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.contract import Data, ObjectInfo, nanoseconds
 from cowfs.store.errors import NoAnswer
 from cowfs.store.identity import Credentials
 from cowfs.store.patience import silence_s
-from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
+from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS
 
 _BLOCK_BYTES = 256 << 10  # that an answer is read by
 _CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"

@@ -30,6 +30,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from cowfs.errors import InvalidInputError
@@ -44,6 +45,11 @@ class ObjectInfo:
     key: str
     size: int
     mtime_ns: int
+
+
+def nanoseconds(moment: datetime) -> int:
+    """Exact, as a float of so many seconds would not be."""
+    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
 
 
 @runtime_checkable

@@ -25,11 +25,11 @@ from gcsfs.retry import HttpError, validate_response
 from google.auth.exceptions import RefreshError, TransportError
 
 from cowfs.store.bodies import CONNECT_S, LONGEST_S, SILENCE_S, WatchedBody
-from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.contract import Data, ObjectInfo, nanoseconds
 from cowfs.store.errors import NoAnswer
 from cowfs.store.identity import Credentials
 from cowfs.store.patience import silence_s
-from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS, nanoseconds
+from cowfs.store.provider import NO_LIST, NOT_FOUND_BY_OTHERS
 
 _PAGE = 1000
 

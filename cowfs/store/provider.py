@@ -10,7 +10,6 @@ container. Every other error is the library's own (`errors`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any, Protocol
 
 from fsspec import AbstractFileSystem
@@ -43,7 +42,3 @@ class Provider(Protocol):
         """Those whose path begins with `place`, behind the path `start_after` (""), in byte order,
         at most `limit`. Their keys are names in the bucket."""
         ...
-
-
-def nanoseconds(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000

@@ -18,7 +18,6 @@ import builtins
 import io
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import aiohttp
@@ -31,7 +30,7 @@ from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 
 from cowfs.store.bodies import CONNECT_S, LONGEST_S, PIECE_BYTES, SILENCE_S, WatchedBody
-from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.contract import Data, ObjectInfo, nanoseconds
 from cowfs.store.errors import has_ended
 from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
@@ -123,7 +122,7 @@ class S3fsRequests:
             answer = self.list_page(**arguments)
             yield [
                 ObjectInfo(
-                    entry["Key"][len(self._place.prefix) :], int(entry["Size"]), _nanoseconds(entry["LastModified"])
+                    entry["Key"][len(self._place.prefix) :], int(entry["Size"]), nanoseconds(entry["LastModified"])
                 )
                 for entry in answer.get("Contents", [])
             ]
@@ -318,7 +317,3 @@ def _failure_of(error: BaseException) -> S3Failure:
     if isinstance(error, (ParamValidationError, ValueError)):
         return Malformed(reason)
     return Silent("no complete answer in time" if isinstance(error, TimeoutError) else reason)
-
-
-def _nanoseconds(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000

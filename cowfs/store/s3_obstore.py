@@ -49,7 +49,7 @@ from urllib.parse import urlsplit
 
 from cowfs import apart, clock
 from cowfs.errors import CowfsError
-from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.contract import Data, ObjectInfo, nanoseconds
 from cowfs.store.identity import Credentials
 from cowfs.store.patience import CLOSING_S, silence_s
 from cowfs.store.retry_after import retry_after_s
@@ -258,9 +258,8 @@ class ObstoreRequests:
         return self._place.prefix + key
 
     def _info(self, found: Any) -> ObjectInfo:
-        moment: datetime = found["last_modified"]
-        mtime_ns = int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
-        return ObjectInfo(found["path"][len(self._place.prefix) :], int(found["size"]), mtime_ns)
+        key = found["path"][len(self._place.prefix) :]
+        return ObjectInfo(key, int(found["size"]), nanoseconds(found["last_modified"]))
 
 
 class _Provider:

@@ -30,6 +30,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from cowfs.errors import CorruptError, SourceChangedError
+from cowfs.store.contract import nanoseconds
 from cowfs.values import dataclass
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ def mtime_of(moment: datetime) -> int:
     """In ns; of one that no file can have, 0: some servers say the year 1 for a time that they have
     not."""
     try:
-        return fitting(int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000)
+        return fitting(nanoseconds(moment))
     except (ValueError, OverflowError):  # without a time zone
         return 0
 
