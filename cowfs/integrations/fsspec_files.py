@@ -66,7 +66,21 @@ def _reopened(fs: AbstractFileSystem, path: str, position: int) -> ReadFile:
     return file
 
 
-class WrittenFile(io.BufferedIOBase):
+class _Ending(io.IOBase):
+    """What a `with` block that raises leaves is given up."""
+
+    def give_up(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.give_up()
+        self.close()
+
+
+class WrittenFile(_Ending, io.BufferedIOBase):
     """A file that is being written: in a temporary file of this machine until it is closed, or, if
     that does not commit it, until `commit`."""
 
@@ -134,13 +148,6 @@ class WrittenFile(io.BufferedIOBase):
             self._finish(cast("BinaryIO", self._file))
             self._is_over = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.give_up()
-        self.close()
-
     def __del__(self) -> None:
         if not self.closed:
             _log.warning("%s was never closed, and is not published", self.path)
@@ -151,7 +158,25 @@ class WrittenFile(io.BufferedIOBase):
             raise ValueError("I/O operation on closed file.")
 
 
-class CompressedFile(io.BufferedIOBase):
+class _Wrapper(_Ending):
+    """Hands what is written on to another file, and ends with it."""
+
+    _written: WrittenFile | CompressedFile
+
+    def give_up(self) -> None:
+        self._written.give_up()
+
+    def commit(self) -> None:
+        self.close()
+        self._written.commit()
+
+    def discard(self) -> None:
+        self.give_up()
+        self.close()
+        self._written.discard()
+
+
+class CompressedFile(_Wrapper, io.BufferedIOBase):
     """Writes by way of a compressor, and closes with it what that writes to."""
 
     def __init__(self, compressor: Any, written: WrittenFile) -> None:
@@ -178,59 +203,24 @@ class CompressedFile(io.BufferedIOBase):
         finally:
             self._written.close()
 
-    def give_up(self) -> None:
-        self._written.give_up()
-
-    def commit(self) -> None:
-        self.close()
-        self._written.commit()
-
-    def discard(self) -> None:
-        self.give_up()
-        self.close()
-        self._written.discard()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.give_up()
-        self.close()
-
     def __del__(self) -> None:
         """The written file tells of it."""
         self.give_up()
 
 
-class TextFile(io.TextIOWrapper):
+class TextFile(_Wrapper, io.TextIOWrapper):
     """Text that is written."""
 
     def __init__(self, file: WrittenFile | CompressedFile, **options: Any) -> None:
         super().__init__(cast("BinaryIO", file), **options)
         self._written = file
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._written.give_up()
-        self.close()
-
-    def commit(self) -> None:
-        self.close()
-        self._written.commit()
-
-    def discard(self) -> None:
-        self._written.give_up()
-        self.close()
-        self._written.discard()
-
     def close(self) -> None:
         if not self.closed:
             try:
                 self.flush()
             except BaseException:
-                self._written.give_up()
+                self.give_up()
                 raise
             finally:
                 super().close()

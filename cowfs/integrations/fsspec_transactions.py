@@ -129,11 +129,11 @@ class CowfsTransaction(Transaction):  # type: ignore[misc]
         fs._transacted = None
         if not commit and batch is not None:
             batch.tell_others()
-        for file in self.files:
-            if commit and not file.closed:  # what is in the buffers of its wrappers has not come
-                _log.warning("%s was never closed, and is not published", file.path)
-                file.discard()
         try:
+            for file in self.files:
+                if commit and not file.closed:  # what is in the buffers of its wrappers has not come
+                    _log.warning("%s was never closed, and is not published", file.path)
+                    file.discard()
             super().complete(commit)
             if commit and batch is not None:
                 batch.publish()
