@@ -31,12 +31,12 @@ from pathlib import Path
 from benchmarks import scratch
 from benchmarks.processes import status_bytes
 from benchmarks.store_path import places
-from cowfs import clock
-from cowfs.blocking import RWVolume, Volume
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.planning import Survey
+from cowfs.base import clock
+from cowfs.blocking import RWVolume, Store, Volume
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.planning import Survey
 from cowfs.store import open_store
-from cowfs.store.holder import current_holder
+from cowfs.store.refs.holder import current_holder
 from tests.faulty_store import FaultyStore
 from tests.maintain.stores import age
 
@@ -71,7 +71,7 @@ def _compare(directory: Path, files: int, changed: int) -> None:
         assert place.relayed is not None
         os.environ["COWFS_STORE"] = str(place.store)
         scratch.small_files(directory / "base", files, TINY_BYTES, per_directory=PER_DIRECTORY)
-        old = Volume.import_(directory / "base", "data")
+        old = Store().import_(directory / "base", "data")
         for number in range(files // changed // 2, files, files // changed):
             name = scratch.small_file(Path(), number, PER_DIRECTORY)
             (directory / "changed" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _compare(directory: Path, files: int, changed: int) -> None:
 
 def _merge(directory: Path, files: int, forks: int, own: int) -> None:
     _fill(directory / "base", files)
-    base = Volume.import_(directory / "base", "data")
+    base = Store().import_(directory / "base", "data")
     branches = []
     for number in range(forks):
         _fill(directory / f"own-{number}", own)
@@ -106,7 +106,7 @@ def _merge(directory: Path, files: int, forks: int, own: int) -> None:
         branches.append(Volume.version(f"fork-{number}"))
     before = _stored_bytes(directory)
     start_s = clock.monotonic_s()
-    report = Volume.merge("data", branches)
+    report = Store().merge("data", branches)
     took_s = clock.monotonic_s() - start_s
     grown = _stored_bytes(directory) - before
     assert report.is_new
@@ -122,7 +122,7 @@ def _merge(directory: Path, files: int, forks: int, own: int) -> None:
 
 def _collect(directory: Path, files: int, versions: int, changed: int, kept: int) -> None:
     _fill(directory / "base", files)
-    Volume.import_(directory / "base", "data")
+    Store().import_(directory / "base", "data")
     chance = random.Random(1)
     start_s = clock.monotonic_s()
     with Volume.open("data").resolve() as mounted:
@@ -132,8 +132,8 @@ def _collect(directory: Path, files: int, versions: int, changed: int, kept: int
             mounted.commit()
     print(f"{versions} versions made in {clock.monotonic_s() - start_s:.0f} s", flush=True)
     start_s = clock.monotonic_s()
-    plan = Volume.plan_prune("data", last=kept)
-    Volume.prune(plan)
+    plan = Store().plan_prune("data", last=kept)
+    Store().prune(plan)
     print(f"prune: {clock.monotonic_s() - start_s:.2f} s", flush=True)
     age(directory)
     command = [sys.executable, "-m", "benchmarks.history", "collect-here", str(directory)]

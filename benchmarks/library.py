@@ -14,8 +14,8 @@ from pathlib import Path
 from cowfs.bench.crew import Crew
 from cowfs.bench.material import Material
 from cowfs.bench.sizes import Sizes
-from cowfs.bench.workloads.files import directory_names
 from cowfs.bench.workloads.large import LARGE, paths
+from cowfs.bench.workloads.small_files import directory_names
 from cowfs.blocking import Volume
 from cowfs.format.store_url import StoreUrl
 

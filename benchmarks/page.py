@@ -43,7 +43,7 @@ def _about(found: Document) -> str:
     versions = [f"{each['title']} {each['version']}" for each in found["systems"] if each["version"]]
     lines = [
         *([f"**{settings['note']}**"] if settings["note"] else []),
-        *report.about(found["machine"], settings),
+        *report.describe_run(found["machine"], settings),
         f"Measured by `make bench` on {found['machine']['file_system']}; store: {settings['store']}.",
         ", ".join(versions) + ".",
         *(f"Left out: {name} ({reason})." for name, reason in found["left_out"].items()),

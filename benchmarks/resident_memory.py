@@ -21,7 +21,7 @@ from typing import NamedTuple
 from cowfs.format.manifest import IndexSection
 from cowfs.index import open_index
 from cowfs.native import Engine
-from cowfs.session.residency import Residency
+from cowfs.session.residency.residency import Residency
 from cowfs.store import open_store
 from cowfs.store.packs import PackReader
 from tests.index.bench import Bench, many_files

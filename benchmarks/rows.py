@@ -5,7 +5,7 @@ They are those of `cowfs.bench`, and those that need a store, a local cache or a
 
 from __future__ import annotations
 
-from cowfs.bench.rows import FILES, PROGRAMS, RANDOM, WRITE, Row
+from cowfs.bench.table import FILES, PROGRAMS, RANDOM, WRITE, Row
 
 
 def all_rows(mount_counts: tuple[int, ...]) -> list[Row]:

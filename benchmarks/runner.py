@@ -32,10 +32,10 @@ from benchmarks.systems.local import LocalDisk
 from benchmarks.systems.passthrough_hp import PassthroughHp
 from benchmarks.trial import SystemTrial
 from benchmarks.workloads import commits, files, large, mounts
-from cowfs import clock
-from cowfs.bench import machine, material
+from cowfs.base import clock
+from cowfs.bench import hardware, material
 from cowfs.bench.crew import Crew, WorkloadFailed
-from cowfs.bench.runner import Say, chosen
+from cowfs.bench.runner import Say, choose
 from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.workloads import programs
 from cowfs.errors import CowfsError
@@ -96,14 +96,14 @@ def run(
     counts = QUICK_MOUNT_COUNTS if quick else MOUNT_COUNTS
     settings = {"rounds": rounds, "quick": quick, "store": _kind(store), "note": note, **asdict(sizes)}
     settings["mount_counts"] = counts
-    facts = {**machine.facts(), "file_system": machine.file_system(directory)}
+    facts = {**hardware.facts(), "file_system": hardware.file_system(directory)}
     results = SuiteResults(facts, settings, all_rows(counts))
-    wanted = [Group(name) for name in chosen(groups, list(Group), "group")]
+    wanted = [Group(name) for name in choose(groups, list(Group), "group")]
     scratch = Path(tempfile.mkdtemp(prefix="cowfs-bench-", dir=directory))
     try:
         base = StoreUrl.parse(store) if store else StoreUrl.from_path(str(make_directory(scratch / "stores")))
         everyone = list(among) or _every_system(base, paths)
-        names = chosen(systems, [system.name for system in everyone], "system")
+        names = choose(systems, [system.name for system in everyone], "system")
         able = _able([system for system in everyone if system.name in names], results, say)
         say("making what the workloads work on")
         with Crew() as crew, stores.fresh(base) as shared:

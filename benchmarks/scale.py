@@ -18,7 +18,7 @@ from cowfs.format.blocklist import SEGMENT_ENTRIES
 from cowfs.format.canonical import MAX_BYTES
 from cowfs.format.catalogue import MAX_ENTRIES
 from cowfs.index.overlay import PAGE_BYTES
-from cowfs.version.known_chunks import BUDGET_BYTES
+from cowfs.version.publish.known_chunks import BUDGET_BYTES
 
 CHUNK_BYTES = 512 << 10  # native/chunking: AVERAGE_BYTES
 PACK_BYTES = 16 << 20  # of data and of index

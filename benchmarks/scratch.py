@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.systems import servers
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.machine import mount_table
 from cowfs.machine.mount_table import MountInfo
 

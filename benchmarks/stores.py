@@ -11,7 +11,7 @@ from dataclasses import replace
 from mmap import mmap
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import ObjectStore, open_store
 

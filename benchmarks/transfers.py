@@ -22,7 +22,7 @@ from statistics import median
 
 from benchmarks import scratch, stores
 from benchmarks.store_path import places
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.blocking import RWVolume, Volume
 from cowfs.format.store_url import StoreUrl
 

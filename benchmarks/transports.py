@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks import runner
 from benchmarks.systems.contract import Group, System
 from benchmarks.systems.cowfs_mounts import CowfsMount, CowfsSession
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.bench.sizes import QUICK
 from cowfs.machine import kernel
 

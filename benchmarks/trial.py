@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.library import Library
 from benchmarks.systems.contract import Session, System
-from cowfs.bench import machine
+from cowfs.bench import hardware
 from cowfs.bench.trial import Trial
 
 
@@ -22,7 +22,7 @@ class SystemTrial(Trial):
 
     def forget(self) -> None:
         """Empties the kernel's caches; without the right to, mounts anew."""
-        if machine.can_drop_caches():
-            machine.drop_caches()
+        if hardware.can_drop_caches():
+            hardware.drop_caches()
         else:
             self.session.remount()

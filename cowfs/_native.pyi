@@ -24,6 +24,7 @@ ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 INODE_HAS_XATTRS: int
 ROOT_INO: int  # 1
+LAST_INO: int  # 2^48 - 1
 COUNTED_BYTES: int  # of a file in totals, at most: 8 TiB
 ACL_ACCESS: bytes  # b"system.posix_acl_access"
 ACL_DEFAULT: bytes  # b"system.posix_acl_default"
@@ -208,8 +209,8 @@ class SmallFiles:
         its entries begin."""
     def found(self, number: int, place: tuple[bytes, int, int, int, int]) -> None:
         """Where a missing chunk lies."""
-    def compress(self) -> None:
-        """What is missing still is to be poured."""
+    def compress(self, compresses: bool) -> None:
+        """What is missing still is to be poured. compresses: where that pays."""
     def is_poured(self) -> bool: ...
     def pour(
         self, pack: bytes, offset: int, room: bytearray | memoryview, target: int, margins: tuple[int, int]
@@ -508,7 +509,7 @@ class Engine:
         """Files of `layer_contents` behind `after`, in its order, with their bytes: up to the first
         that is not small (`native/engine/src/layers/small_files.rs`) or cannot be read, and no more
         than `limit`. stored: what was made of files before, small or not; the first that has this
-        version of a file counts."""
+        version of a file counts. ValueError: one of them is there twice."""
     def live_small_files(self, inodes: Sequence[int], name_key: bytes | None = None) -> SmallFiles:
         """The same of these files as they are now: up to the first that is not small, or gone."""
     def layer_extents(self, layer: int, ino: int) -> list[LayerExtent]: ...
@@ -533,10 +534,11 @@ class Engine:
     def committed_staged_bytes(self) -> int:
         """What `trim_staging(0)` would free at most: staged bytes that are in the store, a cache of
         what was written last, and files kept for later segments."""
-    def relieve(self, wanted_bytes: int) -> int:
+    def relieve(self, wanted_bytes: int, *, is_refused: bool) -> int:
         """On a full local disk: frees about wanted_bytes of staging, what is cheapest to lose
         first, and takes the ballast back; returns bytes freed, 0 when trying again is in vain.
-        Counts extents and may sync; chunk files are not touched."""
+        is_refused: a call met ENOSPC, so each dead block counts. Counts extents and may sync; chunk
+        files are not touched."""
     def restore_ballast(self) -> bool:
         """Takes back the space that is set aside for leaving a full disk, if there is room; whether
         bytes may be added."""
@@ -558,7 +560,7 @@ class Engine:
         """Begins to watch for changes; for `wait_changed`."""
     def wait_changed(self, since: int, timeout_s: float) -> None:
         """Waits until something was changed or loaded since the `watch` that gave `since`; at most
-        timeout_s."""
+        timeout_s, and a day."""
     def end_waits(self) -> None:
         """The mount ends: `wait_changed` and `reclaim_when_due` return now."""
     def is_reclaim_overdue(self) -> bool:
@@ -605,13 +607,14 @@ class Lane:
         owners: Owners | None = None,
         handshake: tuple[int, int, int, int] | None = None,
     ) -> None:
-        """Takes over the descriptor, also when it fails: a mounted /dev/fuse. passthrough: on a
-        read-only mount let the kernel read whole local files by itself, if it can; needs
-        CAP_SYS_ADMIN. spins: keep a processor busy while requests follow each other closely, where
-        that is measured to pay. transport: what carries requests after the handshake. owners: None:
-        everybody is shown as they are kept. handshake: what an earlier lane agreed on with the
-        kernel (`handshake()`), for a descriptor whose INIT was answered; ValueError with the reason
-        if this one cannot go on from it."""
+        """Takes over the descriptor, also when it fails (but for an argument of a wrong type, and
+        EBADF for a negative number): a mounted /dev/fuse. passthrough: on a read-only mount let the
+        kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN. spins: keep a
+        processor busy while requests follow each other closely, where that is measured to pay.
+        transport: what carries requests after the handshake. owners: None: everybody is shown as
+        they are kept. handshake: what an earlier lane agreed on with the kernel (`handshake()`),
+        for a descriptor whose INIT was answered; ValueError with the reason if this one cannot go
+        on from it."""
     def start(self) -> None:
         """OSError when this process may not use io_uring and was to."""
     def handshake(self) -> tuple[int, int, int, int] | None:
@@ -644,6 +647,10 @@ class Lane:
         for requests about that directory. Not from a thread that one of them needs. ENOENT: the
         kernel does not know the name or the directory."""
 
+def take_faults() -> list[tuple[str, int]]:
+    """Why the native code of this process answered EIO since the last call: (reason, how often), of
+    at most 64 different reasons."""
+
 def cut_points(
     data: bytes | bytearray | memoryview,
     final: bool,
@@ -674,16 +681,26 @@ def zero_runs(data: bytes | bytearray | memoryview, minimum: int, end: int | Non
     """(offset, length) of the runs of zero bytes of at least `minimum` bytes in data[:end],
     ascending."""
 
+class IgnorePatterns:
+    """Lines as in `.gitignore`, of which the last that matches decides. Empty lines and comments
+    match nothing, nor do patterns that git takes for broken."""
+
+    def __init__(self, patterns: Sequence[bytes]) -> None: ...
+    def ignores(self, path: bytes, is_directory: bool) -> bool:
+        """The verdict on one entry, whatever is above it. path: relative, without a "/" at its
+        end."""
+
 def list_directory(fd: int) -> list[tuple[bytes, tuple[int, int, int, int, int, int, int]]]:
     """(name, (device, inode, mode, links, size, mtime ns, ctime ns)) of what is in an open
     directory, sorted by name; what vanishes meanwhile is left out. Links are not followed."""
 
-def open_beneath(root: int, path: bytes) -> int:
-    """A descriptor of the directory `path` below that of `root`, with no link on the way; b"" is
-    the root itself. Closed by the caller."""
+def open_beneath(root: int, path: bytes, flags: int, mode: int = 0) -> int:
+    """A descriptor of `path` below the directory `root`; b"" is the root itself. flags and mode as
+    of `os.open`; O_CLOEXEC is added. OSError: ELOOP for a symbolic link anywhere in
+    path, EXDEV for "..". The caller closes it."""
 
 def read_small_files(
-    fd: int, names: Sequence[bytes], limit: int, name_key: bytes | None
+    fd: int, names: Sequence[bytes], limit: int, name_key: bytes | None, compresses: bool
 ) -> list[tuple[tuple[int, int, int, int, int, int, int], bytes, int, bytes] | None]:
     """Of each of these names in an open directory what `list_directory` tells, the name of the blob
     with all its bytes, by name_key if there is one, its codec and its stored bytes; all as they

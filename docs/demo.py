@@ -210,6 +210,7 @@ async def demonstrate(root: Path, store: Store, large_bytes: int, medium_bytes: 
 
 async def fan_out(version: ROVolume, store: Store) -> None:
     """Four forks, merged; then what they leave behind is collected."""
+    import cowfs
     from cowfs import Volume
 
     await version.fork("demo-merged")
@@ -217,7 +218,7 @@ async def fan_out(version: ROVolume, store: Store) -> None:
     with step("four tasks write to a fork each, at the same time", store):
         done = await asyncio.gather(*(work(version, name) for name in parts))
     with step("merge the forks", store) as note:
-        report = await Volume.merge("demo-merged", done)
+        report = await cowfs.Store().merge("demo-merged", done)
         merging = note
     check_added("a merge", merging.added_bytes, 1 << 20)
     merged = await Volume.version("demo-merged")
@@ -227,11 +228,11 @@ async def fan_out(version: ROVolume, store: Store) -> None:
     assert len(changes) == len(report.paths) == 2 * len(parts)
 
     for name in parts:
-        await Volume.delete(name)
+        await cowfs.Store().delete(name)
     is_aged = store.is_aged()
     title = "nine days later: collect what only the deleted forks had" if is_aged else "collect: all is too young"
     with step(title) as note:
-        freed_bytes = (await Volume.gc()).freed_bytes
+        freed_bytes = (await cowfs.Store().gc()).freed_bytes
         note(f"{freed_bytes / 1e6:.3f} MB freed")
     if is_aged and freed_bytes < len(parts) * CHECKPOINT_BYTES:
         raise SystemExit(f"{freed_bytes} bytes were freed; the forks' checkpoints alone have more")

@@ -34,12 +34,15 @@ class Stored(NamedTuple):
 @dataclass
 class ObjectServer:
     """requests: (what, key) in order; what is LIST, HEAD, GET or PUT. swallowed: how many writing
-    requests something on the way answers, and does not pass on. cuts: how many answers of an object
+    requests something on the way answers, and does not pass on, with page_tag for an ETag.
+    own_tags: ETags are no MD5s. cuts: how many answers of an object
     it cuts in half, which then say so few bytes. misplaced: how many ranges are answered by others
     of the same length, which say so. dropped: headers that answers of objects lack."""
 
     ignores_conditions: bool = False
     swallowed: int = 0
+    page_tag: str = ""
+    own_tags: bool = False
     cuts: float = 0
     misplaced: float = 0
     dropped: frozenset[str] = frozenset()
@@ -67,7 +70,8 @@ class ObjectServer:
         return f"s3://{BUCKET};endpoint={quote(self.endpoint, safe='')};region=us-east-1{path}"
 
     def put(self, key: str, data: bytes, *, mtime_s: int = MTIME_S) -> None:
-        self.objects[key] = Stored(data, f'"{hashlib.md5(data).hexdigest()}"', mtime_s)
+        digest = hashlib.md5(data).hexdigest()
+        self.objects[key] = Stored(data, f'"own-{digest}"' if self.own_tags else f'"{digest}"', mtime_s)
 
     def asked(self, what: str) -> list[str]:
         """The keys of these requests, in order."""
@@ -107,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._bucket.requests.append(("PUT", key))
         if self._is_swallowed():
             self.rfile.read(int(self.headers["Content-Length"]))
-            self._reply(200, b"")
+            self._reply(200, b"", {"ETag": self._bucket.page_tag} if self._bucket.page_tag else None)
             return
         self._bucket.put(key, self.rfile.read(int(self.headers["Content-Length"])))
         self._reply(200, b"", {"ETag": self._bucket.objects[key].etag})
@@ -121,6 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self._bucket.requests.append(("DELETE", self._key()))
+        if self._is_swallowed():
+            self._reply(200, b"")
+            return
         self._bucket.objects.pop(self._key(), None)
         self._reply(204, b"")
 

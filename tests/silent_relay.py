@@ -3,6 +3,7 @@ accepted, and nothing comes back any more. As a dropped network looks to a clien
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -55,7 +56,12 @@ class SilentRelay:
                 self._start(self._relay, self._listening.accept()[0])
 
     def _relay(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._to_port)) as server:
+        with (
+            client,
+            socket.create_connection(("127.0.0.1", self._to_port)) as server,
+            # Either side may close with bytes unread, as a client that gives up does.
+            contextlib.suppress(ConnectionResetError, BrokenPipeError),
+        ):
             other = {client: server, server: client}
             while not self._is_over.is_set():
                 for ready in select.select([client, server], [], [], 0.05)[0]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import trust
+from cowfs.store.credentials import trust
 from tests.seaweedfs import SeaweedFS
 
 DELAY_MS = 30

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks import scratch
 from benchmarks.store_path.places import Place
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.blocking import Volume
 
 PER_DIRECTORY = 500

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.systems.contract import Session
 from benchmarks.systems.cowfs_mounts import CowfsSession, WritableSession
 from benchmarks.systems.juicefs import JuiceFS
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.blocking import Volume
 from cowfs.format.store_url import StoreUrl
 

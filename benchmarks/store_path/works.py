@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks import scratch, stores
 from benchmarks.store_path.systems import System
-from cowfs import clock
-from cowfs.bench import machine
+from cowfs.base import clock
+from cowfs.bench import hardware
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import open_store
 
@@ -88,7 +88,7 @@ def raw(base: StoreUrl, size: int, save: Save) -> None:
         for at in parts:
             store.put(f"objects/{at}", content[at : at + stores.OBJECT_BYTES])
         with ThreadPoolExecutor(GETS_AT_ONCE) as pool:
-            machine.drop_caches()
+            hardware.drop_caches()
             start_s = clock.monotonic_s()
             list(pool.map(lambda at: len(store.get(f"objects/{at}")), parts))
             speed = size / 1e6 / (clock.monotonic_s() - start_s)
@@ -112,7 +112,7 @@ def _in_processes(job: str, paths: list[Path]) -> float:
     for process in processes:
         assert process.stdout is not None
         process.stdout.readline()
-    machine.drop_caches()
+    hardware.drop_caches()
     start_s = clock.monotonic_s()
     for process in processes:
         assert process.stdin is not None

@@ -25,7 +25,7 @@ from benchmarks import stores
 from benchmarks.library import Library
 from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, LeftOut, Session, System
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.bench.crew import WorkloadFailed
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.library import Library
 from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, LeftOut, Session, System
-from cowfs.bench import machine
+from cowfs.bench import hardware
 from cowfs.machine import mount_table
 
 
@@ -47,5 +47,5 @@ class DoNothingSession(servers.ServerSession):
             mount = mount_table.mount_at(str(self.root))
             assert mount is not None
             mount_table.set_read_ahead(mount)  # as a cowfs mount has it
-        elif machine.can_drop_caches():
-            machine.drop_caches()
+        elif hardware.can_drop_caches():
+            hardware.drop_caches()

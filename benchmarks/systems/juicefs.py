@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.library import Library
 from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, LeftOut, Session, System
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.bench.crew import WorkloadFailed
 from cowfs.format.store_url import StoreUrl
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.systems.contract import LeftOut, Session
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import CowfsError
 from cowfs.machine import mount_table, mounting
 

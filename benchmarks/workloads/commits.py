@@ -13,9 +13,9 @@ from benchmarks import stores
 from benchmarks.systems.cowfs_mounts import WritableSession
 from benchmarks.targets import STORE
 from benchmarks.trial import SystemTrial
-from cowfs import clock
-from cowfs.bench.workloads.files import directory_names
+from cowfs.base import clock
 from cowfs.bench.workloads.large import paths
+from cowfs.bench.workloads.small_files import directory_names
 
 
 def run(trial: SystemTrial) -> None:

@@ -1,4 +1,4 @@
-"""Small files, as in `cowfs.bench.workloads.files`, with these differences:
+"""Small files, as in `cowfs.bench.workloads.small_files`, with these differences:
 
 A reader gets a version that has them. The do-nothing server has no lists and no contents to check.
 memory-changed    what the daemon needs for each file after they were created
@@ -7,7 +7,7 @@ memory-changed    what the daemon needs for each file after they were created
 from __future__ import annotations
 
 from benchmarks.trial import SystemTrial
-from cowfs.bench.workloads.files import Files
+from cowfs.bench.workloads.small_files import Files
 
 
 def run(trial: SystemTrial, workers: int = 1) -> None:

@@ -12,7 +12,7 @@ random-read    as read-cache
 from __future__ import annotations
 
 from benchmarks.trial import SystemTrial
-from cowfs.bench import machine
+from cowfs.bench import hardware
 from cowfs.bench.workloads import large
 
 
@@ -36,10 +36,10 @@ def _read_from_afar(trial: SystemTrial) -> None:
     rows = ["read-disk"]
     if trial.system.has_store:
         trial.session.clear_local_cache()
-        if machine.can_drop_caches():
-            machine.drop_caches()
+        if hardware.can_drop_caches():
+            hardware.drop_caches()
         large.read(trial, "read-store")
         rows = ["read-again", "read-disk"]
-    for row in rows if machine.can_drop_caches() else ():
-        machine.drop_caches()
+    for row in rows if hardware.can_drop_caches() else ():
+        hardware.drop_caches()
         large.read(trial, row)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from benchmarks.library import PER_DIRECTORY, make_directory
 from benchmarks.systems.cowfs_mounts import CowfsMount
 from benchmarks.trial import SystemTrial
-from cowfs import clock
-from cowfs.bench.workloads.files import directory_names
+from cowfs.base import clock
+from cowfs.bench.workloads.small_files import directory_names
 
 
 def run(trial: SystemTrial) -> None:

@@ -1,2 +1,2 @@
-"""The public objects, and what they stand on: options, names, sources, stores, provenance, starting
+"""The public objects and their shared parts: options, names, sources, stores, provenance, starting
 daemons."""

@@ -1,5 +1,5 @@
-"""Arguments of the public methods that no type checker has seen: what is wrong with one is said
-before anything is done."""
+"""Checks arguments of public methods, for callers without a type checker. Errors are raised before
+anything is done."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
+from cowfs.base.errors import InvalidInputError
 from cowfs.control import MountOptions
 from cowfs.control.typed import field_types
-from cowfs.errors import InvalidInputError
 from cowfs.version.commit import ProgressListener
 
 
 def mount_options(given: MountOptions | None, tuning: Mapping[str, Any]) -> MountOptions:
-    """One value of options, and what is named besides."""
+    """Combines a value of options with the options passed by name."""
     if not isinstance(given, MountOptions | None):
         raise InvalidInputError(
             f"options is {given!r}", hint="Give a MountOptions, or name options one by one: mount(resident=True)."
@@ -41,7 +41,7 @@ def byte_range(offset: object, length: object) -> None:
 
 
 def listener(given: ProgressListener | None) -> ProgressListener:
-    """What hears of progress; without one nobody does."""
+    """The listener that receives progress; a default that ignores it if the caller passes none."""
     if given is None:
         return lambda _: None
     if not callable(given):
@@ -50,17 +50,21 @@ def listener(given: ProgressListener | None) -> ProgressListener:
 
 
 def store(given: object) -> str | None:
-    """A store's URL or directory, as text; None for the default store."""
-    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    """A store's name, URL or directory, as text; None for the default store. A path stays one: with
+    a slash it is no name."""
+    text = given
+    if isinstance(given, os.PathLike):
+        text = path if isinstance(path := os.fspath(given), str) and "/" in path else os.path.join(".", path)
     if not isinstance(text, str | None):
         raise InvalidInputError(
-            f"store is {given!r}", hint="Give a URL, the path of a directory, or a cowfs.storage.Storage."
+            f"store is {given!r}",
+            hint="Give the name of a store, a URL, the path of a directory, or a cowfs.storage.Storage.",
         )
     return text
 
 
 def _is_count(given: object) -> bool:
-    """0 or more, of whatever type: numpy has integers of its own."""
+    """Whether it is an integer of 0 or more, of any type: numpy has integers of its own."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         return False
     return operator.index(given) >= 0

@@ -10,7 +10,6 @@ cancelled call still runs to its end there, and its caller waits for it: nothing
 
 from __future__ import annotations
 
-import builtins
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -22,69 +21,74 @@ from typing import Any, Self, Unpack
 import anyio
 
 from cowfs.api import files, ro_volume, rw_volume
+from cowfs.api import store as store_module
 from cowfs.api import volume as volume_module
-from cowfs.api.changes import Change, Located
-from cowfs.api.collect_report import GcReport
-from cowfs.api.counting import By
-from cowfs.api.details import VolumeDetails
-from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
-from cowfs.api.merge_report import MergeReport, Strategy
+from cowfs.api.mounts.overview import VolumeSummary
+from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.options import shows_options
-from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
-from cowfs.api.pruning import PlannedVersion, PrunePlan
-from cowfs.api.restoring import RestoreReport
-from cowfs.api.storage.storage import Storage
-from cowfs.api.tagging import Tag
+from cowfs.api.storage.definition import Storage
 from cowfs.api.threads import iterated
-from cowfs.api.transfer_report import TransferReport
+from cowfs.api.transfers.downloading import Overwrite
+from cowfs.api.transfers.transfer_report import TransferReport
+from cowfs.api.transfers.warming import WarmReport
 from cowfs.api.twins import Twin, VolumeTwin
-from cowfs.api.warming import WarmReport
+from cowfs.api.upkeep.collect_report import GcReport
+from cowfs.api.upkeep.counting import By
+from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
+from cowfs.api.versions.changes import Change, Located
+from cowfs.api.versions.details import VolumeDetails
+from cowfs.api.versions.merge_report import MergeReport, Strategy
+from cowfs.api.versions.restoring import RestoreReport
+from cowfs.api.versions.tagging import Tag
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULTS, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
-from cowfs.maintain.push_report import PushReport
-from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.check.verify_report import VerifyReport
+from cowfs.maintain.copy.push_report import PushReport
+from cowfs.maintain.repairs.repair_plan import RepairPlan
 from cowfs.maintain.stored_report import StoredBytes
-from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
-from cowfs.version.retention import KeepRules, Rules
+from cowfs.version.retention.retention import KeepRules, Rules
 
-__all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
+__all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Store", "Volume", "volume"]
 
 
 class ROFiles(Twin, of=files.ROFiles):
-    """The files of a version, or of one folder of it. `ROVolume.files` gives it. Pickles as the
-    version does."""
+    """The files of a version, or of one folder of it, as returned by `ROVolume.files`. Pickles as
+    the version does."""
 
     _blocking: files.ROFiles
 
     def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> AsyncIterator[Entry]:
-        """The entries of a directory, by name; of anything else its own. recursive: everything
-        below as well, each directory before what is in it; links are not followed.
+        """The entries of a directory, by name; for anything else, its own entry. recursive: include
+        everything below, each directory before its contents; links are not followed.
         FileNotFoundError."""
         return iterated(partial(self._blocking.ls, path, recursive))
 
     async def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
-        """What is at a path. follow: where a link that is named leads, else the link.
-        FileNotFoundError."""
+        """The entry at a path. follow: if the path names a link, return its target instead of the
+        link. FileNotFoundError."""
 
     async def exists(self, path: FilePath | Entry) -> bool:
-        """Whether there is something at a path; of a link, where it leads."""
+        """Whether a path exists; for a link, whether its target does."""
 
     def glob(self, pattern: FilePath) -> AsyncIterator[Entry]:
-        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between.
-        Links are followed only where the pattern has their whole name."""
+        """The entries that match a pattern: within a name as in the shell (`*`, `?`, `[…]`, and
+        `\\` before a literal character), and `**` for any number of directories. A link is followed
+        only where the pattern contains its whole name."""
         return iterated(partial(self._blocking.glob, pattern))
 
     def walk(self, path: FilePath | Entry = "/") -> AsyncIterator[tuple[str, list[Entry], list[Entry]]]:
-        """As os.walk, from the top down: path of a directory, the directories in it, everything
-        else in it. What is removed from the second is not walked into."""
+        """Walks the tree as os.walk does, top down. Yields a directory's path, its subdirectories
+        and its other entries. Subdirectories that the caller removes from the second are
+        skipped."""
         return iterated(partial(self._blocking.walk, path), 1)
 
     async def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
-        """The bytes of a file; length None: to the end. Shorter at the end of the file."""
+        """The bytes of a file; length None: to the end. Returns fewer bytes at the end of the
+        file."""
 
     async def download(
         self,
@@ -94,16 +98,17 @@ class ROFiles(Twin, of=files.ROFiles):
         overwrite: Overwrite = "error",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Copies what is in the directory `src`, or the file `src`, of the version to `dst` (None:
-        volumes/NAME).
+        """Copies the contents of the directory `src`, or the file `src`, of the version to `dst`
+        (None: volumes/NAME).
 
-        What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
-        Files of the same size and time of modification are there already, so a download that was
-        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst:
-        "error" raises ConflictError before anything is written, "newer" replaces those that are
-        older than in the version. "always" writes every file anew, also one that looks the same.
-        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
-        extended attributes are not, and nothing is written outside of dst.
+        Missing directories of dst are created. A file is placed inside dst if dst is a directory or
+        ends in "/". Files with the same size and modification time are taken as present, so a
+        killed download continues where it stopped, also within a file of 8 MiB or more. overwrite
+        decides about other files at dst: "error" raises ConflictError before anything is written;
+        "newer" replaces files that are older than in the version; "always" rewrites every file,
+        even if it looks the same. Chunks are read in parallel and checked. Holes and links are
+        preserved; set-id bits, owners and extended attributes are not. Nothing is written outside
+        of dst.
         """
 
     async def export(
@@ -116,29 +121,28 @@ class ROFiles(Twin, of=files.ROFiles):
         exclude: Iterable[str] = (),
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Writes what is in the directory `src`, or the file `src`, as objects below `url` of any
-        store, each under its path. Of a volume the last version, if there is no uncommitted work
-        here.
+        """Writes the contents of the directory `src`, or the file `src`, as objects below `url` of
+        any store, each under its path. For a volume, the last version is written, provided that
+        there is no uncommitted work here.
 
-        storage: credentials for `url`; None: those of the environment. What an earlier export has
-        put there, and nobody has replaced, is not put again. delete: objects below `url` that the
-        directory has not are deleted, whoever made them, but for what is excluded; beside a single
-        file, none. Links to files become objects with the file's bytes. InvalidInputError, before
-        anything is put: other links, names that are not UTF-8; `url` is the store, lies among its
-        objects, or has it in it and not excluded; objects of another store would be replaced or
-        deleted.
+        storage: credentials for `url`; None: those of the environment. Objects that an earlier
+        export wrote and that have not been replaced since are skipped. delete: delete objects below
+        `url` that the directory does not contain, regardless of their origin, except excluded ones;
+        for a single file, delete none. Links to files become objects with the file's bytes.
+        InvalidInputError, before anything is written: there are other links or names that are not
+        UTF-8; `url` is the store, lies among its objects, or contains it without excluding it;
+        objects of another store would be replaced or deleted.
         """
 
     async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:
-        """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
-        "w+b"."""
+        """A seekable, buffered binary file. A volume also supports the modes "wb", "ab", "xb",
+        "r+b" and "w+b"."""
 
 
 class RWFiles(ROFiles, of=files.RWFiles):
-    """The files of a volume. `RWVolume.files` gives it.
+    """The files of a volume, as returned by `RWVolume.files`.
 
-    A call that has returned survives this process; a commit publishes it. `upload` publishes by
-    itself.
+    A finished call survives this process; a commit publishes it. `upload` publishes on its own.
     """
 
     _blocking: files.RWFiles
@@ -150,26 +154,29 @@ class RWFiles(ROFiles, of=files.RWFiles):
         *,
         delete: bool = False,
         exclude: Iterable[str] = (),
+        checksum: bool = False,
         message: str = "",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as
-        one version; if nothing differs, none is made.
+        """Publishes the contents of the directory `src`, or the file `src`, at `dst` of the volume
+        as one version. If nothing differs, no version is made.
 
-        What is missing of dst is made. A file goes below dst if that is a directory, or ends in
-        "/", and takes that name else. delete: removes what is below dst and not in src; without it
-        a directory takes the place of nothing else, nor the other way round. exclude: patterns as
-        in .gitignore, relative to src; what they match is neither uploaded nor removed. A file of
-        the same size and time of modification as in the volume is not read.
+        Missing directories of dst are created. A file is placed inside dst if dst is a directory or
+        ends in "/"; otherwise it takes that name. delete: remove entries below dst that are not in
+        src. Without delete, a directory replaces nothing but a directory, and nothing else replaces
+        a directory. exclude: patterns as in .gitignore, relative to src; entries that match are
+        neither uploaded nor removed. A file with the same size and modification time as in the
+        volume is not read, unless its inode number or change time differs from this machine's last
+        upload. checksum: read all files.
 
-        Bytes go from the source to the store, and are not written to this machine. Ended, failed or
-        killed: nothing is published, and the next upload moves only what is missing. ConflictError:
-        a file never stood still. InvalidStateError: the volume has uncommitted work here.
-        LeaseHeldError: somebody else writes to it.
+        Bytes go from the source to the store without being written to this machine. If the upload
+        is interrupted, fails or is killed, nothing is published, and the next upload transfers only
+        the missing data. ConflictError: a file kept changing. InvalidStateError: the volume has
+        uncommitted work here. LeaseHeldError: another writer has the volume.
 
-        If the volume is mounted on this machine, the files go into the mount, as `cp` would copy
-        them, and no version is made: the mount's commit publishes them with everything else. The
-        report's mount_path says so.
+        If the volume is mounted on this machine, the files are copied into the mount, as by `cp`,
+        and no version is made. The mount's commit publishes them with its other changes. The
+        report's mount_path shows this case.
         """
 
     async def download(
@@ -180,41 +187,43 @@ class RWFiles(ROFiles, of=files.RWFiles):
         overwrite: Overwrite = "error",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine,
-        what programs see there is copied, committed or not. InvalidStateError: it is not mounted,
-        and has uncommitted work here."""
+        """Downloads the last version, as `ROFiles.download` does. If the volume is mounted on this
+        machine, its current contents are copied, committed or not. InvalidStateError: it is not
+        mounted and has uncommitted work here."""
 
     async def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
-        """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
-        missing.
+        """Creates a file, or replaces the content of an existing one. FileNotFoundError: the
+        directory is missing.
 
-        Up to 64 MiB, and without a mount, in one step: if this process ends meanwhile, a file that
-        was there has its old content or the new one.
+        Up to 64 MiB and without a mount, the write is atomic: if this process dies meanwhile, an
+        existing file has its old content or the new one.
         """
 
     async def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
-        """Writes to the end of a file, which is made if it is missing."""
+        """Appends to a file, which is created if it is missing."""
 
     async def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
+        """Creates a directory. parents: create missing parents, too. exist_ok: accept an existing
+        directory."""
 
     async def move(self, source: FilePath | Entry, target: FilePath) -> None:
-        """As os.rename: the target may be a file, which is replaced, or an empty directory in the
-        way of a directory."""
+        """Renames, as os.rename. The target may be a file, which is replaced. A directory may
+        replace an empty directory."""
 
     async def copy(self, source: FilePath | Entry, target: FilePath, *, recursive: bool = False) -> None:
-        """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
-        it. recursive: directories, too, into the target if it is one already."""
+        """Copies a file by sharing its chunks: nothing is read or stored again. Permissions are
+        copied. recursive: copy directories, too, into the target if that is an existing
+        directory."""
 
     async def remove(self, path: FilePath | Entry, *, recursive: bool = False) -> None:
-        """A file, a link, or an empty directory; recursive: a directory with everything in it."""
+        """Removes a file, a link or an empty directory; recursive: a directory with all its
+        contents."""
 
     async def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
-        """Makes `path` a symbolic link to `target`, which is kept as it is given.
-        FileExistsError."""
+        """Makes `path` a symbolic link to `target`, which is stored unchanged. FileExistsError."""
 
     async def chmod(self, path: FilePath | Entry, mode: int) -> None:
-        """Sets the permission bits; a link is followed."""
+        """Sets the permission bits; links are followed."""
 
 
 class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
@@ -225,8 +234,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
 
     @property
     def locator(self) -> str:
-        """A string that leads to this version from anywhere, and proves that it is this one; to its
-        folder, if it is one."""
+        """A string that identifies this version, and its folder if it is one, from anywhere. It
+        also proves the version's identity."""
 
     @property
     def folder(self) -> str:
@@ -243,13 +252,13 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
 
     @property
     def is_pruned(self) -> bool:
-        """Whether `history` found only the name of this version: it is not in the store, and the
-        fields below are missing. It was pruned and collected, or never copied there."""
+        """Whether `history` found only the name of this version. It is then not in the store, and
+        the fields below are missing. It was pruned and collected, or never copied to this store."""
 
     @property
     def is_new(self) -> bool:
-        """Whether the commit that returned this object has made the version. False: nothing had
-        changed, this is the last one."""
+        """Whether the commit that returned this object made the version. False: nothing had
+        changed, and this is the last version."""
 
     @property
     def message(self) -> str: ...
@@ -267,21 +276,21 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     def labels(self) -> Mapping[str, str]: ...
     @property
     def produced_by(self) -> Mapping[str, str]:
-        """What made it: system, run, action, output, host, as far as known."""
+        """The origin of the version: system, run, action, output and host, as far as known."""
 
     @property
     def parents(self) -> list[str]:
-        """Version ids; one, but none for a first version and several for a merge. They may be
+        """Version ids: none for a first version, several for a merge, otherwise one. Parents may be
         pruned."""
 
     @property
     def made_in(self) -> str:
-        """The volume that it was committed to. A fork also has versions of the volume that it came
-        from."""
+        """The volume that it was committed to. A fork also has versions of the volume that it was
+        forked from."""
 
     @property
     def stats(self) -> Stats:
-        """files, directories, bytes, and what this version added."""
+        """files, directories, bytes, and the amount that this version added."""
 
     @property
     def path(self) -> Path:
@@ -290,15 +299,15 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     @property
     def is_mounted(self) -> bool: ...
     async def status(self) -> MountSummary | None:
-        """What `cowfs status` shows of this object's mount; None: there is none."""
+        """The entry that `cowfs status` shows for this object's mount; None: not mounted."""
 
     @property
     def files(self) -> ROFiles:
-        """The version's files without a mount; of a folder, what is in it. Nothing is read before
+        """The version's files without a mount; for a folder, its contents. Nothing is read before
         the first call."""
 
     async def resolve(self) -> Self:
-        """Fetches the manifest unless it is here already; of an async version `await version` does
+        """Fetches the manifest unless it is loaded already. In the async API `await version` does
         the same."""
 
     @shows_options(ReadOptions)
@@ -310,23 +319,24 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         options: MountOptions | None = None,
         **tuning: Unpack[ReadOptions],
     ) -> Path:
-        """Mounts the version read-only and returns the directory; mounting again returns the same.
-        Objects and processes of this user that mount it with the same options share the mount, and
-        the last one unmounts.
+        """Mounts the version read-only and returns the directory. Mounting again returns the same
+        directory. Objects and processes of this user that mount it with the same options share the
+        mount, and the last one unmounts.
 
-        scratch: programs may write there too (databases, builds). No volume has what they write,
-        and no lease is taken: it is gone when the mount ends, or its daemon or the machine dies,
-        unless `commit_scratch` makes a volume of it. Any number of processes may mount the version,
-        each a scratch of its own. The kernel caches attributes and names of a read-only mount
-        without limit unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains
-        the options, and `options` takes one; what is named besides wins.
+        scratch: programs may also write there (databases, builds). Their writes belong to no
+        volume, and no lease is taken. They are lost when the mount ends or when its daemon or the
+        machine dies, unless `commit_scratch` makes a volume of them. Any number of processes may
+        mount the version, each with its own scratch. The kernel caches attributes and names of a
+        read-only mount without limit unless the options set one. mount_path: as for RWVolume.
+        `MountOptions` explains the options. `options` accepts a `MountOptions`; options passed by
+        name override it.
         """
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted; of a scratch what was not committed is gone. A mount
-        that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
-        while files are open; InvalidStateError: somebody else has ended the mount. force: unmounts
-        all the same, and programs that use it get errors."""
+        """Unmounts the mount of this object. Uncommitted work of a scratch mount is lost. A mount
+        stays if others share it or if `cowfs mount` created it. ConflictError: files are open.
+        InvalidStateError: another party has ended the mount. force: unmount all the same; programs
+        that use the mount get errors."""
 
     async def commit_scratch(
         self,
@@ -339,50 +349,50 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Makes a volume of this object's scratch mount: a fork of this version, and in it a
-        version with everything that was written before the call. Returns that version.
+        """Makes a volume of this object's scratch mount: a fork of this version with a version that
+        contains everything written before the call. Returns that version.
 
-        name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
-        made up. The mount stays, and is the volume's writer: a later commit without a name, or with
-        the same, goes to that volume, and another name makes another one from there on. What is not
-        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError
-        when there is no scratch mount.
+        name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: a name
+        is generated. The mount stays and becomes the volume's writer. A later commit without a
+        name, or with the same name, goes to that volume; another name makes another volume from
+        there on. Uncommitted work is lost when the mount ends. The other arguments are as for
+        RWVolume. InvalidStateError: there is no scratch mount.
         """
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its
-        own traces; strict: ConflictError.
+        A taken name becomes NAME-<6 hex>, so that a retried task does not fail on its own
+        leftovers; strict: ConflictError.
         """
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
-        at most `limit`; one request each. Those that are not in the store have is_pruned set;
-        behind one it goes on with what the volume's heads and tags keep, for one request more each.
-        Of a folder, too, the versions are whole."""
+        at most `limit`; one request each. Versions that are not in the store have is_pruned set.
+        After such a version the history continues with the versions that the volume's heads and
+        tags keep, for one more request each. For a folder, too, the versions returned are whole."""
 
     def diff(
         self, other: Located, *, path: str | os.PathLike[str] = "/", times: bool = False, renames: bool = True
     ) -> AsyncIterator[Change]:
-        """What became of this version in `other`: each path at which they differ, in the order of
-        paths. `Change` explains what is told. Reads only what differs of the two indexes, and no
-        contents.
+        """Compares this version with `other` and returns each path that differs, in the order of
+        paths. `Change` explains the result. Reads only the parts of the two indexes that differ,
+        and no contents.
 
-        path: only what is there or below. times: also what only has another time of modification.
-        renames: a file or directory that was moved is one change, and what is below a moved
-        directory is none; False: it is removed and added. NotFoundError: neither has `path`.
+        path: only this path and below. times: include paths that differ only in modification time.
+        renames: report a moved file or directory as one change, and omit the contents of a moved
+        directory; False: report it as removed and added. NotFoundError: neither version has `path`.
         """
         return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
     async def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
-        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long
-        as the tag is there. Tagging it again with the same name changes nothing.
+        """Gives this version a name: NAME@TAG then refers to it, and it is not pruned as long as
+        the tag exists. Tagging it again with the same name changes nothing.
 
-        move: the tag may be on another version now; expect: only on the one with this id, so that
-        of several who move it at once one does. ConflictError: it is on another version, or was
-        moved meanwhile. NotFoundError: this version is pruned, or never was its volume's last one:
-        what a fork has from its origin is tagged there.
+        move: the tag may be on another version now. expect: move it only from the version with this
+        id, so that of several concurrent calls one succeeds. ConflictError: the tag is on another
+        version, or was moved meanwhile. NotFoundError: this version is pruned, or was never a last
+        version of its volume; tag a version that a fork has from its origin there.
         """
 
     async def warm(
@@ -394,48 +404,48 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts,
-        `files` and later versions. What is there is not fetched, so an interrupted call is
-        repeated. Mounts may run.
+        """Fetches `path` and everything below it into this machine's cache, for mounts, `files` and
+        later versions. Cached contents are not fetched again, so an interrupted call can be
+        repeated. Mounts may run meanwhile.
 
-        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
-        out: `is_complete` is False then. replay: a profile that a mount recorded; what it has of
-        `path`, and nothing else. progress hears of the stage "warm". CorruptError,
-        SourceChangedError: after all else was fetched.
+        cache_dir, cache_size: as for a mount, which should use the same. Contents that do not fit
+        are left out, and `is_complete` is False. replay: a profile that a mount recorded; fetch
+        only the part of `path` that is in it. progress receives the stage "warm". CorruptError,
+        SourceChangedError: raised after everything else was fetched.
         """
 
 
 class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
-    """A volume to write to. Made by Volume.new, Volume.open and fork, never directly.
+    """A volume to write to. Created by Volume.new, Volume.open and fork, never directly.
 
-    Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted
-    work here, or a finalized one. Any other pickles to its store and name: it is opened, or a new
-    one is made, where it is first used.
+    Pickling is refused for a mounted volume (commit, and send the ROVolume), for a volume with
+    uncommitted work here, and for a finalized object. Any other object pickles to its store and
+    name. The volume is opened, or a new one is made, where it is first used.
     """
 
     _blocking: rw_volume.RWVolume
 
     @property
     def name(self) -> str:
-        """The volume's name. Of a new volume it is settled by the first call that reaches the
-        store: a taken one gets a suffix."""
+        """The volume's name. For a new volume, the first call that reaches the store determines it:
+        a taken name gets a suffix."""
 
     @property
     def store_url(self) -> str | None:
-        """The store's canonical URL once it was reached; before that what was given, None for the
-        default store."""
+        """The store's canonical URL after the first contact; before that the argument as given,
+        None for the default store."""
 
     @property
     def locator(self) -> str | None:
-        """Locator of the last committed version, of a fresh fork's base, or None before the first
+        """Locator of the last committed version, or of a fresh fork's base; None before the first
         commit.
 
-        InvalidStateError for an opened volume that nobody has resolved (or awaited) or mounted yet.
+        InvalidStateError: the opened volume was not yet resolved (or awaited) or mounted.
         """
 
     @property
     def forked_from(self) -> ROVolume | None:
-        """The version it was forked from, by the call that returned this object; None for any other
+        """The version from which the call that returned this object forked it; None for any other
         object."""
 
     @property
@@ -446,14 +456,20 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
     def is_mounted(self) -> bool: ...
     @property
     def files(self) -> RWFiles:
-        """The volume's files, without a mount: through the mount, if the volume is mounted on this
-        machine, else in this process. The first call does what mount() does, but for mounting:
-        uncommitted work of this machine is there. LeaseHeldError: somebody else writes to this
-        volume; it says who, where and since when."""
+        """The volume's files, without a mount. If the volume is mounted on this machine, they are
+        accessed through that mount, otherwise in this process.
+
+        The first call that writes opens the volume as mount() does, without mounting it.
+        LeaseHeldError: another writer has the volume; the message says who, where and since when.
+        Until then each call reads the version that is newest at that moment and blocks no writer.
+        Such a call costs two requests; with `Volume.version(name).files`, which does not change, it
+        costs none. If this machine has uncommitted work, a call that reads shows it and opens the
+        volume as a writing call does.
+        """
 
     async def has_changes(self) -> bool:
-        """Whether this machine has work of the volume that is in no version. Without a mount, and
-        without calls of `files` in this process, also True for changes that cancel out."""
+        """Whether this machine has work of the volume that is in no version. Without a mount and
+        without calls of `files` in this process, this is also True for changes that cancel out."""
 
     def diff(
         self,
@@ -463,30 +479,32 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         times: bool = False,
         renames: bool = True,
     ) -> AsyncIterator[Change]:
-        """What became of `other` in the volume as it is now, with work that is in no version: each
-        path at which they differ. other: a version of the same store, or a folder of one; None: the
-        version that the work stands on, so that it is what commit() would publish.
+        """Compares `other` with the volume as it is now, including uncommitted work, and returns
+        each path that differs. other: a version of the same store, or a folder of one; None: the
+        version that the work is based on, so that the result is what commit() would publish.
 
-        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since
-        the last commit are read from this machine's disk, and commits wait meanwhile. Of a copy,
-        mounted or left with work, the folder is read as a commit reads it. ConflictError: a file in
-        it was written to each time it was read.
+        The other arguments are those of a version's `diff`. Nothing is published. Bytes written
+        since the last commit are read from this machine's disk, and commits wait meanwhile. For a
+        copy, mounted or left with work, the folder is read as a commit reads it. ConflictError: a
+        file in it changed during every attempt to read it.
         """
         return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
     async def status(self) -> MountSummary | WorkingCopySummary | None:
-        """What `cowfs status` shows of the volume: its writable mount here, else its working copy
-        here, else None."""
+        """The entry that `cowfs status` shows for the volume: its writable mount here, else its
+        working copy here, else None."""
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
         first commit."""
 
-    async def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
-        """Reaches the store and finds or makes the volume, without mounting; of an async one
+    async def resolve(self, *, accept_unsafe_store: bool = False, new_store: bool = False) -> Self:
+        """Contacts the store and finds or creates the volume, without mounting it. In the async API
         `await volume` does the same.
 
-        NotFoundError: no such volume. Two or three requests the first time, none later.
+        new_store: create a store even if this machine has used one there that is now missing.
+        NotFoundError: no such volume. InvalidStateError: the store that was there is missing. Costs
+        two or three requests the first time, none later.
         """
 
     @shows_options(WriteOptions, CACHE_DEFAULTS)
@@ -498,41 +516,43 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         progress: ProgressListener | None = None,
         **tuning: Unpack[WriteOptions],
     ) -> Path:
-        """Mounts the volume writable and returns the directory; mounting again returns the same,
-        also from another process of this user: one that mounts it at this moment is waited for.
+        """Mounts the volume writable and returns the directory. Mounting again returns the same
+        directory, also from another process of this user. If another process is mounting it, the
+        call waits for that mount.
 
-        Processes, and objects of one, share the mount so: finalize, and the end of a block, commit
-        what all of them have written, and the last one unmounts. If the mount ends without this
-        object, commit and finalize raise InvalidStateError until it is mounted again.
+        Processes, and objects in one process, share a mount in this way. finalize, and the end of a
+        block, commit the writes of all of them, and the last one unmounts. If another party ends
+        the mount, commit and finalize raise InvalidStateError until the volume is mounted again.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
-        ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
-        how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
-        ("20GiB"); meta_dir: where uncommitted work lies; resident: load every name first;
-        take_over: from a writer that is gone. `MountOptions` explains these and the others, and
-        `options` takes one; what is named besides wins. LeaseHeldError: somebody else writes to
-        this volume; it says who, where and since when.
+        ~/cowfs. Uncommitted work of an earlier mount on this machine is restored; progress receives
+        the state of its replay. cache_dir: the directory for chunks; cache_size: its maximum size
+        ("20GiB"); meta_dir: the directory for uncommitted work; resident: load every name first;
+        take_over: take the volume from a writer that is gone. `MountOptions` explains these and the
+        other options. `options` accepts a `MountOptions`; options passed by name override it.
+        LeaseHeldError: another writer has the volume; the message says who, where and since when.
         """
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that this
-        object has mounted, and others, or other processes of this user, have, too, stays with them,
-        and one that `cowfs mount` was asked for. What `files` has opened in this process is closed.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount stays if
+        other objects or other processes of this user share it, or if `cowfs mount` created it. A
+        session that `files` has opened in this process is closed.
 
-        ConflictError while files are open, or when only other processes have mounted it;
-        InvalidStateError: somebody else has ended the mount, or it is a scratch, which keeps
-        nothing, with uncommitted work. force: unmounts all the same, and programs that use it get
+        ConflictError: files are open, or only other processes have mounted the volume.
+        InvalidStateError: another party has ended the mount, or it is a scratch mount, which keeps
+        nothing, with uncommitted work. force: unmount all the same; programs that use the mount get
         errors.
         """
 
     async def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
-        """Unmounts and drops uncommitted work for good; the volume is again what its last version
-        is. ConflictError while files are open, or others have it mounted, too; force: as for
+        """Unmounts and permanently discards uncommitted work; the volume then equals its last
+        version. In a copy (a mount without FUSE), files that differ from that version stay in the
+        folder. ConflictError: files are open, or others have it mounted, too; force: as for
         unmount.
 
-        meta_dir: drops the work that lies there alone, also when that directory is not there any
-        more; a mount of work elsewhere goes on. NotFoundError: no work is there. InvalidStateError:
-        the volume is not mounted, and has work in several places; name one.
+        meta_dir: discard only the work in that directory, even if the directory no longer exists; a
+        mount with work elsewhere continues. NotFoundError: there is no work there.
+        InvalidStateError: the volume is not mounted and has work in several places; pass one.
         """
 
     async def commit(
@@ -544,14 +564,15 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Publishes everything written before the call as a version; writers go on meanwhile, the
-        volume stays mounted.
+        """Publishes everything written before the call as a version. Writers can continue
+        meanwhile, and the volume stays mounted.
 
-        Nothing changed: the last version again, its `is_new` False; but a message, author or labels
-        that it does not have make a version of the same tree. Never mounted: the base, or an empty
-        first version. LeaseLostError: somebody else took the volume over; the work is kept.
-        progress is called with a `Progress`, from another thread than that of an async caller;
-        first of a commit already under way, which is waited for.
+        If nothing changed, the last version is returned with `is_new` False. A message, author or
+        labels that it does not have still make a version of the same tree. If the volume was never
+        mounted, the base or an empty first version is returned. LeaseLostError: another writer took
+        the volume over; the work is kept. progress is called with a `Progress`, from another thread
+        than that of an async caller. It first reports a commit already under way, which this call
+        waits for.
         """
 
     async def finalize(
@@ -566,29 +587,388 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When committing fails the object lives on and finalize can be tried again; once the version
-        is published it is returned, whatever happens to the mount. Programs that still have files
-        open, or this process itself, keep them until they close them: the directory is gone all the
-        same, and what they write from now on is not in this version: it stays on this machine as
-        uncommitted work of the volume. force: they get errors instead. A mount that other objects,
-        or processes of this user, have mounted, too, stays with them, but for force.
+        If the commit fails, the object stays usable and finalize can be repeated. Once the version
+        is published it is returned, even if unmounting fails. Programs that still have files open,
+        this process included, keep them until they close them. The directory is removed all the
+        same. Later writes to these files are not in this version: they stay on this machine as
+        uncommitted work of the volume. force: such programs get errors instead. A mount that other
+        objects or processes of this user share stays, unless force is set.
         """
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
-        """A new volume that starts from here; uncommitted work is committed first. Shares every
-        byte: two small objects.
+        """A new volume that starts from here; uncommitted work is committed first. It shares every
+        byte and costs two small objects.
 
-        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
-        hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
-        work can't be committed any more: it moves to the fork, unpublished, and this mount ends. So
-        does work without a mount while another writer has the volume. That of a scratch stays
-        there: LeaseLostError.
+        The fork's `forked_from` tells whether that commit made a version (`is_new`). A taken name
+        becomes NAME-<6 hex>; strict: ConflictError. If another writer has taken this volume over,
+        uncommitted work can no longer be committed: it moves to the fork, unpublished, and this
+        mount ends. The same applies to work without a mount while another writer has the volume.
+        Work of a scratch mount stays there: LeaseLostError.
+        """
+
+    async def merge(
+        self, branches: Sequence[Located], *, strategy: Strategy = None, message: str = "", dry_run: bool = False
+    ) -> MergeReport:
+        """Merges versions, usually the last ones of forks, into this volume. The next version
+        contains the changes that each of them has made since it diverged from the volume or from a
+        common ancestor. No content is transferred. All are recorded as parents. Versions already
+        merged are skipped; if none remains, no version is made (`is_new`).
+
+        strategy: how to resolve conflicting changes: a dict from path patterns, as in .gitignore,
+        to one of `ours` (the volume's state, or that of an earlier branch), `theirs`, `newest` (by
+        modification time), `keep-both` (theirs as PATH~BRANCH), `union` (for files that were only
+        appended to: ours, then the bytes appended by theirs) and `fail`; one such word for all
+        paths; or a function from a `Conflict` to one. Without a strategy, or if it does not fit the
+        conflict, ConflictError is raised, its `details["conflicts"]` lists all conflicts, and
+        nothing is published. dry_run: nothing is published and conflicts raise nothing.
+
+        ConflictError is also raised while the volume is mounted here. InvalidStateError: the volume
+        has uncommitted work here, or a branch has no version in common with it.
         """
 
 
+class Store(Twin, of=store_module.Store):
+    """A store of volumes. Creating the object makes no request.
+
+    url_or_name: a URL, a directory (with a slash) or a name (`cowfs store add`); None: COWFS_STORE,
+    the config file, else a directory of the user. storage: a `cowfs.storage.Storage` with
+    credentials, in place of url_or_name.
+    """
+
+    _blocking: store_module.Store
+
+    def __init__(self, url_or_name: str | os.PathLike[str] | None = None, *, storage: Storage | None = None) -> None:
+        super().__init__(store_module.Store(url_or_name, storage=storage))
+
+    @property
+    def url(self) -> str:
+        """The store's canonical URL, as in locators. No request is made."""
+
+    async def volumes(self, *, deleted: bool = False) -> list[VolumeSummary]:
+        """The store's volumes, by name, with size, files, owner and head. If a record of a volume
+        cannot be read, its entry has `problem` set; the others are still listed. deleted: list the
+        deleted volumes that can be restored instead. NotFoundError: there is no cowfs store."""
+
+    def volume(self, name: str, *, create: bool = False) -> RWVolume:
+        """A volume by name, as `Volume.open`. Nothing is read until it is mounted or resolved."""
+        return RWVolume(self._blocking.volume(name, create=create))
+
+    async def create(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        compress: bool = True,
+        accept_unsafe_store: bool = False,
+        new_store: bool = False,
+    ) -> RWVolume:
+        """Creates a volume without versions, and the store if it does not exist. ConflictError: the
+        name is taken; with exist_ok, the existing volume is returned instead. compress: as for
+        `Volume.new`. accept_unsafe_store, new_store: as for `RWVolume.resolve`."""
+
+    async def version(self, source: str) -> ROVolume:
+        """The version that `source` names, as `Volume.version`."""
+
+    async def import_(
+        self,
+        url: str | os.PathLike[str],
+        name: str,
+        *,
+        link: bool = False,
+        storage: Storage | None = None,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> ROVolume:
+        """Copies the files at `url` into the volume and returns the volume's last version. The
+        volume is created if it is missing. `is_new` tells whether this call made the version. url:
+        a bucket or a prefix of it, a web directory, a directory of this machine, an archive as
+        tar://::URL or zip://::URL, or any other place that fsspec can list.
+
+        link: copy and read no bytes. Files then refer to the objects at `url`, in the state in
+        which they were listed. Reading an object that has changed since fails (SourceChangedError,
+        EIO in a mount); the others are not affected. Objects are read with the credentials of the
+        environment or, in the store's own bucket, with the store's.
+
+        storage: credentials for `url`; None: those of the environment. delete: remove files from
+        the volume that are not at `url`. exclude: as in `files.upload`. Objects with the size, ETag
+        and time recorded by the last import are not read. To resume a killed import, repeat the
+        call: it transfers only the missing data. The listing is held in memory. executor: its
+        workers read and store the objects, each with its own credentials
+        (docs/guide/large-stores.md). InvalidInputError: some keys cannot be file names; all of them
+        are reported before anything is read. ConflictError: an object keeps being replaced.
+        CorruptError: an archive is damaged.
+        """
+
+    async def absorb(self, name: str, *, message: str = "", progress: ProgressListener | None = None) -> ROVolume:
+        """Reads the objects that the volume's last version links, stores their contents, and
+        publishes a version that depends on the store alone. A version without links is returned
+        unchanged. SourceChangedError: an object has changed since it was linked; nothing is
+        published."""
+
+    async def delete(self, name: str, *, force: bool = False) -> None:
+        """Deletes a volume; `undelete` restores it. The volume can no longer be found by its name,
+        and the name stays taken. Its forks and locators of its versions keep working.
+
+        NotFoundError: no such volume. LeaseHeldError: another writer has the volume; the message
+        says where. InvalidStateError: it is mounted here, or has uncommitted work here. force:
+        delete it all the same. Its writer can then publish nothing more; uncommitted work of the
+        writer and of this machine is kept.
+        """
+
+    async def undelete(self, name: str) -> RWVolume:
+        """Restores a deleted volume with all its versions and opens it. A volume that was not
+        deleted is left unchanged. NotFoundError: no volume of that name ever existed."""
+
+    async def merge(
+        self,
+        into: str,
+        branches: Sequence[Located],
+        *,
+        strategy: Strategy = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> MergeReport:
+        """`RWVolume.merge` into the volume of that name."""
+
+    async def restore(
+        self,
+        name: str,
+        version: Located,
+        *,
+        to: str | os.PathLike[str] | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Restores the contents of `version` at `to`, as the volume's next version. Everything else
+        at `to` is removed. No content is transferred, and the versions in between are kept. If
+        nothing differs, no version is made (`is_new`).
+
+        version: of this volume or another volume of the store, or a folder or file of one
+        (`Volume.version("NAME@TAG:PATH")`). to: the destination; None: the original path. dry_run:
+        publish nothing.
+
+        If the volume is mounted here, nothing is published. The working copy is changed instead:
+        uncommitted changes at `to` are lost, the rest is kept, and the next commit publishes the
+        result (`mount_path`). Contents that differ are fetched. Programs that have a replaced or
+        removed file open keep its old contents.
+
+        NotFoundError: the version does not have that path, or the volume has no directory for it.
+        ConflictError: the volume is mounted here as a copy, which cannot be restored into, or a
+        file is in the place of a directory. InvalidStateError: the volume is not mounted and has
+        uncommitted work here, or the contents to restore are linked. InvalidInputError: a message
+        was given but nothing is published.
+        """
+
+    async def rollback(self, name: str, version: Located, *, message: str = "", dry_run: bool = False) -> RestoreReport:
+        """Restores the whole of `version`, as `restore` does: the volume's next version equals
+        it."""
+
+    async def tags(self, name: str) -> list[Tag]:
+        """The volume's tags, by name. A version's `tag` sets one. NotFoundError: no such volume."""
+
+    async def untag(self, name: str, tag: str, *, expect: str | None = None) -> Tag:
+        """Removes a tag and returns its former value. The version is kept as long as something else
+        keeps it. expect: remove the tag only if it is on the version with this id; otherwise
+        ConflictError. NotFoundError: no such volume or tag."""
+
+    @shows_options(KeepRules, of=Rules)
+    async def plan_prune(self, name: str, **rules: Unpack[KeepRules]) -> PrunePlan:
+        """Plans which versions of a volume these rules keep and which are removed; `prune` applies
+        the plan.
+
+        last: keep this many of the newest versions. within: keep versions made at most this long
+        before the last one ("30d", "12h", "6mo", or a timedelta). hourly to yearly: keep the last
+        version of each of this many hours, days, weeks, months or years (UTC) that have any. A
+        version is kept if one rule keeps it. Some versions are always kept: the last one, tagged
+        ones, and the base of a mount (of a read-only mount only if it is on this machine), of
+        uncommitted work or of a fork. No rule at all: use the rules saved in the volume
+        (`set_retention`). InvalidInputError: it has none.
+        """
+
+    @shows_options(KeepRules, of=Rules)
+    async def set_retention(self, name: str, **rules: Unpack[KeepRules]) -> None:
+        """Saves rules, as in `plan_prune`, in the volume's record in place of the earlier ones. No
+        rule at all removes them. Nothing is pruned. `plan_prune` without rules, `plan_maintain` and
+        `cowfs maintain` use the saved rules. NotFoundError: no such volume."""
+
+    async def retention(self, name: str) -> dict[str, Any]:
+        """The rules saved in the volume, as `set_retention` takes them; empty if it has none.
+        NotFoundError: no such volume."""
+
+    async def set_quota(self, name: str, size: int | str | None) -> None:
+        """Limits the total size of the volume's regular files, holes included. The limit is an int
+        or a text like "100GB" (powers of 1024); None removes it.
+
+        Changes that would make the volume larger are then refused: with EDQUOT in a mount and in
+        `files`, and with NoSpaceError for a version that is uploaded, imported, merged or restored.
+        Existing files stay, even beyond the quota. `df` shows the quota. Processes that have the
+        volume open already use the previous quota. NotFoundError: no such volume. If the volume's
+        record is damaged, this writes a new one. The new record loses any pruning rules, and the
+        volume's owner if no earlier record names it.
+        """
+
+    async def quota(self, name: str) -> int | None:
+        """The quota in bytes, as set by `set_quota`; None: no quota. NotFoundError: no such
+        volume."""
+
+    async def plan_maintain(self) -> list[PrunePlan]:
+        """Makes a plan for each volume of the store that has saved rules. `prune` applies each
+        plan, and `gc` then frees the space. Volumes without rules and deleted volumes are left
+        out."""
+
+    async def prune(self, plan: PrunePlan) -> list[PlannedVersion]:
+        """Prunes the versions that the plan removes and returns the pruned ones. The volume
+        loses them permanently, and a collection may delete data that only they need. Versions that
+        were tagged, mounted or forked since the plan was made are kept."""
+
+    async def maintain(self, *, dry_run: bool = False, executor: Executor | None = None) -> GcReport:
+        """Prunes each volume that has saved rules, then collects garbage as `gc` does. dry_run:
+        report what would be deleted; nothing is pruned or deleted."""
+
+    async def gc(
+        self,
+        *,
+        dry_run: bool = False,
+        plan: GcReport | None = None,
+        pruned: Sequence[PrunePlan] | None = None,
+        accept_loss: str = "",
+        executor: Executor | None = None,
+    ) -> GcReport:
+        """Deletes data that nothing in the store needs. Needed data is referenced by a head that is
+        not pruned, a tag, a mount or uncommitted work. Writers can continue meanwhile. Data that
+        they may still use is kept, and so is data younger than an hour. A deleted volume can be
+        restored for a week; then its versions are deleted, too.
+
+        dry_run: report what would be deleted, to the byte; with pruned, as if these plans
+        (`plan_maintain`) had been applied. plan: the result of such a call; nothing outside of it
+        is deleted. `is_done` is False if a writer does not answer; nothing was deleted then. The
+        next call continues the collection, also after a killed one.
+
+        InvalidStateError: this machine's clock is wrong by more than five minutes, or the store
+        does not show everything that it should, such as heads, volumes or folders seen earlier
+        (`alarms` of the report). LeaseHeldError: a process of this machine is collecting. An
+        unreadable head, tag or pin raises its error before anything is deleted. accept_loss: the
+        report's plan_id; delete in spite of the alarms. Cost: the roots, and the index of every
+        kept version, once.
+
+        executor: reads the indexes of many versions (docs/guide/large-stores.md).
+        """
+
+    async def verify(
+        self,
+        source: str | None = None,
+        *,
+        sample: float = 1.0,
+        resume: bool = False,
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> VerifyReport:
+        """Reads the packs of a version (as `version` takes it) or of the whole store again and
+        checks every byte. Reports the damaged packs and the paths of each version that they break.
+        For a whole store it also reports damaged heads, tags, leases and volume records, and
+        missing heads. Nothing is written. For linked files only the state of their objects is
+        checked.
+
+        sample: the fraction of the packs to read, chosen at random; the listing shows whether the
+        others exist. resume: skip packs that an interrupted run on this machine has read. A store
+        that does not answer raises an error; damage does not. executor: reads the packs
+        (docs/guide/large-stores.md).
+        """
+
+    async def warm(
+        self,
+        source: str,
+        path: FilePath = "/",
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        replay: str | os.PathLike[str] | None = None,
+        progress: ProgressListener | None = None,
+    ) -> WarmReport:
+        """`ROVolume.warm` of a version as `version` takes it; a bare name means the volume's last
+        version. The source may be SOURCE:PATH."""
+
+    async def plan_repair(
+        self,
+        *,
+        sources: Sequence[str | os.PathLike[str] | Storage] = (),
+        report: VerifyReport | None = None,
+        progress: ProgressListener | None = None,
+    ) -> RepairPlan:
+        """Reads the whole store as `verify` does and searches for lost data: in this machine's
+        cache, in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in
+        other packs of the store. Reports what `repair` would do and which paths stay broken.
+        Nothing is written. sources: other stores that have some of the same versions, or local
+        directories with files of these versions (a download, a mount). report: from a `verify` of
+        this store; only its damaged packs are read again. InvalidInputError: a source has another
+        key."""
+
+    async def repair(self, plan: RepairPlan, *, progress: ProgressListener | None = None) -> RepairPlan:
+        """Applies a plan made by this process and returns the result. Data found for a damaged pack
+        is written to a new pack, and a record directs readers to it. Addresses, versions and
+        locators do not change; nothing is deleted. CorruptError: a source has changed since."""
+
+    async def push(
+        self,
+        source: str,
+        to: str | os.PathLike[str] | Storage,
+        *,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> PushReport:
+        """Copies a version (as `version` takes it) to another store and makes it the last version
+        of the volume there. The target store is created if it does not exist. Its volume has the
+        same name, or `name`. The version id stays the same; only the store in the locator differs.
+        Only packs that the target lacks are transferred, each checked before and after. An
+        interrupted push can therefore be repeated, and repeated pushes maintain a mirror.
+
+        all_versions: also copy the volume's earlier versions that are not pruned, and its tags. The
+        target needs none of them to read the version. Versions and tags that the target volume can
+        no longer accept because it has a later version are in `left_out` and `left_out_tags`.
+        ConflictError: the target volume has a version that this one does not descend from, or has a
+        later version and lacks this one; nothing is replaced. LeaseHeldError: another writer has
+        the target volume. InvalidInputError: one of the stores is encrypted, and the other does not
+        have the same key. CorruptError: a pack is damaged. executor: copies the packs
+        (docs/guide/large-stores.md).
+        """
+
+    async def pull(
+        self,
+        source: str,
+        origin: str | os.PathLike[str] | Storage,
+        *,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> PushReport:
+        """Copies a version from the store `origin` to this store, as `push` does the other way
+        round."""
+
+    async def stored_bytes(
+        self, source: str | None = None, *, by: By | None = None, progress: ProgressListener | None = None
+    ) -> list[StoredBytes]:
+        """The bytes of the store that each version of `source` (a volume, or one version) needs, or
+        each volume of the store, and the part of them that nothing else needs. Bytes are counted as
+        stored, once however often they are used.
+
+        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads
+        the whole index of every version that the store keeps.
+        """
+
+    async def describe(self, name: str) -> VolumeDetails:
+        """Details of a volume from its store and from this machine. NotFoundError: no volume has
+        that name; the hint lists similar names."""
+
+
 class Volume(Twin, of=volume_module.Volume):
-    """The entry to cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with credentials;
-    None: COWFS_STORE, the config file, else a directory of the user."""
+    """The entry point of cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with
+    credentials; None: COWFS_STORE, the config file, else a directory of the user."""
 
     _blocking: volume_module.Volume
 
@@ -602,401 +982,50 @@ class Volume(Twin, of=volume_module.Volume):
         store: str | os.PathLike[str] | Storage | None = None,
         strict: bool = False,
         exist_ok: bool = False,
+        compress: bool = True,
     ) -> RWVolume:
         """A volume that does not exist yet. Nothing is read or written until it is mounted (or
         resolved).
 
-        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict:
-        ConflictError then; exist_ok: the volume of that name is opened, so that a task that is
-        tried again goes on with it. Without a name one is made up.
+        The name is claimed then. A taken name becomes NAME-<6 hex>, which `.name` shows; strict:
+        ConflictError instead; exist_ok: open the existing volume, so that a retried task continues
+        with it. Without a name, one is generated.
+
+        compress: whether file contents are compressed where this saves space. Pass False if other
+        users can create files beside secret ones: the compressed size reveals information about
+        these (docs/guide/encryption.md). The setting belongs to the volume and is not passed on to
+        forks.
         """
-        return RWVolume(volume_module.Volume.new(name, store=store, strict=strict, exist_ok=exist_ok))
+        return RWVolume(
+            volume_module.Volume.new(name, store=store, strict=strict, exist_ok=exist_ok, compress=compress)
+        )
 
     @staticmethod
     def open(name: str, *, store: str | os.PathLike[str] | Storage | None = None, create: bool = False) -> RWVolume:
-        """A volume by name: mounting it goes on from its head, with the uncommitted work this
-        machine has of it.
+        """A volume by name. Mounting it continues from its head, with any uncommitted work on this
+        machine.
 
-        Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes
-        what is missing.
+        Nothing is read until it is mounted or resolved. A missing volume then raises NotFoundError,
+        unless create is set, which creates it.
         """
         return RWVolume(volume_module.Volume.open(name, store=store, create=create))
 
     @staticmethod
     async def version(source: str, *, store: str | os.PathLike[str] | Storage | None = None) -> ROVolume:
-        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
-        NAME@VERSION (8 digits or more), NAME@{3} (three versions before its last one),
-        NAME@{2026-11-20T12:00} (its last one at that time, which is local unless it has an offset),
-        or a locator; with :PATH behind it, that folder of it. NotFoundError, also for a volume
-        without versions; its hint names near ones.
-        """
-
-    @staticmethod
-    async def import_(
-        url: str | os.PathLike[str],
-        name: str,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        link: bool = False,
-        storage: Storage | None = None,
-        delete: bool = False,
-        exclude: Iterable[str] = (),
-        message: str = "",
-        progress: ProgressListener | None = None,
-        executor: Executor | None = None,
-    ) -> ROVolume:
-        """Copies what is at `url` (a bucket or a prefix of it, a web directory, a directory of this
-        machine, whatever fsspec lists) into the volume, which is made if it is missing, and returns
-        its last version; `is_new` tells whether this made it.
-
-        link: no byte is copied or read; files are the objects at `url`, in the state in which they
-        were listed. Reading one that changed since fails (SourceChangedError, EIO in a mount); all
-        others are as they were. They are read with the credentials of the environment, or, in the
-        store's own bucket, with the store's.
-
-        storage: credentials for `url`; None: those of the environment. delete: what is in the
-        volume and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time
-        are those of the last import are not read. An import that was killed is repeated: it moves
-        only what is missing. The listing is in memory. executor: its workers read and store the
-        objects, each with its own credentials (docs/guide/large-stores.md). InvalidInputError: keys
-        that no file can have, all of them before anything is read; ConflictError: an object that is
-        replaced all the time.
-        """
-
-    @staticmethod
-    async def absorb(
-        name: str,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        message: str = "",
-        progress: ProgressListener | None = None,
-    ) -> ROVolume:
-        """Reads what the volume's last version links, stores it, and publishes a version that needs
-        nothing but the store; one without links is returned as it is. SourceChangedError: an object
-        is not what was linked; nothing is published then."""
-
-    @staticmethod
-    async def list(
-        store: str | os.PathLike[str] | Storage | None = None, *, deleted: bool = False
-    ) -> builtins.list[VolumeSummary]:
-        """The volumes of a store, by name, with size, files, owner and head. deleted: those that
-        were deleted and can be brought back, instead. One of which something cannot be read has a
-        problem, and hides no other. NotFoundError: there is no cowfs store."""
-
-    @staticmethod
-    async def delete(name: str, *, store: str | os.PathLike[str] | Storage | None = None, force: bool = False) -> None:
-        """Deletes a volume; `undelete` brings it back. Nobody finds it by its name any more, which
-        stays taken; its forks, and locators of its versions, are as before.
-
-        NotFoundError: no such volume. LeaseHeldError: somebody writes to it, and says where;
-        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted
-        all the same; its writer can publish nothing more, and its work is kept, as this machine's
-        is.
-        """
-
-    @staticmethod
-    async def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
-        """Brings a deleted volume back, with all its versions, and opens it. One that was not
-        deleted stays as it is. NotFoundError: there never was one."""
-
-    @staticmethod
-    async def merge(
-        into: str,
-        branches: Sequence[Located],
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        strategy: Strategy = None,
-        message: str = "",
-        dry_run: bool = False,
-    ) -> MergeReport:
-        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version
-        has what each has changed since it came from the volume, or from a version that both came
-        from. No content moves. All are recorded as parents. What it has already is left out; if
-        that is all, there is no new version (`is_new`).
-
-        strategy: what to do where two have changed the same: a dict from patterns of paths, as in
-        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`,
-        `newest` (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files
-        that were only appended to: ours, then what theirs has appended) and `fail`; one such word
-        for all; or a function from a `Conflict` to one. Without it, and where a way does not fit
-        the conflict, ConflictError is raised, whose `details["conflicts"]` has all of them, and
-        nothing is published. dry_run: nothing is published in any case, and nothing is raised for
-        conflicts.
-
-        ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
-        work here, or a branch has no version in common with it.
-        """
-
-    @staticmethod
-    async def restore(
-        name: str,
-        version: Located,
-        *,
-        to: str | os.PathLike[str] | None = None,
-        store: str | os.PathLike[str] | Storage | None = None,
-        message: str = "",
-        dry_run: bool = False,
-    ) -> RestoreReport:
-        """Brings back what a version has: the next version of the volume has at `to` what `version`
-        has, and nothing else there. No content moves, and the versions in between stay. If nothing
-        differs, there is no new version (`is_new`).
-
-        version: of this volume or another one of the store, or a folder or file of it
-        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run:
-        nothing is published.
-
-        Of a volume that is mounted here nothing is published: its working copy has at `to` what the
-        version has, uncommitted changes there are lost, the rest stays, and the next commit has it
-        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open
-        keep it as it is.
-
-        NotFoundError: the version has not got that path, or the volume no directory for it.
-        ConflictError: the volume is mounted here as a copy, into which nothing is restored, or a
-        file is where a directory has to be. InvalidStateError: the volume is not mounted, and has
-        uncommitted work here; or what is brought back is linked. InvalidInputError: a message,
-        though nothing is published.
-        """
-
-    @staticmethod
-    async def rollback(
-        name: str,
-        version: Located,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        message: str = "",
-        dry_run: bool = False,
-    ) -> RestoreReport:
-        """As `restore` of all that the version has: the volume's next version is what `version`
-        is."""
-
-    @staticmethod
-    async def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
-        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such
-        volume."""
-
-    @staticmethod
-    async def untag(
-        name: str, tag: str, *, store: str | os.PathLike[str] | Storage | None = None, expect: str | None = None
-    ) -> Tag:
-        """Removes a tag, and returns what it was; its version stays as long as something else keeps
-        it. expect: only if it is on the version with this id, else ConflictError. NotFoundError: no
-        such volume or tag."""
-
-    @staticmethod
-    @shows_options(KeepRules, of=Rules)
-    async def plan_prune(
-        name: str, *, store: str | os.PathLike[str] | Storage | None = None, **rules: Unpack[KeepRules]
-    ) -> PrunePlan:
-        """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
-
-        last: so many of the last ones. within: those made at most so long before the last one
-        ("30d", "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many
-        hours, days, weeks, months, years (of UTC) that have any. A version stays if one rule keeps
-        it. Kept always: the last one, those with a tag, and those that a mount (a read-only one
-        only if it is on this machine), uncommitted work or a fork stands on. No rule at all: those
-        that the volume has saved (`set_retention`). InvalidInputError: it has none.
-        """
-
-    @staticmethod
-    @shows_options(KeepRules, of=Rules)
-    async def set_retention(
-        name: str, *, store: str | os.PathLike[str] | Storage | None = None, **rules: Unpack[KeepRules]
-    ) -> None:
-        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were
-        there; no rule at all removes them. Nothing is pruned: `plan_prune` without rules,
-        `plan_maintain` and `cowfs maintain` go by them. NotFoundError: no such volume."""
-
-    @staticmethod
-    async def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
-        """The rules that the volume has saved, as `set_retention` takes them; empty: none.
-        NotFoundError: no such volume."""
-
-    @staticmethod
-    async def set_quota(
-        name: str, size: int | str | None, *, store: str | os.PathLike[str] | Storage | None = None
-    ) -> None:
-        """The volume's regular files may have so many bytes together, holes counted: an int, or a
-        text like "100GB" (powers of 1024); None: as many as there is room for.
-
-        What would make the volume larger is refused then: in a mount and in `files` with EDQUOT, a
-        version that is uploaded, imported, merged or restored with NoSpaceError. What there is
-        stays, also beyond the quota. `df` shows it. Whoever has the volume open goes by the quota
-        that was there before. NotFoundError: no such volume. Where the volume's record is damaged,
-        this makes a new one, without the rules of pruning that it may have had, and without the
-        volume's owner if no earlier record names it.
-        """
-
-    @staticmethod
-    async def quota(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> int | None:
-        """In bytes, as `set_quota` has set it; None: none. NotFoundError: no such volume."""
-
-    @staticmethod
-    async def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
-        """A plan for each volume of the store that has saved rules, by them; `prune` carries each
-        out, and `gc` then gives back the room. Volumes without rules, and deleted ones, are left
-        out."""
-
-    @staticmethod
-    async def prune(
-        plan: PrunePlan, *, store: str | os.PathLike[str] | Storage | None = None
-    ) -> builtins.list[PlannedVersion]:
-        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what
-        only they need may be collected. Returns those that were pruned: what was tagged, mounted or
-        forked since the plan was made stays. store: needed if the plan's was given with
-        credentials."""
-
-    @staticmethod
-    async def gc(
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        dry_run: bool = False,
-        plan: GcReport | None = None,
-        pruned: Sequence[PrunePlan] | None = None,
-        executor: Executor | None = None,
-    ) -> GcReport:
-        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag,
-        nor a mount or kept work. Writers go on meanwhile; what they may still use stays, and what
-        is younger than an hour. A deleted volume can be brought back for a week; then its versions
-        go, too.
-
-        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`).
-        plan: what such a call has returned; nothing that it does not name is deleted. `is_done` is
-        False if a writer does not answer: nothing was deleted. The next call goes on, also after a
-        killed one.
-
-        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError:
-        a process of this machine is at it. Any error before something is deleted: a head, a tag or
-        a pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
-
-        executor: reads the indexes of many versions (docs/guide/large-stores.md).
-        """
-
-    @staticmethod
-    async def verify(
-        source: str | None = None,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        sample: float = 1.0,
-        resume: bool = False,
-        progress: ProgressListener | None = None,
-        executor: Executor | None = None,
-    ) -> VerifyReport:
-        """Reads the packs of a version (as `version` takes it), or of the whole store, again,
-        checks every byte, and says which packs are damaged and which paths of which versions that
-        breaks; of a whole store also which heads, tags, leases and records of volumes are damaged,
-        and which heads are missing. Nothing is written. Of linked files only the state of their
-        objects is looked at.
-
-        sample: that part of the packs, chosen by chance; that the others are there is seen from the
-        list. resume: what an interrupted run on this machine has read is left out. A store that
-        does not answer raises; damage does not. executor: reads the packs
-        (docs/guide/large-stores.md).
-        """
-
-    @staticmethod
-    async def warm(
-        source: str,
-        path: FilePath = "/",
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_size: int | str | None = None,
-        replay: str | os.PathLike[str] | None = None,
-        progress: ProgressListener | None = None,
-    ) -> WarmReport:
-        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one.
-        It may be SOURCE:PATH."""
-
-    @staticmethod
-    async def plan_repair(
-        store: str | os.PathLike[str] | Storage | None = None,
-        *,
-        sources: Sequence[str | os.PathLike[str] | Storage] = (),
-        report: VerifyReport | None = None,
-        progress: ProgressListener | None = None,
-    ) -> RepairPlan:
-        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's
-        cache, in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in
-        other packs of the store. Says what `repair` would do, and which paths stay broken. Nothing
-        is written. sources: other stores that have some of the same versions, or local directories
-        that have files of them (a download, a mount). report: of a `verify` of this store: only its
-        damaged packs are read again. InvalidInputError: a source has another key.
-        """
-
-    @staticmethod
-    async def repair(plan: RepairPlan, *, progress: ProgressListener | None = None) -> RepairPlan:
-        """Does what a plan of this process says, and returns what was done: what was found of each
-        damaged pack is put into a new one, and a record says so to readers. Addresses, versions and
-        locators stay as they are; nothing is deleted. CorruptError: a source has changed since."""
-
-    @staticmethod
-    async def push(
-        source: str,
-        to: str | os.PathLike[str] | Storage,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        name: str | None = None,
-        all_versions: bool = False,
-        progress: ProgressListener | None = None,
-        executor: Executor | None = None,
-    ) -> PushReport:
-        """Copies a version (as `version` takes it) to another store, which is made if there is
-        none, and makes it the last one of the volume there: of the same name, or `name`. Its id
-        stays the same, and its locator differs in the store alone. Only packs that the target has
-        not travel, each checked before and after, so that a push that was interrupted is repeated,
-        and so is one that keeps a mirror.
-
-        all_versions: also the volume's earlier versions that are not pruned, and its tags. The
-        target needs none of them to read the version. What its volume cannot get any more, since
-        it has a later version, is in `left_out` and `left_out_tags`. ConflictError: the target's
-        volume has a version that this one did not come from, or a later one, and not this one;
-        nothing is replaced. LeaseHeldError: somebody writes to it. InvalidInputError: one of the
-        stores is encrypted, and the other has not the same key. CorruptError: a pack is damaged.
-        executor: copies the packs (docs/guide/large-stores.md).
-        """
-
-    @staticmethod
-    async def pull(
-        source: str,
-        origin: str | os.PathLike[str] | Storage,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        name: str | None = None,
-        all_versions: bool = False,
-        progress: ProgressListener | None = None,
-        executor: Executor | None = None,
-    ) -> PushReport:
-        """As `push`, of a version in the store `origin`, to `store`."""
-
-    @staticmethod
-    async def stored_bytes(
-        source: str | None = None,
-        *,
-        store: str | os.PathLike[str] | Storage | None = None,
-        by: By | None = None,
-        progress: ProgressListener | None = None,
-    ) -> builtins.list[StoredBytes]:
-        """How much of the store each version of `source` (a volume, or one version) needs, or each
-        volume of the store, and what of that nothing else needs: the room that it takes alone.
-        Bytes count as they are stored, once however often they are used.
-
-        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads
-        the whole index of every version that the store keeps.
-        """
-
-    @staticmethod
-    async def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
-        """What is known of a volume, in its store and on this machine. NotFoundError: there is none
-        of that name; the hint names near ones."""
+        """The version that `source` names, as on the command line: NAME (its last version),
+        NAME@TAG, NAME@VERSION (8 digits or more), NAME@{3} (three versions before its last one),
+        NAME@{2026-11-20T12:00} (its last version at that time, local unless it has an offset), or a
+        locator. An appended :PATH selects that folder of the version. NotFoundError, also for a
+        volume without versions; its hint lists similar names."""
 
     @staticmethod
     async def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:
-        """The version a locator names, verified to exist, and to be one of the volume that it
-        names: one request. LOCATOR/path means that folder of it, which is looked for when it is
-        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError,
-        CorruptError."""
+        """The version that a locator names, after verifying that it exists and belongs to the
+        volume in the locator: one request. LOCATOR/path means that folder of it, which is looked up
+        when it is mounted. store: the locator's store, with credentials. NotFoundError,
+        InvalidInputError, CorruptError."""
 
 
 def volume(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
-    """The volume of that name, made when it is missing; "/mydata" and "mydata" are the same."""
+    """The volume of that name, created if it is missing; "/mydata" and "mydata" are the same."""
     return RWVolume(volume_module.volume(name, store=store))

@@ -5,20 +5,21 @@
     with version.files.open("/model.bin") as file: …     a seekable binary file
     volume.files.write("/out.txt", b"…")                 in the journal when it returns; commit() publishes it
 
-Paths are text, bytes or path-like, from the volume's root on; a leading "/" changes nothing. Links
-are followed inside of the volume, and lead nowhere outside of it. Names are bytes: those that are
-no UTF-8 appear as surrogates, as in `os`. Errors of paths are those of Python (FileNotFoundError
-and its like); what the store or the lease has to say are cowfs' errors.
+Paths are text, bytes or path-like and start at the volume's root; a leading "/" changes nothing.
+Links are followed inside the volume and never lead out of it. Names are bytes: names that are not
+UTF-8 appear with surrogates, as in `os`. Path errors are those of Python (FileNotFoundError and
+similar); errors of the store or the lease are cowfs' errors.
 
-A volume that is mounted on this machine is used through that mount. Otherwise the first call opens
-it in this process, as a mount would: one writer, uncommitted work of earlier mounts is there, and
-nothing that a call has written is lost with the process. Threads: any.
+A volume that is mounted on this machine is used through that mount. Otherwise the first call that
+writes opens it in this process, as a mount would. The process then is the only writer, uncommitted
+work of earlier mounts is visible, and a finished write survives the process. Before the first
+write, each call reads the version that is newest at that moment and runs beside writers. If this
+machine has uncommitted work, calls read that instead. Threads: any.
 """
 
 from __future__ import annotations
 
 import errno
-import fnmatch
 import os
 import re
 import stat
@@ -28,34 +29,36 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from cowfs.api import arguments, file_object, hints
-from cowfs.api.file_access import SessionAccess
-from cowfs.api.path_errors import NothingThere
+from cowfs.api import arguments, hints
+from cowfs.api.access import file_object
+from cowfs.api.access.file_access import SessionAccess
+from cowfs.api.transfers import shell_patterns
+from cowfs.api.transfers.path_errors import NothingThere
 
 if TYPE_CHECKING:
-    from cowfs.api.downloading import Overwrite
     from cowfs.api.ro_volume import ROVolume
     from cowfs.api.rw_volume import RWVolume
-    from cowfs.api.storage.storage import Storage
-    from cowfs.api.transfer_report import TransferReport
-    from cowfs.session.copying import Attributes
+    from cowfs.api.storage.definition import Storage
+    from cowfs.api.transfers.downloading import Overwrite
+    from cowfs.api.transfers.transfer_report import TransferReport
     from cowfs.session.opened_file import FileTree, OpenedFile
+    from cowfs.transfer.copying import Attributes
     from cowfs.version.commit import ProgressListener
 
 FilePath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 ANY_DIRECTORIES = b"**"
-_MAGIC = re.compile(rb"[*?\[]")
+_MAGIC = re.compile(rb"[*?\[\\]")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry. path: from the root on. type: file, directory, symlink or special. mode: with the
-    bits of its type. target: where a link leads.
+    """One entry. path: from the root. type: file, directory, symlink or special. mode: with the
+    type bits. target: the target of a link.
 
-    Takes the place of a path in calls of `files`. It is no os.PathLike: to other functions its path
-    would mean a file of this machine.
+    `files` accepts an entry in place of a path. It is not an os.PathLike, because other functions
+    would take its path for a file of this machine.
     """
 
     path: str
@@ -68,8 +71,8 @@ class Entry:
 
 
 class ROFiles:
-    """The files of a version, or of one folder of it. `ROVolume.files` gives it. Pickles as the
-    version does."""
+    """The files of a version, or of one folder of it, as returned by `ROVolume.files`. Pickles as
+    the version does."""
 
     def __init__(self, access: SessionAccess, version: Callable[[], ROVolume]) -> None:
         self._access = access
@@ -80,55 +83,57 @@ class ROFiles:
 
     @property
     def _store_url(self) -> str | None:
-        """For hints; None: they need none, as of a version."""
+        """The store that hints name; None: hints name no store, as for a version."""
         return None
 
-    # -- looking
+    # -- listing
 
     def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> Iterator[Entry]:
-        """The entries of a directory, by name; of anything else its own. recursive: everything
-        below as well, each directory before what is in it; links are not followed.
+        """The entries of a directory, by name; for anything else, its own entry. recursive: include
+        everything below, each directory before its contents; links are not followed.
         FileNotFoundError."""
-        given = _given(path)
-        with self._tree(given) as tree:
-            at = _followed(tree, given)
+        given, files = _given(path), self._steady()
+        with files._tree(given) as tree:
+            at = _follow(tree, given)
             attr = tree.stat(at)
             if not stat.S_ISDIR(attr.mode):
                 return iter([_entry(tree, given, at, attr)])
             first = _entries(tree, given, at)
-        return self._below(first) if recursive else iter([entry for entry, _ in first])
+        return files._below(first) if recursive else iter([entry for entry, _ in first])
 
     def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
-        """What is at a path. follow: where a link that is named leads, else the link.
-        FileNotFoundError."""
+        """The entry at a path. follow: if the path names a link, return its target instead of the
+        link. FileNotFoundError."""
         given = _given(path)
         with self._tree(given) as tree:
-            at = _followed(tree, given, last=follow)
+            at = _follow(tree, given, last=follow)
             return _entry(tree, given, at, tree.stat(at))
 
     def exists(self, path: FilePath | Entry) -> bool:
-        """Whether there is something at a path; of a link, where it leads."""
+        """Whether a path exists; for a link, whether its target does."""
         with NothingThere():
             self.stat(path)
             return True
         return False
 
     def glob(self, pattern: FilePath) -> Iterator[Entry]:
-        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between.
-        Links are followed only where the pattern has their whole name."""
+        """The entries that match a pattern: within a name as in the shell (`*`, `?`, `[…]`, and
+        `\\` before a literal character), and `**` for any number of directories. A link is followed
+        only where the pattern contains its whole name."""
         seen: set[str] = set()
-        for found in self._matching(b"/", _parts(_given(pattern))):
+        for found in self._steady()._matching(b"/", _parts(_given(pattern))):
             if found.path not in seen:
                 seen.add(found.path)
                 yield found
 
     def walk(self, path: FilePath | Entry = "/") -> Iterator[tuple[str, list[Entry], list[Entry]]]:
-        """As os.walk, from the top down: path of a directory, the directories in it, everything
-        else in it. What is removed from the second is not walked into."""
-        waiting = [os.fsdecode(_given(path))]
+        """Walks the tree as os.walk does, top down. Yields a directory's path, its subdirectories
+        and its other entries. Subdirectories that the caller removes from the second are
+        skipped."""
+        waiting, files = [os.fsdecode(_given(path))], self._steady()
         while waiting:
             here = waiting.pop()
-            entries = list(self.ls(here))
+            entries = list(files.ls(here))
             directories = [each for each in entries if each.type == "directory"]
             yield here, directories, [each for each in entries if each.type != "directory"]
             waiting += [each.path for each in reversed(directories)]
@@ -136,10 +141,11 @@ class ROFiles:
     # -- reading
 
     def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
-        """The bytes of a file; length None: to the end. Shorter at the end of the file."""
+        """The bytes of a file; length None: to the end. Returns fewer bytes at the end of the
+        file."""
         arguments.byte_range(offset, length)
         given = _given(path)
-        with self._tree(given) as tree, tree.open(_followed(tree, given), os.O_RDONLY) as file:
+        with self._tree(given) as tree, tree.open(_follow(tree, given), os.O_RDONLY) as file:
             return file.read(offset, max(file.size() - offset, 0) if length is None else length)
 
     def download(
@@ -150,18 +156,19 @@ class ROFiles:
         overwrite: Overwrite = "error",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Copies what is in the directory `src`, or the file `src`, of the version to `dst` (None:
-        volumes/NAME).
+        """Copies the contents of the directory `src`, or the file `src`, of the version to `dst`
+        (None: volumes/NAME).
 
-        What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
-        Files of the same size and time of modification are there already, so a download that was
-        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst:
-        "error" raises ConflictError before anything is written, "newer" replaces those that are
-        older than in the version. "always" writes every file anew, also one that looks the same.
-        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
-        extended attributes are not, and nothing is written outside of dst.
+        Missing directories of dst are created. A file is placed inside dst if dst is a directory or
+        ends in "/". Files with the same size and modification time are taken as present, so a
+        killed download continues where it stopped, also within a file of 8 MiB or more. overwrite
+        decides about other files at dst: "error" raises ConflictError before anything is written;
+        "newer" replaces files that are older than in the version; "always" rewrites every file,
+        even if it looks the same. Chunks are read in parallel and checked. Holes and links are
+        preserved; set-id bits, owners and extended attributes are not. Nothing is written outside
+        of dst.
         """
-        from cowfs.api import downloading
+        from cowfs.api.transfers import downloading
 
         return downloading.download(self._version(), src, dst, overwrite=overwrite, progress=progress)
 
@@ -175,45 +182,49 @@ class ROFiles:
         exclude: Iterable[str] = (),
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Writes what is in the directory `src`, or the file `src`, as objects below `url` of any
-        store, each under its path. Of a volume the last version, if there is no uncommitted work
-        here.
+        """Writes the contents of the directory `src`, or the file `src`, as objects below `url` of
+        any store, each under its path. For a volume, the last version is written, provided that
+        there is no uncommitted work here.
 
-        storage: credentials for `url`; None: those of the environment. What an earlier export has
-        put there, and nobody has replaced, is not put again. delete: objects below `url` that the
-        directory has not are deleted, whoever made them, but for what is excluded; beside a single
-        file, none. Links to files become objects with the file's bytes. InvalidInputError, before
-        anything is put: other links, names that are not UTF-8; `url` is the store, lies among its
-        objects, or has it in it and not excluded; objects of another store would be replaced or
-        deleted.
+        storage: credentials for `url`; None: those of the environment. Objects that an earlier
+        export wrote and that have not been replaced since are skipped. delete: delete objects below
+        `url` that the directory does not contain, regardless of their origin, except excluded ones;
+        for a single file, delete none. Links to files become objects with the file's bytes.
+        InvalidInputError, before anything is written: there are other links or names that are not
+        UTF-8; `url` is the store, lies among its objects, or contains it without excluding it;
+        objects of another store would be replaced or deleted.
         """
-        from cowfs.api import exporting
+        from cowfs.api.transfers import exporting
 
         return exporting.export(
             self._version(), url, src, storage=storage, delete=delete, exclude=exclude, progress=progress
         )
 
     def open(self, path: FilePath | Entry, mode: str = "rb") -> BinaryIO:
-        """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
-        "w+b"."""
+        """A seekable, buffered binary file. A volume also supports the modes "wb", "ab", "xb",
+        "r+b" and "w+b"."""
         given, flags = _given(path), file_object.flags(mode)
         if flags & os.O_CREAT and _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
 
         def opens(tree: FileTree) -> OpenedFile:
-            at = _followed(tree, given, last=not flags & os.O_EXCL, may_be_missing=bool(flags & os.O_CREAT))
+            at = _follow(tree, given, last=not flags & os.O_EXCL, may_be_missing=bool(flags & os.O_CREAT))
             return tree.open(at, flags)
 
         with hints.of_store(self._store_url), _naming(given):
-            opened, session = self._access.open(opens)
+            opened, session = self._access.open(opens, writes=flags & os.O_ACCMODE != os.O_RDONLY)
         return file_object.buffered(file_object.RawFile(opened, session, os.fsdecode(given), flags), flags)
 
     # -- inside
 
     @contextmanager
-    def _tree(self, given: bytes) -> Iterator[FileTree]:
-        with hints.of_store(self._store_url), _naming(given), self._access.tree() as tree:
+    def _tree(self, given: bytes, *, writes: bool = False) -> Iterator[FileTree]:
+        with hints.of_store(self._store_url), _naming(given), self._access.tree(writes=writes) as tree:
             yield tree
+
+    def _steady(self) -> ROFiles:
+        """For a call that reads several times: a tree that does not change meanwhile."""
+        return self
 
     def _below(self, first: list[tuple[Entry, bytes]]) -> Iterator[Entry]:
         waiting = [iter(first)]
@@ -229,25 +240,37 @@ class ROFiles:
                     waiting.append(iter(_entries(tree, above, at)))
 
     def _matching(self, above: bytes, parts: list[bytes]) -> Iterator[Entry]:
+        waiting: list[Iterator[Entry | tuple[bytes, list[bytes]]]] = [iter([(above, parts)])]
+        while waiting:
+            found = next(waiting[-1], None)
+            if found is None:
+                waiting.pop()
+            elif isinstance(found, Entry):
+                yield found
+            else:
+                waiting.append(self._match(*found))
+
+    def _match(self, above: bytes, parts: list[bytes]) -> Iterator[Entry | tuple[bytes, list[bytes]]]:
+        """Matches the pattern's first part. Yields an entry, or a directory with the remaining
+        parts."""
         if not parts:
             with NothingThere():
                 yield self.stat(above, follow=False)
             return
         part, *rest = parts
         if part == ANY_DIRECTORIES:
-            yield from self._matching(above, rest)
+            yield above, rest
             for entry in self._in(above):
                 if entry.type == "directory":
-                    yield from self._matching(os.fsencode(entry.path), parts)
+                    yield os.fsencode(entry.path), parts
                 elif not rest:
                     yield entry
         elif _MAGIC.search(part):
-            matches = re.compile(fnmatch.translate(os.fsdecode(part))).match
             for entry in self._in(above):
-                if matches(entry.name):
-                    yield from self._matching(os.fsencode(entry.path), rest)
+                if shell_patterns.matches(entry.name, part):
+                    yield os.fsencode(entry.path), rest
         else:
-            yield from self._matching(_joined(above, part), rest)
+            yield _join(above, part), rest
 
     def _in(self, path: bytes) -> list[Entry]:
         with NothingThere():
@@ -257,10 +280,9 @@ class ROFiles:
 
 
 class RWFiles(ROFiles):
-    """The files of a volume. `RWVolume.files` gives it.
+    """The files of a volume, as returned by `RWVolume.files`.
 
-    A call that has returned survives this process; a commit publishes it. `upload` publishes by
-    itself.
+    A finished call survives this process; a commit publishes it. `upload` publishes on its own.
     """
 
     def __init__(self, access: SessionAccess, version: Callable[[], ROVolume], volume: RWVolume) -> None:
@@ -274,6 +296,9 @@ class RWFiles(ROFiles):
     def _store_url(self) -> str | None:
         return self._volume.store_url
 
+    def _steady(self) -> ROFiles:
+        return RWFiles(self._access.steady(), self._version, self._volume)
+
     def upload(
         self,
         src: str | os.PathLike[str],
@@ -281,32 +306,42 @@ class RWFiles(ROFiles):
         *,
         delete: bool = False,
         exclude: Iterable[str] = (),
+        checksum: bool = False,
         message: str = "",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as
-        one version; if nothing differs, none is made.
+        """Publishes the contents of the directory `src`, or the file `src`, at `dst` of the volume
+        as one version. If nothing differs, no version is made.
 
-        What is missing of dst is made. A file goes below dst if that is a directory, or ends in
-        "/", and takes that name else. delete: removes what is below dst and not in src; without it
-        a directory takes the place of nothing else, nor the other way round. exclude: patterns as
-        in .gitignore, relative to src; what they match is neither uploaded nor removed. A file of
-        the same size and time of modification as in the volume is not read.
+        Missing directories of dst are created. A file is placed inside dst if dst is a directory or
+        ends in "/"; otherwise it takes that name. delete: remove entries below dst that are not in
+        src. Without delete, a directory replaces nothing but a directory, and nothing else replaces
+        a directory. exclude: patterns as in .gitignore, relative to src; entries that match are
+        neither uploaded nor removed. A file with the same size and modification time as in the
+        volume is not read, unless its inode number or change time differs from this machine's last
+        upload. checksum: read all files.
 
-        Bytes go from the source to the store, and are not written to this machine. Ended, failed or
-        killed: nothing is published, and the next upload moves only what is missing. ConflictError:
-        a file never stood still. InvalidStateError: the volume has uncommitted work here.
-        LeaseHeldError: somebody else writes to it.
+        Bytes go from the source to the store without being written to this machine. If the upload
+        is interrupted, fails or is killed, nothing is published, and the next upload transfers only
+        the missing data. ConflictError: a file kept changing. InvalidStateError: the volume has
+        uncommitted work here. LeaseHeldError: another writer has the volume.
 
-        If the volume is mounted on this machine, the files go into the mount, as `cp` would copy
-        them, and no version is made: the mount's commit publishes them with everything else. The
-        report's mount_path says so.
+        If the volume is mounted on this machine, the files are copied into the mount, as by `cp`,
+        and no version is made. The mount's commit publishes them with its other changes. The
+        report's mount_path shows this case.
         """
-        from cowfs.api import uploading
+        from cowfs.api.transfers import uploading
 
         with hints.of_store(self._store_url):
             return uploading.upload(
-                self._volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress
+                self._volume,
+                src,
+                dst,
+                delete=delete,
+                exclude=exclude,
+                checksum=checksum,
+                message=message,
+                progress=progress,
             )
 
     def download(
@@ -317,41 +352,42 @@ class RWFiles(ROFiles):
         overwrite: Overwrite = "error",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine,
-        what programs see there is copied, committed or not. InvalidStateError: it is not mounted,
-        and has uncommitted work here."""
-        from cowfs.api import downloading
+        """Downloads the last version, as `ROFiles.download` does. If the volume is mounted on this
+        machine, its current contents are copied, committed or not. InvalidStateError: it is not
+        mounted and has uncommitted work here."""
+        from cowfs.api.transfers import downloading
 
         if (entry := self._volume.mounted_here()) is not None:
             return downloading.download_mounted(self._volume, entry, src, dst, overwrite=overwrite, progress=progress)
         return super().download(src, dst, overwrite=overwrite, progress=progress)
 
     def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
-        """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
-        missing.
+        """Creates a file, or replaces the content of an existing one. FileNotFoundError: the
+        directory is missing.
 
-        Up to 64 MiB, and without a mount, in one step: if this process ends meanwhile, a file that
-        was there has its old content or the new one.
+        Up to 64 MiB and without a mount, the write is atomic: if this process dies meanwhile, an
+        existing file has its old content or the new one.
         """
         content, given = bytes(memoryview(data)), _given(path)
         if _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
         with (
-            self._tree(given) as tree,
-            tree.open(_followed(tree, given, may_be_missing=True), os.O_WRONLY | os.O_CREAT) as file,
+            self._tree(given, writes=True) as tree,
+            tree.open(_follow(tree, given, may_be_missing=True), os.O_WRONLY | os.O_CREAT) as file,
         ):
             file.replace(content)
 
     def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
-        """Writes to the end of a file, which is made if it is missing."""
+        """Appends to a file, which is created if it is missing."""
         with self.open(path, "ab") as file:
             file.write(data)
 
     def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
+        """Creates a directory. parents: create missing parents, too. exist_ok: accept an existing
+        directory."""
         given = _given(path)
         try:
-            with self._tree(given) as tree:
+            with self._tree(given, writes=True) as tree:
                 if given == b"/":
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
                 tree.mkdir(_place(tree, given))
@@ -363,22 +399,23 @@ class RWFiles(ROFiles):
         except FileNotFoundError:
             if not parents:
                 raise
-        self.mkdir(_above(given), parents=True, exist_ok=True)
+        self.mkdir(_parent_of(given), parents=True, exist_ok=True)
         self.mkdir(path, exist_ok=exist_ok)
 
     def move(self, source: FilePath | Entry, target: FilePath) -> None:
-        """As os.rename: the target may be a file, which is replaced, or an empty directory in the
-        way of a directory."""
+        """Renames, as os.rename. The target may be a file, which is replaced. A directory may
+        replace an empty directory."""
         old, new = _given(source), _given(target)
-        with self._tree(old) as tree:
+        with self._tree(old, writes=True) as tree:
             tree.move(_place(tree, old), _place(tree, new))
 
     def copy(self, source: FilePath | Entry, target: FilePath, *, recursive: bool = False) -> None:
-        """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
-        it. recursive: directories, too, into the target if it is one already."""
+        """Copies a file by sharing its chunks: nothing is read or stored again. Permissions are
+        copied. recursive: copy directories, too, into the target if that is an existing
+        directory."""
         old, new = _given(source), _given(target)
-        with self._tree(old) as tree:
-            at, to = _followed(tree, old), _followed(tree, new, may_be_missing=True)
+        with self._tree(old, writes=True) as tree:
+            at, to = _follow(tree, old), _follow(tree, new, may_be_missing=True)
             attr = tree.stat(at)
             if not stat.S_ISDIR(attr.mode):
                 tree.share(at, to)
@@ -387,50 +424,56 @@ class RWFiles(ROFiles):
                 raise IsADirectoryError(errno.EISDIR, "it is a directory: copy it with recursive=True")
             if (to + b"/").startswith(at + b"/") or not at:
                 raise OSError(errno.EINVAL, "a directory cannot be copied into itself")
-        self._copy_directory(at, to, attr.mode)
+        self._copy_directories(at, to, attr.mode)
 
     def remove(self, path: FilePath | Entry, *, recursive: bool = False) -> None:
-        """A file, a link, or an empty directory; recursive: a directory with everything in it."""
+        """Removes a file, a link or an empty directory; recursive: a directory with all its
+        contents."""
         given = _given(path)
-        with self._tree(given) as tree:
+        with self._tree(given, writes=True) as tree:
             at = _place(tree, given)
             if not (recursive and stat.S_ISDIR(tree.stat(at).mode)):
                 tree.remove(at)
                 return
         below = [os.fsencode(each.path)[1:] for each in self.ls(b"/" + at, recursive=True)]
         for each in (*reversed(below), at):
-            with self._tree(given) as tree:
+            with self._tree(given, writes=True) as tree:
                 tree.remove(each)
 
     def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
-        """Makes `path` a symbolic link to `target`, which is kept as it is given.
-        FileExistsError."""
+        """Makes `path` a symbolic link to `target`, which is stored unchanged. FileExistsError."""
         given = _given(path)
-        with self._tree(given) as tree:
+        with self._tree(given, writes=True) as tree:
             tree.new_symlink(_place(tree, given), os.fsencode(target))
 
     def chmod(self, path: FilePath | Entry, mode: int) -> None:
-        """Sets the permission bits; a link is followed."""
+        """Sets the permission bits; links are followed."""
         given = _given(path)
-        with self._tree(given) as tree:
-            tree.chmod(_followed(tree, given), stat.S_IMODE(mode))
+        with self._tree(given, writes=True) as tree:
+            tree.chmod(_follow(tree, given), stat.S_IMODE(mode))
 
-    def _copy_directory(self, at: bytes, to: bytes, mode: int) -> None:
-        self.mkdir(b"/" + to, exist_ok=True)
-        for entry in self.ls(b"/" + at):
-            name = os.fsencode(entry.name)
-            old, new = _joined(at, name), _joined(to, name)
-            if entry.type == "directory":
-                self._copy_directory(old, new, entry.mode)
-            elif entry.type != "special":
-                with self._tree(old) as tree:
-                    if entry.type == "file":
-                        tree.share(old, new)
-                    else:
-                        with suppress(FileNotFoundError):
-                            tree.remove(new)
-                        tree.new_symlink(new, tree.readlink(old))
-        self.chmod(b"/" + to, mode)
+    def _copy_directories(self, at: bytes, to: bytes, mode: int) -> None:
+        waiting: list[tuple[bytes | None, bytes, int]] = [(at, to, mode)]  # None: everything in the directory is done
+        while waiting:
+            old_directory, to, mode = waiting.pop()
+            if old_directory is None:
+                self.chmod(b"/" + to, mode)
+                continue
+            self.mkdir(b"/" + to, exist_ok=True)
+            waiting.append((None, to, mode))
+            for entry in self.ls(b"/" + old_directory):
+                name = os.fsencode(entry.name)
+                old, new = _join(old_directory, name), _join(to, name)
+                if entry.type == "directory":
+                    waiting.append((old, new, entry.mode))
+                elif entry.type != "special":
+                    with self._tree(old, writes=True) as tree:
+                        if entry.type == "file":
+                            tree.share(old, new)
+                        else:
+                            with suppress(FileNotFoundError):
+                                tree.remove(new)
+                            tree.new_symlink(new, tree.readlink(old))
 
 
 def _given(path: FilePath | Entry) -> bytes:
@@ -442,7 +485,7 @@ def _given(path: FilePath | Entry) -> bytes:
 
 
 def _is_named_directory(path: FilePath | Entry) -> bool:
-    """Whether it can only mean a directory."""
+    """Whether the path can only mean a directory."""
     return not isinstance(path, Entry) and os.fsencode(path).endswith(b"/")
 
 
@@ -450,39 +493,39 @@ def _parts(path: bytes) -> list[bytes]:
     return [part for part in path.split(b"/") if part not in (b"", b".")]
 
 
-def _joined(directory: bytes, name: bytes) -> bytes:
+def _join(directory: bytes, name: bytes) -> bytes:
     return directory.rstrip(b"/") + b"/" + name if directory else name
 
 
-def _above(given: bytes) -> bytes:
+def _parent_of(given: bytes) -> bytes:
     return given.rpartition(b"/")[0] or b"/"
 
 
-def _followed(tree: FileTree, given: bytes, *, last: bool = True, may_be_missing: bool = False) -> bytes:
-    """The path in the tree, without links."""
-    from cowfs.session import links
+def _follow(tree: FileTree, given: bytes, *, last: bool = True, may_be_missing: bool = False) -> bytes:
+    """The path in the tree, with links resolved; last=False: except a link at its end."""
+    from cowfs.transfer import links
 
     path = given[1:]
     if b".." not in path.split(b"/"):
         with NothingThere():  # or below a link
             if not (stat.S_ISLNK(tree.stat(path).mode) and last):
                 return path
-    return links.followed(tree, path, last=last, may_be_missing=may_be_missing)
+    return links.follow(tree, path, last=last, may_be_missing=may_be_missing)
 
 
 def _place(tree: FileTree, given: bytes) -> bytes:
-    """Of something that is made, moved or removed under its own name."""
+    """The place of an entry that is created, moved or removed under its own name."""
     if given == b"/":
         raise OSError(errno.EBUSY, "it is the volume's root")
-    return _followed(tree, given, last=False, may_be_missing=True)
+    return _follow(tree, given, last=False, may_be_missing=True)
 
 
 def _entries(tree: FileTree, given: bytes, at: bytes) -> list[tuple[Entry, bytes]]:
-    """Each with its path in the tree."""
+    """Entries, each with its path in the tree."""
     found = []
     for name, attr in tree.list(at):
-        below = _joined(at, name)
-        found.append((_entry(tree, _joined(given, name), below, attr), below))
+        below = _join(at, name)
+        found.append((_entry(tree, _join(given, name), below, attr), below))
     return found
 
 
@@ -501,7 +544,7 @@ def _entry(tree: FileTree, given: bytes, at: bytes, attr: Attributes) -> Entry:
 
 @contextmanager
 def _naming(given: bytes) -> Iterator[None]:
-    """An error of a path names the path as the caller knows it."""
+    """Rewrites path errors to name the path as the caller wrote it."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Errors that are about a version, or a volume that has one, name its locator
-(`CowfsError.locator`), so that a program that catches one far away knows where the last good
-version is. The commands in their hints name its store.
-"""
+"""Adds locators to errors that concern a version, or a volume that has one (`CowfsError.locator`).
+A program that catches such an error far away can then find the last good version. The commands in
+their hints name its store."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from cowfs.api import hints
-from cowfs.errors import CowfsError, InvalidStateError
+from cowfs.base.errors import CowfsError, InvalidStateError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +24,7 @@ def names_locator(method: F) -> F:
             return method(self, *arguments, **named)
         except CowfsError as error:
             error.set_hint(hints.about(getattr(self, "store_url", None), error.hint))
-            with contextlib.suppress(InvalidStateError):  # nobody has looked it up
+            with contextlib.suppress(InvalidStateError):  # it was not looked up yet
                 if (locator := self.locator) is not None:
                     error.details.setdefault("locator", locator)
             raise

@@ -1,11 +1,12 @@
-"""Names of volumes that cowfs makes up: for a volume without one, and beside one that is taken."""
+"""Names of volumes that cowfs generates: for a volume without a name, and if the name is taken."""
 
 from __future__ import annotations
 
-from cowfs import clock
-from cowfs.errors import InvalidInputError
+from cowfs.base import clock
+from cowfs.base.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.locator import is_locator
+from cowfs.store import store_names
 
 LONGEST = 128
 
@@ -24,6 +25,9 @@ def checked(name: str) -> str:
             f"{name!r} means a version, not a volume",
             hint="A version is read with Volume.version(…); to write, leave the @ out, or fork it (`cowfs fork NAME@TAG NEW`, fork()).",
         )
+    store, rest = store_names.split_name(name)
+    if store is not None and store_names.has_store(store):
+        raise with_its_store(store, rest)
     if name.startswith((".", "~")) or "/" in name.strip("/"):
         raise InvalidInputError(
             f"{name!r} is a path, not a volume's name",
@@ -32,11 +36,28 @@ def checked(name: str) -> str:
     return keys.check_volume_name(name.removeprefix("/"))
 
 
+def with_its_store(store: str, name: str) -> InvalidInputError:
+    """STORE/NAME where a volume is made or written to."""
+    return InvalidInputError(
+        f"{store}/{name} is a source, to be read; what is written to is named without its store",
+        hint=f"Give {name} with --store {store} (store={store!r}, Store({store!r})).",
+    )
+
+
 def generated() -> str:
     return f"volume-{clock.random_bytes(4).hex()}"
 
 
 def beside(name: str) -> str:
-    """Another name for a volume whose name is taken: tasks are retried and must not fail on their
-    own traces."""
+    """Another name for a volume whose name is taken. Retried tasks must not fail on their own
+    leftovers."""
     return f"{name[: LONGEST - 7]}-{clock.random_bytes(3).hex()}"
+
+
+def require_none(name: str | None) -> None:
+    """For mounts that are no scratch: their volume has a name."""
+    if name is not None:
+        raise InvalidInputError(
+            f"only a scratch mount is committed under a name, {name!r} here",
+            hint="Commit without a name, and fork the version.",
+        )

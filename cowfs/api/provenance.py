@@ -1,11 +1,11 @@
-"""Who makes a version, and in what run: what manifests record unless the caller says otherwise.
+"""The author and the run that manifests record, unless the caller specifies others.
 
     author        argument, COWFS_AUTHOR, git's user.name and user.email, else user@host
     produced_by   argument, COWFS_PRODUCED_BY (a JSON object), else what the environment of a known system shows;
                   keys: system, run, action, output, host. host is added when it is missing.
 
-Known systems: Flyte (its execution and task variables), GitHub Actions. Nothing secret is read:
-only the variables named here, and none of their values is a credential.
+Known systems: Flyte (its execution and task variables), GitHub Actions. Only the variables named
+here are read, and no secret is among them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 from collections.abc import Mapping
+from subprocess import TimeoutExpired
 from typing import Any
 
-from cowfs.errors import InvalidInputError
+from cowfs.base import programs
+from cowfs.base.errors import InvalidInputError
 from cowfs.machine.lock import user_name
 from cowfs.version.commit import CommitRequest
 
 KEYS = ("system", "run", "action", "output", "host")
 
-# system → key of produced_by → variables of which the first that is set counts
+# system → key of produced_by → variables; the first variable that is set counts
 _SYSTEMS: dict[str, dict[str, tuple[str, ...]]] = {
     "flyte": {
         "run": ("FLYTE_INTERNAL_EXECUTION_ID", "RUN_NAME"),
@@ -40,7 +41,7 @@ def commit_request(
     produced_by_given: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> CommitRequest:
-    """A commit's record of itself, completed from the environment. InvalidInputError for what is no
+    """The commit request, completed from the environment. InvalidInputError: a value is not
     text."""
     if not isinstance(message, str):
         raise InvalidInputError(f"message is {message!r}", hint="Give a text; leave it out for none.")
@@ -97,7 +98,7 @@ def _check_table(name: str, table: object) -> None:
 def _from_environment() -> dict[Any, Any]:
     text = os.environ.get("COWFS_PRODUCED_BY")
     if not text:
-        return _detected()
+        return _detect()
     try:
         record = json.loads(text)
     except ValueError:
@@ -110,7 +111,7 @@ def _from_environment() -> dict[Any, Any]:
     return record
 
 
-def _detected() -> dict[str, str]:
+def _detect() -> dict[str, str]:
     for system, variables in _SYSTEMS.items():
         if any(os.environ.get(mark) for mark in _MARKS[system]):
             values = {key: next(filter(None, map(os.environ.get, names)), "") for key, names in variables.items()}
@@ -119,12 +120,10 @@ def _detected() -> dict[str, str]:
 
 
 def _git(key: str) -> str:
-    """The user's own setting; asked at / so that git does not look into a repository that may lie
-    on a hanging mount."""
+    """The user's own setting. git is run in / so that it does not search for a repository on a
+    mount that may hang."""
     try:
-        done = subprocess.run(
-            ["git", "config", "--get", key], cwd="/", capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        done = programs.run(["git", "config", "--get", key], cwd="/", timeout_s=5)
+        return done.stdout.decode().strip() if done.returncode == 0 else ""
+    except (OSError, TimeoutExpired, UnicodeDecodeError):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

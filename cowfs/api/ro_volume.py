@@ -1,12 +1,12 @@
 """ROVolume: one version, immutable. Blocking; `asynchronous` has its async twin.
 
 Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`,
-`from_locator` and `history` have it already; an unpickled one fetches it when a field is first
-asked for, which blocks for one request: resolve() (of an async one, `await version`) does it
-beforehand. A mount is read-only, or a scratch, of which nothing is kept unless it is committed as a
-new volume; each object has at most one. At the end of a `with` block the mount goes; what this
-process still has open, say a numpy memmap, stays open, and a mount that other processes use stays.
-Threads: any; calls that change the mount wait for each other.
+`from_locator` and `history` already have it. An unpickled object fetches it when a field is first
+read, which blocks for one request; resolve() (in the async API, `await version`) fetches it in
+advance. A mount is read-only or a scratch mount, which discards its changes unless they are
+committed as a new volume. Each object has at most one mount. The mount ends with the `with` block.
+Files that this process still has open, say a numpy memmap, stay open, and a mount that other
+processes use stays. Threads: any; calls that change the mount wait for each other.
 """
 
 from __future__ import annotations
@@ -21,49 +21,41 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from cowfs import apart
-from cowfs.api import (
-    arguments,
-    copies,
-    file_access,
-    launch,
-    mount_paths,
-    mounts,
-    names,
-    new_mounts,
-    overview,
-    sources,
-    stores,
-)
-from cowfs.api import scratch as scratches
-from cowfs.api.changes import Change, Located
+from cowfs.api import arguments, names, sources, stores
+from cowfs.api.access import file_access
+from cowfs.api.access.file_access import SessionAccess
+from cowfs.api.access.file_session import FileSession
 from cowfs.api.claiming import claimed
-from cowfs.api.file_access import SessionAccess
-from cowfs.api.file_session import FileSession
 from cowfs.api.files import ROFiles
 from cowfs.api.located import names_locator
+from cowfs.api.mounts import launch, mount_paths, new_mounts, overview
+from cowfs.api.mounts import scratch as scratches
+from cowfs.api.mounts.base import Mount, fits, mount_of, require_mode
+from cowfs.api.mounts.summaries import MountSummary
+from cowfs.api.mounts.used_mount import UsedMount
 from cowfs.api.options import shows_options
-from cowfs.api.overview import MountSummary
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
-from cowfs.api.storage.storage import Storage
-from cowfs.api.used_mount import UsedMount
+from cowfs.api.storage.definition import Storage
+from cowfs.api.versions.changes import Change, Located
+from cowfs.base import interruptible
+from cowfs.base.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.control import MountOptions
 from cowfs.control.options import ReadOptions
-from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
-from cowfs.version import history, volumes
-from cowfs.version.kept_behind import KeptBehind
-from cowfs.version.volumes import Head
+from cowfs.version import history
+from cowfs.version.names import volumes
+from cowfs.version.names.volumes import Head
+from cowfs.version.retention.kept_behind import KeptBehind
 
 if TYPE_CHECKING:
     from cowfs.api.files import FilePath
     from cowfs.api.rw_volume import RWVolume
-    from cowfs.api.tagging import Tag
-    from cowfs.api.warming import WarmReport
+    from cowfs.api.transfers.warming import WarmReport
+    from cowfs.api.versions.tagging import Tag
     from cowfs.version.commit import ProgressListener
 
 A = TypeVar("A")
@@ -83,7 +75,8 @@ class ROVolume:
         is_new: bool = False,
         storage: Storage | None = None,
     ) -> None:
-        """folder: as `Locator.parse_with_path` gives it. storage: how its store is asked."""
+        """folder: as returned by `Locator.parse_with_path`. storage: the credentials for its
+        store."""
         self._named = locator
         self._storage = storage
         self._folder = folder
@@ -99,10 +92,10 @@ class ROVolume:
 
     @classmethod
     def from_locator(cls, locator: str | Locator, *, store: Storage | None = None) -> Self:
-        """The version a locator names, verified to exist, and to be one of the volume that it
-        names: one request. LOCATOR/path means that folder of it, which is looked for when it is
-        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError,
-        CorruptError."""
+        """The version that a locator names, after verifying that it exists and belongs to the
+        volume in the locator: one request. LOCATOR/path means that folder of it, which is looked up
+        when it is mounted. store: the locator's store, with credentials. NotFoundError,
+        InvalidInputError, CorruptError."""
         if not isinstance(locator, str | Locator):
             raise InvalidInputError(
                 f"a locator is text, not {locator!r}",
@@ -115,8 +108,8 @@ class ROVolume:
 
     @property
     def locator(self) -> str:
-        """A string that leads to this version from anywhere, and proves that it is this one; to its
-        folder, if it is one."""
+        """A string that identifies this version, and its folder if it is one, from anywhere. It
+        also proves the version's identity."""
         return self._named.with_path(self._folder)
 
     @property
@@ -137,14 +130,14 @@ class ROVolume:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether `history` found only the name of this version: it is not in the store, and the
-        fields below are missing. It was pruned and collected, or never copied there."""
+        """Whether `history` found only the name of this version. It is then not in the store, and
+        the fields below are missing. It was pruned and collected, or never copied to this store."""
         return self._is_pruned
 
     @property
     def is_new(self) -> bool:
-        """Whether the commit that returned this object has made the version. False: nothing had
-        changed, this is the last one."""
+        """Whether the commit that returned this object made the version. False: nothing had
+        changed, and this is the last version."""
         return self._is_new
 
     @property
@@ -171,24 +164,24 @@ class ROVolume:
 
     @property
     def produced_by(self) -> Mapping[str, str]:
-        """What made it: system, run, action, output, host, as far as known."""
+        """The origin of the version: system, run, action, output and host, as far as known."""
         return dict(self._fetched().produced_by)
 
     @property
     def parents(self) -> list[str]:
-        """Version ids; one, but none for a first version and several for a merge. They may be
+        """Version ids: none for a first version, several for a merge, otherwise one. Parents may be
         pruned."""
         return [parent.hex() for parent in self._fetched().parents]
 
     @property
     def made_in(self) -> str:
-        """The volume that it was committed to. A fork also has versions of the volume that it came
-        from."""
+        """The volume that it was committed to. A fork also has versions of the volume that it was
+        forked from."""
         return self._fetched().volume
 
     @property
     def stats(self) -> Stats:
-        """files, directories, bytes, and what this version added."""
+        """files, directories, bytes, and the amount that this version added."""
         return self._fetched().stats
 
     @property
@@ -205,18 +198,18 @@ class ROVolume:
 
     @property
     def owns_mount(self) -> bool:
-        """Whether a mount that this object made, or shares, is there: the same, since it counts no
-        other."""
+        """Whether a mount that this object made or shares exists. For a version the two are the
+        same, because the object counts no other mount."""
         return self.is_mounted
 
     def status(self) -> MountSummary | None:
-        """What `cowfs status` shows of this object's mount; None: there is none."""
+        """The entry that `cowfs status` shows for this object's mount; None: not mounted."""
         entry = self._live()
         return overview.mount_summary(entry) if entry is not None else None
 
     @property
     def files(self) -> ROFiles:
-        """The version's files without a mount; of a folder, what is in it. Nothing is read before
+        """The version's files without a mount; for a folder, its contents. Nothing is read before
         the first call."""
         return ROFiles(SessionAccess(self._opened_files), lambda: self)
 
@@ -230,7 +223,7 @@ class ROVolume:
 
     @names_locator
     def resolve(self) -> Self:
-        """Fetches the manifest unless it is here already; of an async version `await version` does
+        """Fetches the manifest unless it is loaded already. In the async API `await version` does
         the same."""
         self._fetched()
         return self
@@ -245,16 +238,17 @@ class ROVolume:
         options: MountOptions | None = None,
         **tuning: Unpack[ReadOptions],
     ) -> Path:
-        """Mounts the version read-only and returns the directory; mounting again returns the same.
-        Objects and processes of this user that mount it with the same options share the mount, and
-        the last one unmounts.
+        """Mounts the version read-only and returns the directory. Mounting again returns the same
+        directory. Objects and processes of this user that mount it with the same options share the
+        mount, and the last one unmounts.
 
-        scratch: programs may write there too (databases, builds). No volume has what they write,
-        and no lease is taken: it is gone when the mount ends, or its daemon or the machine dies,
-        unless `commit_scratch` makes a volume of it. Any number of processes may mount the version,
-        each a scratch of its own. The kernel caches attributes and names of a read-only mount
-        without limit unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains
-        the options, and `options` takes one; what is named besides wins.
+        scratch: programs may also write there (databases, builds). Their writes belong to no
+        volume, and no lease is taken. They are lost when the mount ends or when its daemon or the
+        machine dies, unless `commit_scratch` makes a volume of them. Any number of processes may
+        mount the version, each with its own scratch. The kernel caches attributes and names of a
+        read-only mount without limit unless the options set one. mount_path: as for RWVolume.
+        `MountOptions` explains the options. `options` accepts a `MountOptions`; options passed by
+        name override it.
         """
         chosen = arguments.mount_options(options, tuning)
         if chosen.take_over or chosen.accept_unsafe_store:
@@ -270,24 +264,32 @@ class ROVolume:
             raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
             if (entry := self._mount_used.at_its_path()) is not None:
-                if entry.is_scratch != scratch:
+                if (entry.kind == "scratch") != scratch:
                     raise InvalidStateError(
-                        f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
+                        f"this object is mounted {'read-only' if scratch else 'as a scratch'} at {entry.mount_path}",
                         hint="Unmount it first, or use another object of the same version.",
                     )
-                copies.require_mode(entry, chosen)
+                require_mode(entry, chosen)
                 path = mount_paths.same(entry, mount_path)
-                if apart.run(partial(self._mount_used.join, entry)):
+                if interruptible.run(partial(self._mount_used.join, entry)):
                     return path
             self._fetched()
-            return apart.run(partial(self._mounted, mount_path, chosen, scratch))
+            make = self._mounted_scratch if scratch else self._mounted
+            return interruptible.run(partial(make, mount_path, chosen))
 
-    def _mounted(self, given: new_mounts.Given, options: MountOptions, is_scratch: bool) -> Path:
-        if key := "" if is_scratch else options.resolved().sharing_key:
+    def _mounted(self, given: new_mounts.Given, options: MountOptions) -> Path:
+        if key := options.resolved().sharing_key:
             return self._share_or_mount(given, options, key)
-        while (made := self._mount(given, options, is_scratch)) is None:
+        while (path := self._mount(given, options)) is None:
             pass
-        return made
+        return path
+
+    def _mounted_scratch(self, given: new_mounts.Given, options: MountOptions) -> Path:
+        made = None
+        while made is None or not self._mount_used.take(made, options):
+            made = new_mounts.scratch_of_version(self._store(), self._named, self._fetched(), given, options)
+            self.started = made.started
+        return made.path
 
     def _share_or_mount(self, given: new_mounts.Given, options: MountOptions, key: str) -> Path:
         store, folder = self._store(), os.fsdecode(self._folder)
@@ -295,11 +297,7 @@ class ROVolume:
 
         def find() -> MountEntry | None:
             for entry in registry.find_shareable(*wanted):
-                if (
-                    mount_paths.is_same(entry, given)
-                    and copies.is_of_mode(entry, options)
-                    and mount_paths.is_there(entry)
-                ):
+                if mount_paths.is_same(entry, given) and fits(entry, options) and mount_of(entry).is_there():
                     return entry
             return None
 
@@ -307,29 +305,29 @@ class ROVolume:
             with mount_paths.turn("/".join(wanted), find) as may_make:
                 if (entry := self._mount_used.share(find, options, store.access)) is not None:
                     return Path(entry.mount_path)
-                if may_make and (path := self._mount(given, options, is_scratch=False)) is not None:
+                if may_make and (path := self._mount(given, options)) is not None:
                     return path
 
-    def _mount(self, given: new_mounts.Given, options: MountOptions, is_scratch: bool) -> Path | None:
-        """None: others have found and ended it before this object had a part of it."""
+    def _mount(self, given: new_mounts.Given, options: MountOptions) -> Path | None:
+        """None: another process found and ended the mount before this object joined it."""
         manifest, store = self._fetched(), self._store()
-        made = new_mounts.of_version(store, self._named, self._folder, manifest, given, options, is_scratch=is_scratch)
+        made = new_mounts.of_version(store, self._named, self._folder, manifest, given, options)
         self.started = made.started
         return made.path if self._mount_used.take(made, options) else None
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted; of a scratch what was not committed is gone. A mount
-        that others share stays with them, and one that `cowfs mount` was asked for. ConflictError
-        while files are open; InvalidStateError: somebody else has ended the mount. force: unmounts
-        all the same, and programs that use it get errors."""
-        self._unmount(mounts.unmount, force=force)
+        """Unmounts the mount of this object. Uncommitted work of a scratch mount is lost. A mount
+        stays if others share it or if `cowfs mount` created it. ConflictError: files are open.
+        InvalidStateError: another party has ended the mount. force: unmount all the same; programs
+        that use the mount get errors."""
+        self._unmount(lambda mount: mount.unmount(force=force), force=force)
 
-    def _unmount(self, end: Callable[..., object], *, force: bool = False) -> None:
+    def _unmount(self, end: Callable[[Mount], object], *, force: bool = False) -> None:
         with self._mutex:
-            apart.run(partial(self._unmounted, end, force=force))
+            interruptible.run(partial(self._unmounted, end, force=force))
 
-    def _unmounted(self, end: Callable[..., object], *, force: bool) -> None:
+    def _unmounted(self, end: Callable[[Mount], object], *, force: bool) -> None:
         entry = self._live()
         if force or not self._mount_used.is_left(f"{self.name}@{self.id[:12]}", entry):
             self._mount_used.end(entry, end, force=force)
@@ -346,18 +344,18 @@ class ROVolume:
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Makes a volume of this object's scratch mount: a fork of this version, and in it a
-        version with everything that was written before the call. Returns that version.
+        """Makes a volume of this object's scratch mount: a fork of this version with a version that
+        contains everything written before the call. Returns that version.
 
-        name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
-        made up. The mount stays, and is the volume's writer: a later commit without a name, or with
-        the same, goes to that volume, and another name makes another one from there on. What is not
-        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError
-        when there is no scratch mount.
+        name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: a name
+        is generated. The mount stays and becomes the volume's writer. A later commit without a
+        name, or with the same name, goes to that volume; another name makes another volume from
+        there on. Uncommitted work is lost when the mount ends. The other arguments are as for
+        RWVolume. InvalidStateError: there is no scratch mount.
         """
         request = commit_request(message, author, produced_by, labels)
         entry = self._live()
-        if entry is None or not entry.is_scratch:
+        if entry is None or entry.kind != "scratch":
             raise InvalidStateError(
                 f"{self.name}@{self.id[:12]} has no scratch mount, and a version does not change",
                 hint="Mount it with scratch=True first, or fork it.",
@@ -369,8 +367,8 @@ class ROVolume:
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its
-        own traces; strict: ConflictError.
+        A taken name becomes NAME-<6 hex>, so that a retried task does not fail on its own
+        leftovers; strict: ConflictError.
         """
         from cowfs.api.rw_volume import RWVolume  # it makes versions, and a version makes volumes
 
@@ -386,9 +384,9 @@ class ROVolume:
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
-        at most `limit`; one request each. Those that are not in the store have is_pruned set;
-        behind one it goes on with what the volume's heads and tags keep, for one request more each.
-        Of a folder, too, the versions are whole."""
+        at most `limit`; one request each. Versions that are not in the store have is_pruned set.
+        After such a version the history continues with the versions that the volume's heads and
+        tags keep, for one more request each. For a folder, too, the versions returned are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
 
@@ -401,30 +399,30 @@ class ROVolume:
         times: bool = False,
         renames: bool = True,
     ) -> Iterator[Change]:
-        """What became of this version in `other`: each path at which they differ, in the order of
-        paths. `Change` explains what is told. Reads only what differs of the two indexes, and no
-        contents.
+        """Compares this version with `other` and returns each path that differs, in the order of
+        paths. `Change` explains the result. Reads only the parts of the two indexes that differ,
+        and no contents.
 
-        path: only what is there or below. times: also what only has another time of modification.
-        renames: a file or directory that was moved is one change, and what is below a moved
-        directory is none; False: it is removed and added. NotFoundError: neither has `path`.
+        path: only this path and below. times: include paths that differ only in modification time.
+        renames: report a moved file or directory as one change, and omit the contents of a moved
+        directory; False: report it as removed and added. NotFoundError: neither version has `path`.
         """
-        from cowfs.api import comparing
+        from cowfs.api.versions import comparing
 
         [version] = versions([other])
         return iter(comparing.changes(self, version, path, times=times, renames=renames))
 
     @names_locator
     def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
-        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long
-        as the tag is there. Tagging it again with the same name changes nothing.
+        """Gives this version a name: NAME@TAG then refers to it, and it is not pruned as long as
+        the tag exists. Tagging it again with the same name changes nothing.
 
-        move: the tag may be on another version now; expect: only on the one with this id, so that
-        of several who move it at once one does. ConflictError: it is on another version, or was
-        moved meanwhile. NotFoundError: this version is pruned, or never was its volume's last one:
-        what a fork has from its origin is tagged there.
+        move: the tag may be on another version now. expect: move it only from the version with this
+        id, so that of several concurrent calls one succeeds. ConflictError: the tag is on another
+        version, or was moved meanwhile. NotFoundError: this version is pruned, or was never a last
+        version of its volume; tag a version that a fork has from its origin there.
         """
-        from cowfs.api import tagging
+        from cowfs.api.versions import tagging
 
         return tagging.set_tag(self, name, move=move, expect=expect)
 
@@ -438,21 +436,21 @@ class ROVolume:
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts,
-        `files` and later versions. What is there is not fetched, so an interrupted call is
-        repeated. Mounts may run.
+        """Fetches `path` and everything below it into this machine's cache, for mounts, `files` and
+        later versions. Cached contents are not fetched again, so an interrupted call can be
+        repeated. Mounts may run meanwhile.
 
-        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
-        out: `is_complete` is False then. replay: a profile that a mount recorded; what it has of
-        `path`, and nothing else. progress hears of the stage "warm". CorruptError,
-        SourceChangedError: after all else was fetched.
+        cache_dir, cache_size: as for a mount, which should use the same. Contents that do not fit
+        are left out, and `is_complete` is False. replay: a profile that a mount recorded; fetch
+        only the part of `path` that is in it. progress receives the stage "warm". CorruptError,
+        SourceChangedError: raised after everything else was fetched.
         """
-        from cowfs.api import warming
+        from cowfs.api.transfers import warming
 
         return warming.warm(self, path, cache_dir, cache_size, replay, progress)
 
     def to_compare(self) -> Manifest:
-        """What says where the version's index lies, for who reads it without mount and session."""
+        """The location of the version's index, for reading it without mount and session."""
         return self._fetched()
 
     def _history(self) -> Iterator[ROVolume]:
@@ -462,15 +460,15 @@ class ROVolume:
             yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None, storage=self._storage)
 
     def _fetched(self) -> Manifest:
-        """The manifest, fetched once. NotFoundError when the version is pruned or deleted, or is
-        none of this volume's."""
-        if self._manifest is not None:  # who works for a caller that has the lock does not take it
+        """The manifest, fetched once. NotFoundError: the version is pruned or deleted, or does not
+        belong to this volume."""
+        if self._manifest is not None:  # a helper of a caller that holds the lock does not take it
             return self._manifest
         with self._mutex:
             if self._manifest is None:
                 ask = partial(history.read_ahead, version=self._named.version)
                 url, storage = self._named.store_url, self._storage
-                store, data = self._reached(lambda: stores.open_located_asking(url, storage, ask))
+                store, data = self._reach(lambda: stores.open_located_asking(url, storage, ask))
                 self._manifest = history.open_named(store.objects, self.name, self._named.version, data)
             return self._manifest
 
@@ -485,13 +483,13 @@ class ROVolume:
         return self._mount_used.entry()
 
     def to_read(self) -> stores.OpenStore:
-        """The version's store, for who reads it without mount and session."""
+        """The version's store, for reading it without mount and session."""
         return self._store()
 
     def _store(self) -> stores.OpenStore:
-        return self._reached(lambda: stores.open_located(self._named.store_url, self._storage))
+        return self._reach(lambda: stores.open_located(self._named.store_url, self._storage))
 
-    def _reached(self, reach: Callable[[], A]) -> A:
+    def _reach(self, reach: Callable[[], A]) -> A:
         try:
             return reach()
         except NotFoundError as error:
@@ -505,7 +503,7 @@ class ROVolume:
     def __enter__(self) -> Self:
         self._pid = os.getpid()
         entry = self._mount_used.at_its_path()
-        if entry is None or not apart.run(partial(self._mount_used.join, entry)):
+        if entry is None or not interruptible.run(partial(self._mount_used.join, entry)):
             self.mount()
         return self
 
@@ -515,11 +513,11 @@ class ROVolume:
         if os.getpid() != self._pid:
             return  # a forked child leaves the block too; the mount is its parent's
         try:
-            self._unmount(mounts.leave)
+            self._unmount(lambda mount: mount.leave())
         except CowfsError as failure:
             if error is None:
                 raise
-            error.add_note(f"cowfs: {failure.message}. {failure.hint}")  # what went wrong first matters more
+            error.add_note(f"cowfs: {failure.message}. {failure.hint}")  # the original error matters more
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -534,7 +532,7 @@ class ROVolume:
         return hash((self.id, self._folder))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_unpickled, (self.locator,))
+        return (_unpickle, (self.locator,))
 
     def __repr__(self) -> str:
         said = f", {self._manifest.message!r}" if self._manifest is not None and self._manifest.message else ""
@@ -542,7 +540,8 @@ class ROVolume:
 
 
 def versions(given: Iterable[Located]) -> list[ROVolume]:
-    """What a caller gives as versions, blocking or async. InvalidInputError: something else."""
+    """Converts versions, blocking or async, as a caller passes them. InvalidInputError: something
+    else."""
     found = []
     for each in given:
         version: object = getattr(each, "_blocking", each)  # an async version has the blocking one inside
@@ -554,6 +553,6 @@ def versions(given: Iterable[Located]) -> list[ROVolume]:
     return found
 
 
-def _unpickled(locator: str) -> ROVolume:
+def _unpickle(locator: str) -> ROVolume:
     named, folder = Locator.parse_with_path(locator)
     return ROVolume(named, folder=folder)

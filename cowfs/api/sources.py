@@ -1,13 +1,16 @@
-"""What SOURCE means on the command line: NAME, NAME@TAG, NAME@VERSION (8 hex digits or more
-will do), NAME@{3} (three versions before), NAME@{2026-11-20T12:00} or a locator
-(`version.source_names`).
+"""The meaning of SOURCE on the command line: NAME, NAME@TAG, NAME@VERSION (8 hex digits or more),
+NAME@{3} (three versions before), NAME@{2026-11-20T12:00} or a locator
+(`version.names.source_names`).
 
-A bare name means the volume and can be written to; everything else means one version and can only
-be read.
+A bare name means the volume, which can be written to. Every other form means one version and can
+only be read.
 
-SOURCE:PATH means a place in it, and so does LOCATOR/PATH, whose path is percent-encoded as a URL's.
-What has a colon before any slash, or begins as a locator, is such a place wherever a path of this
-machine could stand as well: `./a:b` is a local file, `a:b` is "b" in volume "a".
+SOURCE:PATH means a place in it, and so does LOCATOR/PATH, whose path is percent-encoded as in a
+URL. Where a local path is also possible, text with a colon before any slash, or text that begins as
+a locator, is such a place: `./a:b` is a local file, `a:b` is "b" in volume "a".
+
+STORE/NAME is a volume of the store that has that name on this machine (`store.store_names`), with @
+and : after it as well. STORE/NAME:PATH is a local path if no store has that name.
 """
 
 from __future__ import annotations
@@ -17,22 +20,25 @@ import re
 from dataclasses import replace
 from functools import partial
 
-from cowfs.api import stores
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.api import names, stores
+from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.manifest import Manifest
-from cowfs.ids import VersionId
-from cowfs.values import dataclass
-from cowfs.version import history, near_names, seen, source_names, volumes
-from cowfs.version.volumes import Head
+from cowfs.store import store_names
+from cowfs.version import history
+from cowfs.version.names import near_names, source_names, volumes
+from cowfs.version.names.volumes import Head
+from cowfs.version.publish import seen
 
 _LOCATOR_AND_PATH = re.compile(r"(cowfs\+.*?/-/[^/@]+@[0-9a-f]{64}):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source that was found. version None: a volume without versions. head: of the volume, if it
-    is the volume itself that was named. manifest: of a locator's version, if it was asked for."""
+    """A source that was found. version None: a volume without versions. head: of the volume, if the
+    source names the volume itself. manifest: of a locator's version, if it was requested."""
 
     store: stores.OpenStore
     volume: str
@@ -52,8 +58,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Place:
-    """A source, and a path in it without slashes at its ends; b"" is the root. is_directory: what
-    was given ends in a slash, or is empty."""
+    """A source, and a path in it without slashes at its ends; b"" is the root. is_directory: the
+    given path ends in a slash, or is empty."""
 
     source: str
     path: bytes
@@ -63,11 +69,13 @@ class Place:
 def is_place(text: str) -> bool:
     """Whether text means a place in a volume or version, where it could be a local path as well."""
     before, colon, _ = source_names.split_place(text)
-    return is_locator(text) or bool(colon and before and "/" not in before)
+    store, _ = store_names.split_name(before)
+    is_source = "/" not in before or (store is not None and store_names.has_store(store))
+    return is_locator(text) or bool(colon and before and is_source)
 
 
 def place(text: object) -> Place:
-    """SOURCE, SOURCE:PATH or LOCATOR/PATH, taken apart; nothing is looked up."""
+    """Splits SOURCE, SOURCE:PATH or LOCATOR/PATH; nothing is looked up."""
     if not isinstance(text, str):
         raise InvalidInputError(f"a source is text, not {text!r}", hint="Give NAME, NAME@VERSION or a locator.")
     if is_locator(text):
@@ -77,30 +85,34 @@ def place(text: object) -> Place:
         raise InvalidInputError(
             f"{text} is a URL", hint="Name the store with --store (store=), and its volume as NAME."
         )
-    return _placed(source, path)
+    return _place(source, path)
 
 
 def _place_of_locator(text: str) -> Place:
     if (found := _LOCATOR_AND_PATH.fullmatch(text)) is not None:
-        return _placed(found[1], found[2])
+        return _place(found[1], found[2])
     locator, path = Locator.parse_with_path(text)
     return Place(str(locator), path, is_directory=not path or text.endswith("/"))
 
 
-def _placed(source: str, text: str) -> Place:
+def _place(source: str, text: str) -> Place:
     parts = [part for part in os.fsencode(text).split(b"/") if part not in (b"", b".")]
     if b".." in parts:
         raise InvalidInputError(f"{text!r} has '..' in it", hint="Give the path from the volume's root on.")
-    return Place(source, b"/".join(parts), is_directory=not parts or text.endswith("/"))
+    return Place(source, b"/".join(parts), is_directory=not parts or text.endswith(("/", "/.")))
 
 
 def version_of(name: str, source: str) -> str:
-    """What SOURCE means where a volume's version is asked for: @{3} alone means NAME@{3}.
-    InvalidInputError for the bare name of another volume: a tag was meant, most likely, and
-    everything of `name` would give way to what is in that volume."""
+    """The meaning of SOURCE where a version of volume `name` is expected: @{3} alone means
+    NAME@{3}. InvalidInputError for the bare name of another volume. The user most likely meant a
+    tag, and that volume's contents would replace everything in `name`."""
     if source.startswith("@"):
         return name + source
     if source != name and "@" not in source and not is_locator(source):
+        if name.startswith("@"):
+            raise InvalidInputError(
+                f"{name!r} is not a volume name", hint=f"The volume comes first: `{source} {name}`."
+            )
         raise InvalidInputError(
             f"{source!r} is not a version of {name}",
             hint=f"Give @TAG, @VERSION or @{{3}} for one of {name}; for that of another volume `{source}@{{0}}` or a locator.",
@@ -109,9 +121,11 @@ def version_of(name: str, source: str) -> str:
 
 
 def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifest: bool = False) -> Source:
-    """The volume or version that `text` means; named None: the default store, or the locator's own.
-    to_write: a volume is opened next, and what was seen of it is in its head. with_manifest: that
-    of a locator's version is asked for beside the store's record."""
+    """The volume or version that `text` names; named None: the default store, or the locator's own.
+    to_write: the volume is opened next, and its head carries the state that was seen.
+    with_manifest: fetch that of a locator's version together with the store's record. STORE/NAME is
+    in the store of that name."""
+    text, named = in_named_store(text, named, to_write=to_write)
     parsed = source_names.parse_source(text)
     if isinstance(parsed, Locator):
         require_same_store(parsed, named)
@@ -124,8 +138,8 @@ def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifes
         return Source(opened, parsed.volume, parsed.version, manifest=manifest)
     name, at = parsed
     if at is None and to_write:
-        store, page = stores.open_asking(named, partial(seen.shown, name=name))
-        head = near_names.read_seen(store.objects, name, page)
+        store, page = stores.open_asking(named, partial(seen.list_objects, name=name))
+        head = near_names.read_suggesting(store.objects, name, lambda: seen.read_seen(store.objects, name, page))
         return Source(store, name, head.version, head)
     store = stores.open_store(named)
     if at is None:
@@ -134,14 +148,31 @@ def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifes
     return Source(store, name, source_names.resolve_name(store.objects, name, at))
 
 
+def in_named_store(text: str, named: stores.Named, *, to_write: bool = False) -> tuple[str, stores.Named]:
+    """A source, and the store that it is in: STORE/NAME names both. InvalidInputError: no store has
+    that name, `named` is another store, or the volume is to be written to, which requires a name
+    without its store."""
+    store, rest = (None, text) if is_locator(text) else store_names.split_name(text)
+    if store is None:
+        return text, named
+    meant = stores.name(store)
+    if to_write:
+        raise names.with_its_store(store, rest)
+    if named is not None and stores.canonical_url(named) != stores.canonical_url(meant):
+        raise InvalidInputError(
+            f"{text!r} is in the store {store}, and another one is given", hint="Leave the store (--store, store=) out."
+        )
+    return rest, meant
+
+
 def at(source: Source, locator: str) -> Source:
     """The same volume, at the version of a locator."""
     return replace(source, version=Locator.parse(locator).version)
 
 
 def require_same_store(locator: Locator, named: stores.Named) -> None:
-    """InvalidInputError when the user names another store than the locator. A Storage is compared
-    by its URL: its credentials are for that place alone."""
+    """InvalidInputError: the user names another store than the locator. A Storage is compared by
+    its URL: its credentials are for that place alone."""
     if named is None or stores.canonical_url(named) in (
         locator.store_url,
         stores.canonical_url(locator.store_url),
@@ -151,3 +182,8 @@ def require_same_store(locator: Locator, named: stores.Named) -> None:
         f"the locator's store is {locator.store_url}, not {stores.canonical_url(named)}",
         hint="Leave the store (--store, store=) out: a locator names its own.",
     )
+
+
+def listing_hint(place: Place) -> str:
+    """Advice about a path that does not exist."""
+    return f"`cowfs ls {place.source}`, or listdir() of a mount of it, shows what there is."

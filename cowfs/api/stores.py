@@ -1,10 +1,9 @@
-"""Opened stores of this process: one per URL and `Storage`, checked to be a cowfs store, shared by
-all volume objects. Volumes of one bucket may be asked for by different identities.
+"""The open stores of this process: one per URL and `Storage`, checked to be a cowfs store, and
+shared by all volume objects. Volumes of one bucket may be accessed with different identities.
 
-A store that a URL names stays open while the process lives: connections are reused, and its record
-is read once. Of those with a `Storage`, the last MOST_STORAGES do.
-After a fork the child opens its own, since connections and their threads do not survive one.
-Threads: any.
+A store opened by URL stays open while the process lives: connections are reused, and its record is
+read once. Of the stores opened with a `Storage`, the last MOST_STORAGES stay open. After a fork the
+child opens its own stores, since connections and their threads do not survive a fork. Threads: any.
 """
 
 from __future__ import annotations
@@ -14,51 +13,54 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
-from cowfs import config
 from cowfs import store as stores
 from cowfs.api import arguments
+from cowfs.api.storage.definition import Storage
 from cowfs.api.storage.resolving import access
-from cowfs.api.storage.storage import Storage
-from cowfs.errors import InvalidInputError
-from cowfs.fork_locks import ForkLock
-from cowfs.format import keys
+from cowfs.base import config, log
+from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError, UnavailableError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.fork_locks import ForkLock
+from cowfs.format import backends, keys
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.format.records import StoreRecord
 from cowfs.format.sealing import PLAIN
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import Access, ObjectStore, scratch, trust
-from cowfs.store.beside import beside
-from cowfs.store.named import place_named, placed
-from cowfs.store.patience import CLOSING_S
+from cowfs.machine import known_stores
+from cowfs.store import Access, ObjectStore, scratch_objects, store_names
+from cowfs.store.credentials import trust, unlocking
+from cowfs.store.credentials.unlocking import StoreKey, store_key_of
+from cowfs.store.initialize import current_id
+from cowfs.store.named import parse_place, place_named
+from cowfs.store.refs.beside import beside
+from cowfs.store.reliability.patience import CLOSING_S
 from cowfs.store.sealed import sealing_of
-from cowfs.store.unlocking import store_key_of
-from cowfs.values import dataclass
 
-_OF_STORES = (*keys.PREFIXES, scratch.PREFIX)
-_NOT_OTHERS = frozenset({"lost+found", keys.STORE, *(prefix.rstrip("/") for prefix in _OF_STORES)})
-"""What may lie in a directory that becomes a store: a file system's own, and what was left of a
-store that was not made to its end."""
+_OF_STORES = (*keys.PREFIXES, scratch_objects.PREFIX)
+_NOT_OTHERS = frozenset({"lost+found", keys.STORE, keys.COLLECTED, *(prefix.rstrip("/") for prefix in _OF_STORES)})
+"""Entries that are allowed in a directory that becomes a store: those of a file system, and the
+remains of a store whose creation was interrupted."""
 
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A reachable cowfs store and what it says about itself."""
+    """A reachable cowfs store and its record."""
 
     objects: ObjectStore
     record: StoreRecord
     access: Access
     storage: Storage | None
-    """What it was opened with, unless that was a URL alone."""
+    """The `Storage` that it was opened with; None if only a URL was given."""
 
     @property
     def url(self) -> str:
         return self.objects.url
 
     def known(self, manifest: Manifest | None = None) -> dict[str, bytes]:
-        """What was read of it, as objects by key: for another process, which need not read it
-        again."""
+        """The objects read from it, by key, for another process, which need not read them again."""
         found = {keys.STORE: self.record.encode()}
         if manifest is not None and sealing_of(self.objects) is PLAIN:
             data = manifest.encode()
@@ -68,15 +70,17 @@ class OpenStore:
 
 A = TypeVar("A")
 
+_log = log.get("store")
+_warned: set[str] = set()
 _lock = ForkLock()
 _open: dict[tuple[int, str, Storage | None], OpenStore] = {}
 MOST_STORAGES = 32
-"""Stores that a `Storage` opened and that are found again: a program may make one for each task.
-Those that were opened longest ago are left to the volumes that use them, and close with the
-last."""
+"""The number of stores opened with a `Storage` that are kept for reuse: a program may make one for
+each task. The stores opened longest ago are dropped first; each closes with the last volume that
+uses it."""
 
 Named = str | Storage | None
-"""A store as a user names it; None: the default store."""
+"""A store as a user names it: by a name, a URL or a path; None: the default store."""
 
 
 def open_store(named: Named = None) -> OpenStore:
@@ -85,13 +89,13 @@ def open_store(named: Named = None) -> OpenStore:
 
 
 def open_asking(named: Named, ask: Callable[[ObjectStore], A]) -> tuple[OpenStore, A]:
-    """As open_store, and what `ask` asks beside its record, when it is not known yet whether
-    records are sealed."""
+    """As open_store. Also returns the result of `ask`, which runs beside the request for the
+    store's record if it is not known yet whether records are sealed."""
     return open_located_asking(canonical_url(named), storage_of(named), ask)
 
 
 def open_located(url: str, storage: Storage | None = None) -> OpenStore:
-    """As open_store, for a URL that is whole: a locator's. storage: how it is asked."""
+    """As open_store, for the complete URL of a locator. storage: its credentials."""
     found = _known(url, storage)
     if found is not None:
         return found
@@ -105,10 +109,22 @@ def open_located(url: str, storage: Storage | None = None) -> OpenStore:
         raise
 
 
+def require_there(store: OpenStore) -> None:
+    """UnavailableError: the store itself cannot be reached. Call this after finding nothing in a
+    store, to tell an empty result from a missing store. One request."""
+    try:
+        current_id(store.objects)
+    except NotFoundError as error:
+        raise UnavailableError(
+            f"{store.url} is not there any more",
+            hint="Is its disk or share mounted? What is in it cannot be seen until it is there again.",
+        ) from error
+
+
 @contextmanager
 def hurried(url: str) -> Iterator[ObjectStore]:
-    """The store at a whole URL, for a few requests that may as well fail: each waits CLOSING_S at
-    most for a store that does not answer. It is closed afterwards."""
+    """The store at a complete URL, for a few requests that are allowed to fail: each waits at most
+    CLOSING_S for a store that does not answer. The store is closed afterwards."""
     objects = stores.open_store(url, access=access(None))
     objects.patience.limit_s = CLOSING_S
     try:
@@ -133,31 +149,82 @@ def open_located_asking(url: str, storage: Storage | None, ask: Callable[[Object
         raise
 
 
-def open_or_initialize(named: Named = None) -> OpenStore:
-    """As open_store, and makes the place a cowfs store if it is none yet."""
+def open_or_initialize(
+    named: Named = None, *, new_store: bool = False, with_parents: bool = False, store_key: StoreKey | None = None
+) -> tuple[OpenStore, bool]:
+    """As open_store; makes the place a cowfs store if it is none yet. Also returns whether it did.
+
+    new_store: also where this machine has used a store before. with_parents: create missing parent
+    directories. store_key: as for `initialize`. InvalidStateError: a store was used there, and is
+    now missing. NotFoundError: the parent directory does not exist.
+    """
     url, storage = canonical_url(named), storage_of(named)
-    found = _known(url, storage)
-    if found is not None:
-        return found
-    _require_own_directory(StoreUrl.parse(url))
+    try:
+        return open_located(url, storage), False
+    except NotFoundError as error:
+        if not is_no_store(error):
+            raise
+    require_place(url, new_store=new_store, with_parents=with_parents)
     chosen = access(storage)
     objects = stores.open_store(url, create=True, access=chosen)
     try:
-        record = stores.initialize(objects, access=chosen)
-        return _remember(url, OpenStore(objects, record, _with_key(chosen, objects), storage))
+        record = stores.initialize(objects, access=chosen, store_key=store_key)
+        return _remember(url, OpenStore(objects, record, _with_key(chosen, objects), storage)), True
     except BaseException:
         objects.close()
         raise
 
 
+def was_used(named: Named) -> bool:
+    """Whether this machine has used a store there."""
+    return known_stores.was_used(canonical_url(named))
+
+
+def is_no_store(error: NotFoundError) -> bool:
+    """Whether the error says that a store could be made there."""
+    return error.details.get("code") != "NoSuchBucket" and error.details.get("missing") != keys.KEYS
+
+
+def require_place(url: str, *, new_store: bool = False, with_parents: bool = False) -> None:
+    """Checks that a store may be made there. Errors as for `open_or_initialize`."""
+    if not new_store:
+        _require_unused(url)
+    place = StoreUrl.parse(url)
+    _require_own_directory(place)
+    if not with_parents:
+        _require_parent(place)
+
+
+def _require_unused(url: str) -> None:
+    if backends.of_url(url).reach != "process" and known_stores.was_used(url):
+        raise InvalidStateError(
+            f"there is no store at {url} now, though this machine has used one there: nothing was made",
+            hint="Is its disk or share mounted, and the URL right? If it is gone for good: "
+            "`cowfs create NAME --new-store`, or Volume.new(NAME, store=URL).resolve(new_store=True), makes a new one. "
+            "For `cowfs push`, which gives it the source's keys, `cowfs store accept` forgets the one that was there.",
+        )
+
+
+def _require_parent(url: StoreUrl) -> None:
+    """A store is created only in an existing directory, unless its creation was requested
+    explicitly."""
+    root = Path(f"/{url.path}")
+    if url.protocol == "file" and not root.parent.exists() and not config.is_in_data_dir(root):
+        raise NotFoundError(
+            f"there is no store at {url}, nor a directory {root.parent}",
+            hint="Is its disk mounted, and the path right? `cowfs create NAME --store URL`, or "
+            "Volume.new(NAME, store=URL), makes the directories above, too.",
+        )
+
+
 def _require_own_directory(url: StoreUrl) -> None:
-    """A mistyped path must not put a store between the files that are there. InvalidInputError."""
+    """Prevents a mistyped path from putting a store among existing files. InvalidInputError."""
     if url.protocol != "file":
         return
     path = f"/{url.path}"
     try:
         names = os.listdir(path)
-    except OSError:  # there is none yet, or opening it says what is wrong
+    except OSError:  # it does not exist yet, or opening it reports the error
         return
     others = [each for each in names if not each.startswith(".") and each not in _NOT_OTHERS]
     if others and keys.STORE not in names:
@@ -168,17 +235,37 @@ def _require_own_directory(url: StoreUrl) -> None:
 
 
 def name(given: str | os.PathLike[str] | Storage | None) -> Named:
-    """The user named this store: its server may see the user's credentials (`store.trust`), unless
-    the user gave some for it: then those are all that it sees. InvalidInputError: no store URL, and
-    no directory."""
+    """Records that the user named this store: its server may see the user's credentials
+    (`store.credentials.trust`). If the user gave credentials for it, the server sees only those.
+    InvalidInputError: neither a store URL nor a directory."""
     named = given if isinstance(given, Storage) else arguments.store(given)
-    if named is not None and not (isinstance(named, Storage) and named.has_credentials):
-        trust.name(StoreUrl.parse(canonical_url(named)))
-    return named
+    if named is None:
+        return None
+    found = _place_of(named)
+    if not (isinstance(found, Storage) and found.has_credentials):
+        trust.name(StoreUrl.parse(canonical_url(found)))
+    return found
+
+
+def _place_of(named: str | Storage) -> str | Storage:
+    """The place that a store's name refers to; anything else is returned unchanged.
+    InvalidInputError: no store has that name."""
+    if isinstance(named, Storage) or not store_names.is_name(named):
+        return named
+    found = store_names.find_store(named)
+    if found.is_url:
+        return found.url
+    from cowfs.api.declared.declared_store import DeclaredStore
+
+    settings = dict(found.settings)
+    if "url" in settings:
+        settings["url"] = found.url
+    return DeclaredStore.model_validate(settings).storage()
 
 
 def storage_of(named: Named) -> Storage | None:
-    """What the URL alone does not say; None: nothing."""
+    """The storage settings that the URL alone does not contain; None: it has none."""
+    named = _place_of(config.default_store() if named is None else named)
     if isinstance(named, Storage) and (
         named.has_credentials or named.path_style is not None or named.encryption_key is not None
     ):
@@ -187,22 +274,22 @@ def storage_of(named: Named) -> Storage | None:
 
 
 def trust_server(server: str) -> None:
-    """From now on this server may see the user's credentials, whoever names it."""
+    """Allows this server to see the user's credentials from now on, also if only a locator names
+    it."""
     trust.remember(server)
 
 
 def canonical_url(named: Named = None) -> str:
-    """How the store calls itself: what registrations and working copies carry. No request is
+    """The canonical URL of a store, as registrations and working copies record it. No request is
     made."""
-    if named is None:
-        named = config.default_store()
-    return str(place_named(named.url if isinstance(named, Storage) else named))
+    found = _place_of(config.default_store() if named is None else named)
+    return str(place_named(found.url if isinstance(found, Storage) else found))
 
 
 def endpoint_note(url: str | None) -> str:
-    """What there is to know about a store whose endpoint comes from the environment; "" when it
-    does not."""
-    given, place = placed(config.default_store() if url is None else url), StoreUrl.parse(canonical_url(url))
+    """A note about a store whose endpoint comes from the environment; "" otherwise."""
+    found = _place_of(config.default_store() if url is None else url)
+    given, place = parse_place(found.url if isinstance(found, Storage) else found), StoreUrl.parse(canonical_url(url))
     if place.endpoint is None or given.endpoint is not None:
         return ""
     note = f"The endpoint {place.endpoint} comes from your environment; locators name it, and lead there from anywhere."
@@ -212,9 +299,9 @@ def endpoint_note(url: str | None) -> str:
 
 
 def refuse_memory(store: OpenStore) -> None:
-    """A memory: store lives in one process and a mount is always another one: its daemon would find
-    nothing."""
-    if store.url.startswith("memory:"):
+    """Rejects a memory: store. It lives in one process and a mount is always another one: its
+    daemon would find nothing."""
+    if backends.of_url(store.url).reach == "process":
         raise InvalidInputError(
             f"{store.url} cannot be mounted: it lives in this process, a mount is another one",
             hint="Use a directory (file:///…) or an object store.",
@@ -222,8 +309,8 @@ def refuse_memory(store: OpenStore) -> None:
 
 
 def _with_key(access: Access, objects: ObjectStore) -> Access:
-    """For other clients of an encrypted store that was just opened: they need not find its key once
-    more."""
+    """Passes the key on to other clients of an encrypted store that was just opened, so that they
+    need not fetch it again."""
     key = store_key_of(objects)
     return access if key is None else replace(access, key=key)
 
@@ -234,6 +321,14 @@ def _known(url: str, storage: Storage | None) -> OpenStore | None:
 
 
 def _remember(url: str, opened: OpenStore) -> OpenStore:
+    if opened.record.cipher is None and unlocking.has_ambient_secret() and url not in _warned:
+        _warned.add(url)
+        _log.warning(
+            "%s is not encrypted, though there is a passphrase or key: what is put there can be read by whoever sees it. "
+            "%s=required refuses such a store.",
+            url,
+            unlocking.REQUIRED,
+        )
     with _lock:
         kept = _open.setdefault((os.getpid(), url, opened.storage), opened)
         given = [key for key in _open if key[2] is not None]

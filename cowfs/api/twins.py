@@ -1,12 +1,13 @@
-"""Async twins of blocking classes. A twin declares what can be called; its blocking class does it.
+"""Async twins of blocking classes. A twin declares the public methods; its blocking class
+implements them.
 
     class ROVolume(Twin, of=ro_volume.ROVolume):
         async def fork(self, name: str | None = None) -> RWVolume:
-            \"\"\"The signature and the docstring are the twin's; a body there is none.\"\"\"
+            \"\"\"The signature and the docstring are the twin's; it has no body.\"\"\"
 
-Each `async def` runs the blocking method of its name in a worker thread, and each property reads
-that of its name. What they return is given as its twin, if it has one; lists are, too. Everything
-else of the class is as it is written.
+Each `async def` runs the blocking method of its name in a worker thread. Each property reads the
+property of its name. Return values are converted to their twins if these exist, in lists, too.
+Other attributes of the class are used as written.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Twin:
 
 
 class VolumeTwin(Twin):
-    """What a volume and a version are besides: awaited, a context, a path. Pickles as the blocking
-    one does."""
+    """The common behaviour of volumes and versions: they are awaitable, contexts and paths. Pickles
+    as the blocking object does."""
 
     def __await__(self) -> Generator[Any, Any, Self]:
         resolved: Generator[Any, Any, Self] = self.resolve().__await__()  # type: ignore[attr-defined]
@@ -80,7 +81,7 @@ class VolumeTwin(Twin):
     async def __aenter__(self) -> Self:
         try:
             await in_thread(self._blocking.__enter__)
-        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
+        except anyio.get_cancelled_exc_class() as error:  # the mount may have succeeded nevertheless
             if self._blocking.owns_mount:
                 await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -103,7 +104,7 @@ class VolumeTwin(Twin):
 
 class _File(anyio.AsyncFile[bytes]):
     async def aclose(self) -> None:
-        """Writes what is in the buffer, for a caller that is cancelled, too."""
+        """Flushes the buffer, even for a cancelled caller."""
         await in_any_case(self.wrapped.close)
 
 

@@ -1,4 +1,4 @@
-"""The speed of a directory, beside that of the local disk.
+"""Measures the speed of a directory, compared with the local disk.
 
     from cowfs import bench
     results = bench.run("/mnt/volume")       in a task: blocks, for minutes
@@ -7,12 +7,12 @@
 `cowfs bench DIR` does the same. DIR is a mounted volume, or any other directory.
 
     runner                 runs the workloads in both directories, in turn
-    trial, workloads/      the workloads                jobs, worker, crew   the processes that do them
-    rows, results          what is measured             report               the results as text
-    material               files made once for a run    machine              facts about the machine
+    trial, workloads/      the workloads                jobs, worker, crew   the processes that run them
+    table, results         the measurements             report               the results as text
+    material               files made once for a run    hardware             facts about the machine
 
-A run fails if a result is wrong, never because something is slow. `benchmarks/` in the repository
-uses these workloads to compare cowfs with other file systems.
+A run fails if a result is wrong, never because it is slow. `benchmarks/` in the repository uses
+these workloads to compare cowfs with other file systems.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The workers of a run: started once, told to begin together, given up when they do not answer.
+"""The workers of a run: started once, released together, abandoned when they do not answer.
 
-`run` gives each worker its share and returns how long the slowest took from the first one's start,
-and their results. A worker that does not answer in time is killed without waiting for it (it may
-hang in the file system until that is gone) and the next run gets a new one.
+`run` gives each worker its share, and returns the time from the first worker's start to the end of
+the slowest, and their results. A worker that does not answer in time is killed without waiting for
+it (it may hang in the file system until that is gone) and the next run gets a new one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import cowfs
-from cowfs import clock
-from cowfs.values import dataclass
+from cowfs.base import clock, programs
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.programs import Program
 
 TIMEOUT_S = 300.0
-"""A guess: the slowest row of the slowest system seen takes 30 s; beyond this it hangs."""
+"""A guess: the slowest row of the slowest system seen takes 30 s; a worker that takes longer
+hangs."""
 
 
 class WorkloadFailed(Exception):
-    """An error, no answer in time, or a wrong result. The run goes on, and fails at its end."""
+    """An error, no answer in time, or a wrong result. The run continues, and fails at its end."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Crew:
         self._workers: list[_Worker] = []
 
     def run(self, job: str, shares: list[dict[str, Any]], *, timeout_s: float = TIMEOUT_S) -> Outcome:
-        """One worker a share. WorkloadFailed: an error, a wrong result, or no answer in time."""
+        """Runs one worker per share. WorkloadFailed: an error, a wrong result, or no answer in
+        time."""
         while len(self._workers) < len(shares):
             self._workers.append(_Worker())
         team = self._workers[: len(shares)]
@@ -54,7 +57,7 @@ class Crew:
                 worker.send({"go": True})
             answers = [worker.receive(deadline_s) for worker in team]
         except BaseException:
-            self.close()  # whoever waits for others, or works on, is of no use any more
+            self.close()  # workers that wait for others, or still work, cannot be reused
             raise
         seconds = max(answer["end_s"] for answer in answers) - min(answer["start_s"] for answer in answers)
         return Outcome(seconds, [answer["result"] for answer in answers])
@@ -77,22 +80,22 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, known), home])}
 
 
-def _spawn() -> subprocess.Popen[bytes]:
+def _spawn() -> Program:
     command = [sys.executable, "-P", "-m", "cowfs.bench.worker"]
-    return subprocess.Popen(
+    return programs.start(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd="/",
         env=_environment(),
         bufsize=0,
-        start_new_session=True,  # Ctrl-C is for the one that removes what workers made
+        start_new_session=True,  # Ctrl-C must only reach the process that removes the workers' files
     )
 
 
 @dataclass
 class _Worker:
-    process: subprocess.Popen[bytes] = field(default_factory=_spawn)
+    process: Program = field(default_factory=_spawn)
     unread: bytes = b""
 
     def send(self, message: dict[str, Any]) -> None:

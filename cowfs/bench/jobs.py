@@ -1,15 +1,15 @@
-"""What a worker does on a file system: each job prepares, does the timed part, and checks what came
-out of it.
+"""The jobs of a worker on a file system: each prepares, does the timed part, and checks the result.
 
-A job is a generator: it gets ready up to its first `yield`, where it waits for all workers; the
-part up to its second `yield` is timed; what follows checks the result and returns it. A wrong
-result raises Wrong: the run fails.
+A job is a generator. It prepares up to its first `yield`, where it waits for all workers. The part
+up to its second `yield` is timed. The rest checks the result and returns it. A wrong result raises
+Wrong: the run fails.
 
     files   create, stat, traverse, read, rename, unlink on directories of small files; contents differ from file to file
     large   write, read, random_read, random_write on one file whose bytes are those of the material file (`material`)
-    programs   sqlite, and digest, verify_record: what others have written; append
+    programs   sqlite; digest and verify_record, which check the files of other programs; append
 
-Standard library only, and nothing of cowfs but the clock: this is what the numbers consist of.
+Uses the standard library only, and nothing of cowfs but the clock, so that nothing else affects the
+numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock
+from cowfs.base import clock
 
 BLOCK_BYTES = 1 << 20
 PAGE_BYTES = 4096
@@ -33,7 +33,7 @@ Job = Generator[None, None, Any]
 
 
 class Wrong(Exception):
-    """The file system gave something else than was put in."""
+    """The file system returned something else than was written."""
 
 
 # -- small files: `directories` are full paths, each holds `count` files named PREFIX and a number
@@ -129,8 +129,7 @@ def unlink(directories: list[str], count: int, size: int, checks: bool = True) -
 
 
 def remove(path: str) -> Job:
-    """Everything there, if there is anything; the disk is synced afterwards, so that the next job
-    finds it quiet."""
+    """Removes the path, if it exists, and syncs the disk, so that the next job finds it idle."""
     yield
     if os.path.lexists(path):
         shutil.rmtree(path)
@@ -143,7 +142,7 @@ def remove(path: str) -> Job:
 
 
 def write(path: str, material: str, syncs: bool) -> Job:
-    """Whole 1 MiB writes of a new file; the result is the seconds until the last one returned,
+    """Writes a new file in whole 1 MiB blocks. Returns the seconds until the last write returned,
     without fsync."""
     content = memoryview(_material(material))
     blocks = [content[offset : offset + BLOCK_BYTES] for offset in range(0, len(content), BLOCK_BYTES)]
@@ -186,7 +185,7 @@ def random_read(path: str, material: str, count: int, checks: bool = True) -> Jo
     fd = os.open(path, os.O_RDONLY)
     yield
     for offset in offsets:
-        pages.append(os.pread(fd, PAGE_BYTES, offset))  # noqa: PERF401 - the loop is what is measured
+        pages.append(os.pread(fd, PAGE_BYTES, offset))  # noqa: PERF401 - the loop is measured
     yield
     os.close(fd)
     _expect(sum(map(len, pages)), PAGE_BYTES * count, "bytes read")
@@ -199,7 +198,7 @@ def random_read(path: str, material: str, count: int, checks: bool = True) -> Jo
 def random_write(path: str, material: str, count: int, checks: bool = True) -> Job:
     content = memoryview(_material(material))
     offsets = sorted(set(_offsets(len(content), count, b"write")), key=lambda at: hashlib.blake2b(b"%d" % at).digest())
-    pages = [content[len(content) - at - PAGE_BYTES :][:PAGE_BYTES] for at in offsets]  # other bytes than lie there
+    pages = [content[len(content) - at - PAGE_BYTES :][:PAGE_BYTES] for at in offsets]  # differs from the old bytes
     fd = os.open(path, os.O_RDWR)
     yield
     for offset, page in zip(offsets, pages, strict=True):
@@ -217,7 +216,7 @@ def random_write(path: str, material: str, count: int, checks: bool = True) -> J
 
 
 def append(path: str) -> Job:
-    """One more byte."""
+    """Appends one byte."""
     yield
     with Path(path).open("ab", buffering=0) as file:
         file.write(b"+")
@@ -247,7 +246,7 @@ def sqlite(path: str, count: int) -> Job:
 
 
 def verify_record(path: str) -> Job:
-    """Every file that a wheel's RECORD names has the hash it states."""
+    """Checks that every file in a wheel's RECORD has the hash stated there."""
     (record,) = Path(path).glob("*.dist-info/RECORD")
     rows = list(csv.reader(record.read_text().splitlines()))
     yield
@@ -260,7 +259,7 @@ def verify_record(path: str) -> Job:
 
 
 def digest(path: str) -> Job:
-    """Digest of a directory's names, kinds, modes and contents; and how many files it holds."""
+    """A digest of a directory's names, kinds, modes and contents, and the number of its files."""
     yield
     found = tree_digest(path)
     yield
@@ -282,11 +281,12 @@ def tree_digest(path: str) -> list[Any]:
     return [whole.hexdigest(), count]
 
 
-# -- what they are made of
+# -- contents
 
 
 def small_content(number: int, size: int) -> bytes:
-    """Bytes of file `number` of a directory, other ones for each number, and not compressible."""
+    """The bytes of file `number` of a directory: different for each number, and not
+    compressible."""
     return hashlib.shake_128(b"%d" % number).digest(size)
 
 

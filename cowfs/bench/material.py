@@ -1,25 +1,24 @@
-"""What the workloads work on, made once a run from what every machine with Python has.
+"""The input of the workloads, made once a run from files on every machine with Python.
 
-large         random bytes in one file: nothing to compress, nothing twice
+large         random bytes in one file: incompressible, without duplicates
 archive       the standard library as a tar file, with its digest as `jobs.tree_digest` gives it
 repository    a git repository with the same tree in one commit
-wheel         the pip that comes with Python (ensurepip), so that installing needs no network; None where there is none
+wheel         the pip that comes with Python (ensurepip), so that installing needs no network; None if it is missing
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sysconfig
 import tarfile
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock
+from cowfs.base import clock, programs
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.bench.jobs import tree_digest
 from cowfs.bench.sizes import Sizes
-from cowfs.values import dataclass
 
 GIT = {
     "GIT_AUTHOR_NAME": "bench",
@@ -68,7 +67,9 @@ def _repository(tree: Path) -> Path | None:
     if shutil.which("git") is None:
         return None
     for command in (["init", "--quiet"], ["add", "--all", "--force"], ["commit", "--quiet", "--message", "all"]):
-        subprocess.run(["git", *command], cwd=tree, env={**os.environ, **GIT}, check=True, capture_output=True)
+        programs.run(
+            ["git", *command], cwd=tree, env={**programs.environment(), **GIT}, timeout_s=None
+        ).check_returncode()
     return tree
 
 

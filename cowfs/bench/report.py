@@ -16,14 +16,14 @@ Every workload's result was checked: contents, counts, digests."""
 
 
 def text(results: Results) -> str:
-    lines = [*about(results.machine, results.settings)]
+    lines = [*describe_run(results.machine, results.settings)]
     kinds = results.settings["file_systems"]
     lines.append(f"{results.titles[DIRECTORY]} is {kinds[DIRECTORY]}; the local disk is {kinds[LOCAL]}.")
     lines += failures(results.failures)
     return "\n\n".join([*lines, EXPLANATION, _medians(results)])
 
 
-def about(machine: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+def describe_run(machine: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """Paragraphs: the machine, the amounts."""
     facts = [
         f"{machine['cores']} cores ({machine['processor']})",
@@ -62,7 +62,7 @@ def _medians(results: Results) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, words: int) -> str:
-    """In Markdown. The columns after the first `words` are numbers, aligned right."""
+    """A Markdown table. The columns after the first `words` are numbers, aligned right."""
     rule = "|" + "---|" * words + "--:|" * (len(header) - words)
     return "\n".join([_line(header), rule, *map(_line, rows)])
 

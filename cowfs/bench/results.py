@@ -1,4 +1,4 @@
-"""What a run found: every sample of every row and column, and what failed.
+"""The results of a run: every sample of every row and column, and the failures.
 
 {"format": 1, "machine": {…}, "settings": {…}, "systems": [{name, title}],
  "failures": [{system, group, message}],
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, field
 from typing import Any
 
-from cowfs.bench.rows import Row
-from cowfs.values import dataclass
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.bench.table import Row
 
 FORMAT = 1
 
 
 @dataclass
 class Results:
-    """titles: what each column is called, by its name."""
+    """titles: the title of each column, by its name."""
 
     machine: dict[str, Any]
     settings: dict[str, Any]

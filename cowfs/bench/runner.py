@@ -3,10 +3,9 @@
     for each round, for each group of workloads, for each of the two:
         a fresh directory · the group's workloads · the directory removed, the disk synced
 
-Both see the same load of the machine: they take turns within a round, and the other one begins in
-the next round. Worker processes do everything below the two directories, so a file system that
-hangs does not hang the run. A directory where a workload fails is left out of that group from then
-on.
+Both see the same load of the machine: they take turns within a round, and the order alternates
+between rounds. Worker processes do all the work in the two directories, so a file system that hangs
+does not hang the run. A directory where a workload fails is left out of that group from then on.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from cowfs import clock, config
-from cowfs.bench import machine, material, rows
+from cowfs.base import clock, config
+from cowfs.bench import hardware, material, table
 from cowfs.bench.crew import Crew, WorkloadFailed
 from cowfs.bench.material import Material
 from cowfs.bench.results import Results
 from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.trial import Trial
-from cowfs.bench.workloads import files, large, programs
+from cowfs.bench.workloads import large, programs, small_files
 from cowfs.errors import InvalidInputError, NotFoundError, from_local_disk
 
 WORKLOADS: dict[str, Callable[[Trial], None]] = {
-    "files": files.run,
-    "files4": files.run_4,
+    "files": small_files.run,
+    "files4": small_files.run_4,
     "large": large.run,
     "programs": programs.run,
 }
@@ -49,22 +48,22 @@ def run(
     groups: Sequence[str] = (),
     say: Say = lambda text: None,
 ) -> Results:
-    """Blocks, for minutes. Everything is done in new directories, which are removed afterwards,
-    also when an interrupt ends the run.
+    """Blocks, for minutes. Works in new directories, which are removed afterwards, even if an
+    interrupt ends the run.
 
-    local: a directory on the local disk; None: the system's directory for temporary files.
-    quick: a few megabytes only. groups: only these workloads, by name. say: receives progress.
+    local: a directory on the local disk; None: the system's directory for temporary files. quick: a
+    few megabytes only. groups: only these workloads, by name. say: receives progress.
     """
-    places = {DIRECTORY: _checked(directory), LOCAL: _checked(local or tempfile.gettempdir())}
-    wanted = chosen(groups, WORKLOADS, "group")
+    places = {DIRECTORY: _check_directory(directory), LOCAL: _check_directory(local or tempfile.gettempdir())}
+    wanted = choose(groups, WORKLOADS, "group")
     sizes = QUICK if quick else FULL
-    kinds = {name: machine.file_system(place) for name, place in places.items()}
+    kinds = {name: hardware.file_system(place) for name, place in places.items()}
     settings = {"rounds": rounds, "quick": quick, "file_systems": kinds, **asdict(sizes)}
     titles = {DIRECTORY: str(places[DIRECTORY]), LOCAL: "local disk"}
-    results = Results(machine.facts(), settings, rows.ALL, titles)
+    results = Results(hardware.facts(), settings, table.ALL, titles)
     scratch = _new_directory(places[LOCAL])
     with Crew() as crew, _finally(lambda: shutil.rmtree(scratch, ignore_errors=True)):
-        say("making what the workloads work on")
+        say("making the input of the workloads")
         scratch.mkdir(0o700)
         turns = _Turns(results, sizes, material.make(scratch / "material", sizes), crew, say)
         for number in range(rounds):
@@ -74,18 +73,18 @@ def run(
     return results
 
 
-def chosen(names: Sequence[str], known: Collection[str], what: str) -> list[str]:
-    """The known names that were asked for; all of them when none was."""
+def choose(names: Sequence[str], known: Collection[str], what: str) -> list[str]:
+    """The requested names, in the order of the known ones; all of them if none is requested."""
     if wrong := set(names) - set(known):
         raise InvalidInputError(f"no {what} {', '.join(sorted(wrong))}", hint=f"There are {', '.join(known)}.")
     return [name for name in known if not names or name in names]
 
 
-def _checked(directory: str | os.PathLike[str]) -> Path:
+def _check_directory(directory: str | os.PathLike[str]) -> Path:
     path = Path(directory).expanduser().resolve()
     if not path.is_dir():
-        raise NotFoundError(f"{path} is no directory", hint="Name one with room for a gigabyte.")
-    if (refusal := config.refused_writing(path)) is not None:
+        raise NotFoundError(f"{path} is not a directory", hint="Name one with room for a gigabyte.")
+    if (refusal := config.find_write_refusal(path)) is not None:
         raise from_local_disk(refusal, f"{path} cannot be measured", elsewhere="choose another directory.")
     return path
 
@@ -96,7 +95,7 @@ def _new_directory(place: Path) -> Path:
 
 @contextmanager
 def _finally(remove: Callable[[], None]) -> Iterator[None]:
-    """Removes what the block has made; once more if an interrupt comes in between."""
+    """Removes what the block has made; tries again if an interrupt comes in between."""
     try:
         yield
     finally:

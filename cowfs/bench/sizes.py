@@ -1,17 +1,17 @@
-"""How much work a run does: the full measure, or a glimpse that only shows that everything
+"""The amount of work in a run: the full measure, or a quick one that only shows that everything
 works."""
 
 from __future__ import annotations
 
-from cowfs.values import dataclass
+from cowfs.base.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Small files lie `per_directory` in each of `directories`.
+    """There are `per_directory` small files in each of `directories`.
 
-    random_writes: few, for the time they take: on a busy machine JuiceFS did 200 to 500 a second,
-    whether of 2,000 or of 10,000; why is not known, and an idle machine may show far more.
+    random_writes: few, because they take long: on a busy machine JuiceFS did 200 to 500 a second,
+    whether of 2,000 or of 10,000; the reason is not known, and an idle machine may be far faster.
     """
 
     large_bytes: int = 512 << 20

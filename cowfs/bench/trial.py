@@ -1,4 +1,4 @@
-"""One group of workloads below one directory: what they use, and where their numbers go."""
+"""One group of workloads in one directory, with its input and the target of its numbers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cowfs.bench import machine
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.bench import hardware
 from cowfs.bench.crew import Crew, Outcome
 from cowfs.bench.material import Material
 from cowfs.bench.sizes import Sizes
-from cowfs.values import dataclass
 
 
 @dataclass
 class Trial:
-    """name: the column of the table that the numbers belong to. save: takes row, column, value."""
+    """name: the column of the table for the numbers. save: takes row, column, value."""
 
     name: str
     root: Path
@@ -28,10 +28,10 @@ class Trial:
         self.save(row, self.name, value)
 
     def work(self, job: str, **arguments: Any) -> Outcome:
-        """One worker does a job."""
+        """Runs a job on one worker."""
         return self.crew.run(job, [arguments])
 
     def forget(self) -> None:
         """Empties the kernel's caches, if this process may."""
-        if machine.can_drop_caches():
-            machine.drop_caches()
+        if hardware.can_drop_caches():
+            hardware.drop_caches()

@@ -4,9 +4,9 @@ message.
     to the worker    {"job": NAME, "arguments": {…}}     from it   {"ready": true} or {"error": TEXT, "wrong": bool}
                      {"go": true}                                  {"start_s", "end_s", "result"} or {"error": …}
 
-Times are of the machine's monotonic clock, so that those of several workers can be compared. A
-process of its own since a file system that hangs must not hang the one that can end it; several of
-them since threads would measure Python's lock.
+Times are of the machine's monotonic clock, so that those of several workers can be compared. It is
+a separate process, because a file system that hangs must not hang the process that can end it;
+there are several, because threads would measure Python's lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.bench import jobs
 
 
@@ -48,7 +48,7 @@ def _work(name: str, arguments: dict[str, Any]) -> None:
 
 
 def _say(message: dict[str, Any]) -> None:
-    with suppress(BrokenPipeError):  # the one that asked has ended
+    with suppress(BrokenPipeError):  # the parent has ended
         os.write(1, json.dumps(message).encode() + b"\n")
 
 

@@ -1,2 +1,2 @@
-"""The command line: one file per command, loaded when it is used. Data goes to stdout, talk and
-progress to stderr."""
+"""The command line: one file per command, loaded when it is used. Data goes to stdout; messages and
+progress go to stderr."""

@@ -1,8 +1,7 @@
-"""What a shell offers for an argument: names of volumes, paths of mounts, local files.
+"""Shell completion of arguments: names of volumes, paths of mounts, local files.
 
 A person waits for it, so a store that does not answer within PATIENCE_S offers nothing, and at most
-MOST names are listed. Whatever goes wrong, nothing is said: the line that is being typed stays as
-it is.
+MOST names are listed. Errors are never shown: the line being typed stays as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def volumes(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def mounts_and_volumes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What has a slash in it, or begins with a dot, is a path."""
+    """An argument that contains a slash or begins with a dot is a path."""
     if incomplete.startswith(".") or "/" in incomplete[1:]:
         return directories(context, parameter, incomplete)
     paths = [CompletionItem(path) for path in _mounts() if path.startswith(incomplete)]
@@ -40,6 +39,18 @@ def places(context: click.Context, parameter: click.Parameter, incomplete: str) 
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def stores(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of stores, then directories."""
+
+    def look() -> list[str]:
+        from cowfs import storage
+
+        return [each.name for each in storage.list_stores()]
+
+    names = [CompletionItem(name) for name in _run_in_time(look) if name.startswith(incomplete)]
+    return [*names, *directories(context, parameter, incomplete)]
+
+
 def directories(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(incomplete, type="dir")]
 
@@ -48,23 +59,23 @@ def _names(context: click.Context, incomplete: str) -> list[str]:
     store = context.params.get("store")
 
     def look() -> list[str]:
-        from cowfs.api import overview
+        from cowfs.api.mounts import overview
 
         return overview.volume_names(store, start=incomplete, limit=MOST)
 
-    return _in_time(look)
+    return _run_in_time(look)
 
 
 def _mounts() -> list[str]:
     def look() -> list[str]:
-        from cowfs.api import overview
+        from cowfs.api.mounts import overview
 
         return overview.mount_paths()
 
-    return _in_time(look)
+    return _run_in_time(look)
 
 
-def _in_time(look: Callable[[], list[str]]) -> list[str]:
+def _run_in_time(look: Callable[[], list[str]]) -> list[str]:
     found: list[str] = []
 
     def run() -> None:

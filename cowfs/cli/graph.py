@@ -3,7 +3,7 @@ r"""A history as lanes beside its lines, as `git log --graph` draws it.
     *      a version
     |\     a merge: its parents go on in lanes of their own
     * |    a version of the first line
-    | *    one of what was merged
+    | *    a merged version
     |/     both came from one version
     *
 
@@ -24,7 +24,7 @@ class Graph:
         self._shown: set[str] = set()
 
     def lines(self, version: str, parents: Sequence[str]) -> list[str]:
-        """What stands beside the version, then what leads from it to the next one."""
+        """The lanes beside the version, then those between it and the next one."""
         if version not in self._lanes:
             self._lanes.append(version)
         lanes, at = self._lanes, self._lanes.index(version)
@@ -35,10 +35,10 @@ class Graph:
         self._lanes = lanes[:at] + added + lanes[at + 1 :]
         edges = {(place, self._lanes.index(each)) for place, each in enumerate(lanes) if place != at}
         edges |= {(at, self._lanes.index(parent)) for parent in left}
-        return [mark, *_connected(edges)]
+        return [mark, *_connect(edges)]
 
 
-def _connected(edges: set[tuple[int, int]]) -> Iterator[str]:
+def _connect(edges: set[tuple[int, int]]) -> Iterator[str]:
     """Each line moves every edge by one lane at most."""
     while any(start != end for start, end in edges):
         places: dict[int, str] = {}

@@ -2,11 +2,11 @@
 code.
 
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
-    stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
+    stderr    progress and messages; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C,
-              143 after SIGTERM, 129 after SIGHUP; what has nothing to tidy up is ended by the signal itself
+              143 after SIGTERM, 129 after SIGHUP; a command without cleanup is ended by the signal itself
 
-Commands load only what they use, so that `cowfs --help` and completion stay quick.
+Each command loads only its own modules, so that `cowfs --help` and completion stay quick.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ import keyword
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 import cowfs as cowfs_package
-from cowfs import errors, log
+from cowfs import errors
+from cowfs.base import log
 from cowfs.cli import output
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
 OF_THIS_MACHINE = (
-    *(errno.ENOTCONN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.ENOTDIR, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
     *(errno.EOPNOTSUPP, errno.ENOSYS, errno.EILSEQ, errno.ENAMETOOLONG),
     *errors.FAILING,
+    *errors.DIED,
 )
 COMMANDS = {
     "create": "Make a volume.",
@@ -47,7 +50,7 @@ COMMANDS = {
     "restore": "Bring back what an older version has.",
     "rollback": "Make a volume what an older version was.",
     "quota": "Show or set how much a volume may have.",
-    "prune": "Let go of versions that no rule keeps.",
+    "prune": "Mark versions that no retention rule keeps as deletable.",
     "ls": "List volumes, or the files of one.",
     "get": "Show what is known of one volume.",
     "find": "Print the paths of a version's files.",
@@ -58,11 +61,12 @@ COMMANDS = {
     "cp": "Copy files into or out of a volume.",
     "upload": "Publish a directory as a volume's next version.",
     "download": "Copy a version's files into a directory.",
-    "import": "Copy a bucket, or what else has a URL, into a volume.",
+    "import": "Copy a bucket, or files at another URL, into a volume.",
     "export": "Write a version's files as objects of a bucket.",
     "apply": "Make volumes and mounts as a file declares them.",
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
+    "allow": "Allow what a file declares that is found and not named.",
     "warm": "Fetch a version's contents into this machine's cache.",
     "verify": "Read a version or a store again, and say what is damaged.",
     "repair": "Look for what damaged packs have lost, and put it back.",
@@ -70,13 +74,14 @@ COMMANDS = {
     "pull": "Copy versions from another store, under the same ids.",
     "delete": "Delete a volume.",
     "undelete": "Bring a deleted volume back.",
-    "gc": "Give back the room of what nothing needs any more.",
+    "gc": "Delete data that no version references.",
     "maintain": "Prune volumes by their saved rules, and collect garbage.",
     "status": "List mounts and working copies on this machine.",
-    "completion": "Print what a shell needs to complete commands and names.",
+    "completion": "Print the completion script for a shell.",
     "bench": "Measure a directory beside the local disk.",
     "key": "Show and change what opens an encrypted store.",
-    "doctor": "Check what mounting needs, and say what to do.",
+    "store": "Name stores, or accept one that has changed.",
+    "doctor": "Check the requirements of mounts, and suggest repairs.",
 }
 
 
@@ -114,23 +119,36 @@ ELSEWHERE = {
     "versions": "log",
     "volumes": "ls",
 }
-"""What the same, or the nearest, is called by other programs."""
+"""Commands of other programs, with the equivalent or nearest command here."""
 
 
 ALSO = {
     1: "; of `diff --exit-code`: there are differences; of `verify` and `repair`: something is lost",
     2: "; of `apply --dry-run`: something is to be done",
 }
-"""What else an exit code means."""
+"""Further meanings of exit codes."""
+
+
+ROOMS = {
+    "volumes": "create fork log show tag diff merge restore rollback ls get delete undelete",
+    "files": "find tree stat du cat cp upload download import export warm",
+    "mounts": "mount commit unmount apply up down",
+    "stores": "quota prune verify repair push pull gc maintain key store",
+    "machine": "allow status completion bench doctor",
+}
+"""The package below `cowfs.cli` that contains a command's module."""
+_ROOM_OF = {command: room for room, commands in ROOMS.items() for command in commands.split()}
 
 
 def module_of(command: str) -> str:
-    """A word of Python's own is no name of a module that other modules can import."""
-    return f"cowfs.cli.{command}_" if keyword.iskeyword(command) else f"cowfs.cli.{command}"
+    """The module of a command. A name that is a Python keyword gets an underscore."""
+    name = f"{command}_" if keyword.iskeyword(command) else command
+    return f"cowfs.cli.{_ROOM_OF[command]}.{name}"
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules of their names and are imported when they run."""
+    """A group whose commands are in modules of their names, which are imported when the commands
+    run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -150,7 +168,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Without importing every command, as click would to ask for its help."""
+        """Does not import every command, as click would to read its help."""
         found = [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
         return found or click.Command.shell_complete(self, ctx, incomplete)
 
@@ -168,7 +186,7 @@ class LazyGroup(click.Group):
 
 
 def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    """Reading the metadata of a package is slow to begin with: only when asked."""
+    """Reads the package's metadata only on request, because that is slow."""
     if is_wanted:
         click.echo(f"cowfs, version {cowfs_package.__version__}")
         context.exit()
@@ -212,7 +230,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
         sys.stdout.flush()
     except CowfsError as error:
-        if not as_json and (_is_trusted_now(error) or _is_unlocked_now(error)):
+        if not as_json and (_is_trusted_now(error) or _is_unlocked_now(error) or _is_allowed_now(error)):
             return _run(arguments, as_json=as_json)
         return _report(error, as_json=as_json)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -223,20 +241,20 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except (click.Abort, KeyboardInterrupt, Terminated) as error:
         return interrupted(error, as_json=as_json)
     except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
-        _leave_stdout()  # whoever read our output has seen enough
+        _leave_stdout()  # the reader of our output has closed it
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort of the process: reported, never swallowed
-        return _report(_of_this_machine(error) or _unexpected(error), as_json=as_json)
+        return _report(_of_this_machine(error) or _wrap_unexpected(error), as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
 def _of_this_machine(error: Exception) -> CowfsError | None:
-    """What the operating system refuses, where no code of ours has named it: None if it is more
-    than that."""
+    """A cowfs error for a refusal of the operating system that no other code has described; None
+    for other errors."""
     if isinstance(error, OSError):
         try:
             sys.stdout.flush()
-        except OSError as refusal:  # again: what could not be written is kept
+        except OSError as refusal:  # again: output that could not be written is still buffered
             return output.of_stdout(refusal)
     if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno in OF_THIS_MACHINE):
         return errors.from_local_disk(error, "this machine refuses")
@@ -249,20 +267,20 @@ def _of_this_machine(error: Exception) -> CowfsError | None:
     return None
 
 
-def _unexpected(error: Exception) -> CowfsError:
+def _wrap_unexpected(error: Exception) -> CowfsError:
     log.get("cli").debug("unexpected failure", exc_info=error)
     hint = "Please report this; COWFS_LOG=debug shows where it happened."
     return errors.unexpected("unexpected failure", error, hint=hint)
 
 
 def _leave_stdout() -> None:
-    """What it still has would fail when Python ends."""
+    """Drops buffered output of stdout, which would fail when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _is_trusted_now(error: CowfsError) -> bool:
-    """Asks a person whether the server that only a locator names, and that refused strangers, may
-    see credentials."""
+    """Asks a person whether the server, which only a locator names and which refused anonymous
+    access, may see credentials."""
     server = error.details.get("untrusted_server")
     if server is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
@@ -279,16 +297,30 @@ _passphrases_left = 3
 
 
 def _is_unlocked_now(error: CowfsError) -> bool:
-    """Asks a person for the passphrase of an encrypted store, until it is the right one."""
+    """Asks a person for the passphrase of an encrypted store, until it is right."""
     global _passphrases_left
     store = error.details.get("encrypted_store")
     if store is None or not (sys.stdin.isatty() and sys.stderr.isatty()) or _passphrases_left == 0:
         return False
     _passphrases_left -= 1
     output.talk(f"cowfs: {error.message}")
-    from cowfs.api import encryption
+    from cowfs.api.upkeep import encryption
 
     encryption.use_passphrase(click.prompt("Passphrase", hide_input=True, err=True))
+    return True
+
+
+def _is_allowed_now(error: CowfsError) -> bool:
+    """Asks a person whether a discovered declaring file may do the action it asks for."""
+    file, content = error.details.get("unallowed_file"), error.details.get("content")
+    if file is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    output.talk(f"cowfs: {error.message}")
+    if not click.confirm(f"Allow {file}, as long as it does not change?", default=False, err=True):
+        return False
+    from cowfs.api.declared import found_files
+
+    found_files.allow_content(Path(str(file)), str(content))
     return True
 
 
@@ -311,7 +343,7 @@ def _report(error: CowfsError, *, as_json: bool) -> int:
 
 
 def _is_taken(document: str) -> bool:
-    """Whether stdout takes it; or whoever read has seen enough."""
+    """Whether stdout accepts the output; False if the reader has closed it."""
     try:
         click.echo(document)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""How commands speak: results on stdout, as text or as one JSON document; everything else on
+"""The output of commands: results on stdout, as text or as one JSON document; everything else on
 stderr.
 
-Also the options every command has, and how times and tables are shown to people.
+This module also has the options common to all commands, and formats times and tables for people.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cowfs import clock, errors, sizes
+from cowfs import errors
+from cowfs.base import byte_sizes, clock
+from cowfs.base.quantities import count
 from cowfs.cli import completing
 from cowfs.cli.start import Terminated, tidy_up_when_terminated
 from cowfs.errors import CowfsError, InvalidInputError
@@ -48,10 +50,10 @@ def common_options(function: F) -> F:
 def store_option(function: F) -> F:
     return click.option(
         "--store",
-        metavar="URL",
+        metavar="STORE",
         callback=_named,
-        shell_complete=completing.directories,
-        help="The store; default: COWFS_STORE, or a directory of yours.",
+        shell_complete=completing.stores,
+        help="The store: a URL, a directory or a name (`cowfs store`); default: COWFS_STORE, or a directory of yours.",
     )(function)
 
 
@@ -60,8 +62,8 @@ def json_option(function: F) -> F:
 
 
 def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
-    """A store that the user names is the user's own (`store.trust`); one that ends with the command
-    is of no use."""
+    """Trusts a store that the user names (`store.credentials.trust`). A store that ends with the
+    command is useless and refused."""
     global _named_store
     if context.resilient_parsing:  # a shell completes the line
         return url
@@ -89,14 +91,15 @@ def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
 
 
 def write(text: str) -> None:
-    """To stdout. A program that reads it gets every byte of it: click would take colours out."""
+    """Writes to stdout. A program that reads the output gets every byte: click would remove
+    colours."""
     click.echo(text if sys.stdout.isatty() else os.fsencode(text), nl=False)
 
 
 @contextmanager
 def to_stdout() -> Iterator[None]:
-    """For what writes to standard output: what fails there is no failure of cowfs. A broken pipe
-    stays one: whoever read has seen enough."""
+    """For code that writes to standard output: a failure there is not a failure of cowfs. A broken
+    pipe stays a broken pipe: the reader has closed it."""
     try:
         yield
     except BrokenPipeError:
@@ -106,7 +109,7 @@ def to_stdout() -> Iterator[None]:
 
 
 def of_stdout(error: OSError) -> CowfsError:
-    """The error for standard output that cannot be written."""
+    """The error for a standard output that cannot be written."""
     if error.errno == errno.EBADF:
         hint = "The caller has closed it. Give it a file, or /dev/null."
     else:
@@ -133,19 +136,19 @@ def _with_text_times(value: Any) -> Any:
 
 
 def say(as_json: bool, text: str) -> None:
-    """A word to a person, on stderr; programs that asked for JSON need none."""
+    """Prints a message for a person on stderr; nothing for programs that asked for JSON."""
     if not as_json:
         talk(about_store(text))
 
 
 def talk(text: str) -> None:
-    """To stderr. Nothing fails because nobody can be told."""
+    """Writes to stderr. A failure to write is ignored."""
     with suppress(OSError):
         click.echo(text, err=True)
 
 
 def about_store(text: str) -> str:
-    """With --store in the commands that it shows, if this one was given it."""
+    """Adds --store to the commands in the text, if it was given to this command."""
     if _named_store is None:
         return text
     from cowfs.api import hints
@@ -154,21 +157,21 @@ def about_store(text: str) -> str:
 
 
 def forget_store() -> None:
-    """Another command begins."""
+    """Called when another command begins."""
     global _named_store
     _named_store = None
 
 
 def confirm(question: str) -> None:
-    """Ends the command with 1 if the answer is no."""
+    """Exits with 1 if the answer is no."""
     if not click.confirm(question, err=True):
         talk("Not done.")
         click.get_current_context().exit(1)
 
 
 def new_passphrase() -> str:
-    """Asked for twice on a terminal; else standard input to its end, one line. InvalidInputError:
-    it has others."""
+    """Asks for the passphrase twice on a terminal; otherwise reads standard input, which must be
+    one line. InvalidInputError: it has further lines."""
     if sys.stdin.isatty():
         text = click.prompt("New passphrase", hide_input=True, confirmation_prompt=True, err=True)
         assert isinstance(text, str)
@@ -190,7 +193,7 @@ def new_passphrase() -> str:
 
 
 def progress_option(function: F) -> F:
-    """--progress, for commands that may take long; its value is for `ProgressLine`."""
+    """--progress, for commands that may take long; its value is passed to `ProgressLine`."""
     return click.option(
         "--progress",
         "progress_style",
@@ -202,8 +205,8 @@ def progress_option(function: F) -> F:
 
 @contextmanager
 def if_interrupted(hint: str) -> Iterator[None]:
-    """What becomes of the work of a block that a signal ends, for who has sent it. The block must
-    not look into a mount: in one whose daemon hangs, a signal that has a handler ends nothing."""
+    """Tells the user what happens to the work of a block that a signal ends. The block must not
+    access a mount: if its daemon hangs, a signal with a handler cannot end the wait."""
     tidy_up_when_terminated()
     try:
         yield
@@ -217,7 +220,7 @@ RESUMES = "What was done is kept: the same command goes on where this one has en
 
 @contextmanager
 def progress(style: str) -> Iterator[ProgressLine | None]:
-    """What hears of a block's progress; None: nobody looks."""
+    """The listener of a block's progress; None: progress is not shown."""
     line = ProgressLine(style)
     try:
         yield line if line.is_shown else None
@@ -246,7 +249,7 @@ class ProgressLine:
             self._say(progress)
         elif self.is_shown and (elapsed_s := clock.monotonic_s() - self._since_s) >= BAR_AFTER_S:
             if self._bar is None:
-                self._bar = _started_bar()
+                self._bar = _start_bar()
             done, total = progress.done_bytes, progress.total_bytes
             if not total:
                 done, total = progress.done, progress.total
@@ -275,9 +278,9 @@ class ProgressLine:
             self._is_last_said = True
 
 
-def _started_bar() -> RichProgress:
-    """It is taken off the terminal when it is stopped. rich takes time to load, so short commands
-    do without."""
+def _start_bar() -> RichProgress:
+    """The bar is removed from the terminal when it is stopped. rich takes time to load, so short
+    commands avoid it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -288,7 +291,7 @@ def _started_bar() -> RichProgress:
     )
     bar.add_task("", total=None, said="")
     bar.start()
-    console.show_cursor(True)  # a process that is killed leaves the terminal as it was
+    console.show_cursor(True)  # a killed process leaves the terminal in its last state
     return bar
 
 
@@ -296,12 +299,12 @@ def described(progress: Progress, elapsed_s: float) -> str:
     """files 1,200 of 5,000, 1.2 GiB of 4.0 GiB, 61.0 MiB/s, 47 s left"""
     parts = [progress.stage + (f" {progress.done:,} of {progress.total:,}" if progress.total else "")]
     if progress.total_bytes:
-        parts.append(f"{sizes.shown(progress.done_bytes)} of {sizes.shown(progress.total_bytes)}")
+        parts.append(f"{byte_sizes.format_size(progress.done_bytes)} of {byte_sizes.format_size(progress.total_bytes)}")
     if progress.done_bytes and elapsed_s >= RATE_AFTER_S:
         rate = progress.done_bytes / elapsed_s
         left_s = (progress.total_bytes - progress.done_bytes) / rate
         parts += [
-            f"{sizes.shown(int(rate))}/s",
+            f"{byte_sizes.format_size(int(rate))}/s",
             f"{left_s:,.0f} s left" if left_s < 120 else f"{left_s / 60:,.0f} min left",
         ]
     return ", ".join(parts)
@@ -313,14 +316,8 @@ def time(time_ns: int, *, to_the_second: bool = False) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime(form)
 
 
-def count(number: int, what: str) -> str:
-    """As people write it: 1 file, 2 files, 3 directories."""
-    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{number} {what if number == 1 else several}"
-
-
 def into_mount(path: str) -> str:
-    """Of a transfer to a volume that is mounted here."""
+    """The message about a transfer to a volume that is mounted here."""
     return f"; into the mount {printable(path)}, whose commit publishes it: `cowfs commit {printable(path)}`"
 
 
@@ -336,16 +333,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def transferred(verb: str, report: TransferReport, *, removed: str = "removed") -> str:
-    """What an upload, a download, an import or an export has done."""
+    """The result of an upload, a download, an import or an export."""
     files = f"{report.files - report.unchanged} of {count(report.files, 'file')}"
-    said = f"{verb} {files}, {sizes.shown(report.bytes)} in all"
+    said = f"{verb} {files}, {byte_sizes.format_size(report.bytes)} in all"
     if report.removed:
         said += f"; {removed} {report.removed}"
+    if report.made_store is not None:
+        said += f", into a new store at {printable(report.made_store)}"
     return said + left_out(report.skipped, report.skipped_paths)
 
 
 def left_out(count: int, first: Sequence[str]) -> str:
-    """What is said of special files; first: of their paths."""
+    """The message about special files; first: the first of their paths."""
     if not count:
         return ""
     more = ", …" if count > len(first) else ""
@@ -363,7 +362,7 @@ def name(text: str) -> str:
 
 
 def outcome(mount: Outcome) -> dict[str, Any]:
-    """What became of a declared mount, for JSON."""
+    """The result for a declared mount, for JSON."""
     error = errors.to_record(mount.error) if mount.error is not None else None
     return {
         "what": mount.what,

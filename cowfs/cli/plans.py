@@ -1,7 +1,7 @@
-"""Plans of declared volumes at a shell: shown, asked about, carried out, told.
+"""Plans of declared volumes at a shell: shows a plan, asks, applies it and reports the result.
 
-Exit codes: of a dry run 0 when nothing is to be done, CHANGES when something is; else as
-everywhere.
+Exit codes: for a dry run 0 if there is nothing to do, CHANGES if there is something; otherwise the
+usual ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def carry_out(
     from cowfs.cli.start import tidy_up_when_terminated
 
     if not plan.has_changes and not dry_run:
-        plan.apply()  # who is at it right now may make it untrue that there is nothing to do
+        plan.apply()  # a concurrent process may have changed the state since
     _show(plan, as_json=as_json)
     done: list[dict[str, Any]] = []
     if plan.has_changes and not dry_run:
@@ -44,7 +44,7 @@ def carry_out(
 
         def hears(step: Step, outcome: Outcome | None) -> None:
             done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})
-            output.say(as_json, _said(step, outcome))
+            output.say(as_json, _say(step, outcome))
 
         with output.progress(progress_style) as progress:
             plan.apply(progress=progress, hears=hears, force=is_forced)
@@ -84,7 +84,7 @@ def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
     output.confirm(f"Apply {count} step{'s' if count != 1 else ''}?")
 
 
-def _said(step: Step, outcome: Outcome | None) -> str:
+def _say(step: Step, outcome: Outcome | None) -> str:
     if outcome is not None and outcome.what != "done":
         return output.outcome_line(outcome)
     said = {

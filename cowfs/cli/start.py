@@ -1,7 +1,7 @@
 """Entry of the `cowfs` program: loads the command line and runs it.
 
-Loading takes a moment, in which Ctrl-C must not show a traceback either: so this imports nothing
-before it is ready for one.
+Ctrl-C must not show a traceback during loading either. This module and its package therefore import
+nothing before they can handle it. The modules that Python itself loads come earlier.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import _thread
 import gc
 import os
 import sys
-from contextlib import suppress
 
 INTERRUPTED = 130
 INTERRUPTED_JSON = (
@@ -24,7 +23,7 @@ _is_told = False
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP, to a command that has something to say, or to tidy up."""
+    """SIGTERM or SIGHUP, for a command that has a message to print or cleanup to do."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -37,20 +36,20 @@ def main() -> None:
     try:
         import signal
 
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the caller may ignore it: no exit status could be had then
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the caller may ignore it, which hides exit statuses
         from cowfs.cli.main import main as run
 
         run()
     except (KeyboardInterrupt, Terminated) as error:
         _leave(error)  # a second Ctrl-C while Python tidies up would show one again
     finally:
-        gc.freeze()  # what is left goes with the process: Python looks through it no more
+        gc.freeze()  # the rest is freed with the process: Python no longer scans it
 
 
 def _fill_closed_streams() -> None:
-    """A stream that the caller has closed (`>&-`) is None in Python, and the next file opened would
-    get its number. Reading it finds nothing and writing it fails, except of stderr: nobody would
-    hear of that."""
+    """Opens the null device for standard streams that the caller has closed (`>&-`). Such a stream
+    is None in Python, and the next file opened would get its number. Reading finds nothing and
+    writing fails, except on stderr, where the failure would not be visible."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY), number)
@@ -60,9 +59,9 @@ def _fill_closed_streams() -> None:
 
 def tidy_up_when_terminated() -> None:
     """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception, and all
-    three within TIDYING_S: it may wait for a store that is silent, and what it leaves is what one
-    that was killed leaves. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is ignored:
-    a service manager may send both, and that must not end the tidying."""
+    three within TIDYING_S, because cleanup may wait for a silent store. The command then leaves the
+    same state as a killed one. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is
+    ignored: a service manager may send both, and that must not interrupt the cleanup."""
     import signal
 
     terminating = (signal.SIGTERM, signal.SIGHUP)
@@ -80,14 +79,14 @@ def tidy_up_when_terminated() -> None:
 
 
 def _leave_soon(error: BaseException) -> None:
-    from cowfs import clock
+    from cowfs.base import clock
 
     clock.sleep_s(TIDYING_S)
     _leave(error)
 
 
 def _leave(error: BaseException) -> None:
-    """Without waiting for anybody."""
+    """Exits without waiting for threads or processes."""
     try:
         if not _is_told:
             interrupted(error, as_json="--json" in sys.argv)
@@ -99,21 +98,23 @@ def _leave(error: BaseException) -> None:
 
 
 def interrupted(error: BaseException, *, as_json: bool) -> int:
-    """Says so, with what was noted on the error (`output.if_interrupted`) for a hint, and returns
-    the exit code."""
+    """Prints the interruption, with the notes on the error (`output.if_interrupted`) as the hint,
+    and returns the exit code."""
+    from contextlib import suppress
+
     global _is_told
     _is_told = True
     hint = " ".join(getattr(error, "__notes__", None) or getattr(error.__cause__, "__notes__", []))  # click wraps it
-    with suppress(OSError):  # whoever read has gone, or the terminal
+    with suppress(OSError):  # the reader of the output has gone, or the terminal has
         if as_json:
-            sys.stdout.write(INTERRUPTED_JSON.replace('"hint": ""', f'"hint": {_quoted(hint)}'))
+            sys.stdout.write(INTERRUPTED_JSON.replace('"hint": ""', f'"hint": {_quote(hint)}'))
             sys.stdout.flush()
         else:
             print("cowfs: interrupted", *([f"hint: {hint}"] if hint else []), sep="\n", file=sys.stderr)  # noqa: T201 - click may not be loaded
     return _code_of(error)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     if not text:
         return '""'
     import json

@@ -1,7 +1,7 @@
 """Versions as commands show them: one record for --json everywhere, one line for people.
 
-A commit is done by the mount's daemon, which may have credentials that the command has not. What is
-published is then told without what only the store can say.
+The mount's daemon makes a commit and may have credentials that the command lacks. The published
+version is then shown without the fields that only the store contains.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cowfs import sizes
+from cowfs.base import byte_sizes
+from cowfs.base.quantities import count
 from cowfs.blocking import ROVolume
-from cowfs.cli import output
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
 
 _UNREADABLE = (AccessDeniedError, UnavailableError)
 
 
 def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, Any]:
-    """locator, version, volume, and the manifest's fields (missing when the version is not there,
-    or the store does not let it be read). is_published_now: by this command, which has not failed
-    whatever keeps it from reading what it has published."""
+    """locator, version, volume, and the manifest's fields (missing if the version is not there, or
+    the store denies reading it). is_published_now: this command published it, so an error in
+    reading it back is not a failure."""
     names = {
         "locator": version.locator,
         "volume": version.name,
@@ -42,7 +42,7 @@ def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, An
 
 
 def names(version: ROVolume, tags: dict[str, list[str]], collectable: set[str]) -> dict[str, Any]:
-    """What else a history tells of each version. made_in: null when it is not there."""
+    """Further fields of each version in a history. made_in: null if the version is not there."""
     return {
         "made_in": None if version.is_pruned else version.made_in,
         "tags": tags.get(version.id, []),
@@ -51,21 +51,21 @@ def names(version: ROVolume, tags: dict[str, list[str]], collectable: set[str]) 
 
 
 def summary(version: ROVolume) -> str:
-    """Of a commit's result."""
+    """The summary of a commit's result."""
     if not version.is_new:
         return f"Nothing has changed: version {version.id[:12]} of {version.name} stays the last one"
     if not _is_readable(version, CowfsError):
         return f"Version {version.id[:12]} of {version.name} is published; the store does not let this command read it"
     stats = version.stats
-    linked = f" ({sizes.shown(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
+    linked = f" ({byte_sizes.format_size(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
     return (
-        f"Version {version.id[:12]} of {version.name}: {output.count(stats.files, 'file')}, "
-        f"{sizes.shown(stats.bytes)}{linked}, {sizes.shown(stats.stored_bytes_added)} uploaded"
+        f"Version {version.id[:12]} of {version.name}: {count(stats.files, 'file')}, "
+        f"{byte_sizes.format_size(stats.bytes)}{linked}, {byte_sizes.format_size(stats.stored_bytes_added)} uploaded"
     )
 
 
 def _is_readable(version: ROVolume, errors: type[CowfsError] | tuple[type[CowfsError], ...]) -> bool:
-    """At most one request."""
+    """Costs at most one request."""
     try:
         version.resolve()
     except errors:

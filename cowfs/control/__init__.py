@@ -1,9 +1,9 @@
-"""How other processes talk to a mount daemon: the specification it starts from and the socket it
-answers on.
+"""How other processes talk to a mount daemon: the specification that starts it and the socket on
+which it answers.
 
-`MountSpec` starts one, tuned by `MountOptions`; `Client` asks it, `Server` answers: `messages` says
-what, `protocol` has the lines; `live_mount` is what other processes do with one. No trio, FUSE,
-store or engine here.
+`MountSpec` starts a daemon, tuned by `MountOptions`; `Client` asks it, and `Server` answers.
+`messages` defines the requests and answers, `protocol` the lines; `live_mount` has the operations
+that other processes use. No trio, FUSE, store or engine here.
 """
 
 from cowfs.control.client import Client

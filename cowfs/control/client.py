@@ -1,8 +1,8 @@
-"""Asks a mount daemon something over its control socket.
+"""Sends requests to a mount daemon over its control socket.
 
-One connection a call, so a client may be shared between threads. Errors come back as the class they
-were raised as. A daemon that is gone, or goes before it has answered, is an UnavailableError; what
-it did until then stands.
+One connection a call, so threads may share a client. Errors are raised as the class that the daemon
+raised. If the daemon is gone, or ends before it answers, the call raises UnavailableError; anything
+it did until then is kept.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cowfs import apart, clock, log
+from cowfs.base import clock, interruptible, log
+from cowfs.base.errors import InvalidInputError, UnavailableError, UnsupportedFormatError, from_record
 from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import from_json, to_json
-from cowfs.errors import InvalidInputError, UnavailableError, UnsupportedFormatError, from_record
 from cowfs.version.commit import Progress, ProgressListener
 
 QUIET_S = 5.0
@@ -29,8 +29,8 @@ _log = log.get("mount")
 
 
 class Client:
-    """`timeout_s` bounds the wait for a connection, and each for the next line (None: no bound,
-    right for commits, which may take an hour). `on_quiet` is called whenever nothing has come for
+    """`timeout_s` bounds the wait for a connection, and for each next line (None: no bound, right
+    for commits, which may take an hour). `on_quiet` is called whenever nothing has arrived for
     QUIET_S."""
 
     def __init__(
@@ -42,26 +42,25 @@ class Client:
 
     def ask(self, operation: Operation[A, R], arguments: A, on_progress: ProgressListener | None = None) -> R:
         """Sends one request and returns its answer. UnsupportedFormatError: a daemon of another
-        cowfs has done it, and answered."""
+        version of cowfs has carried it out, but its answer is not understood."""
         answer = self.call(operation.name, on_progress=on_progress, **to_json(arguments))
         try:
             return from_json(operation.answer, answer, f"the answer to {operation.name}")
         except InvalidInputError as error:
             raise UnsupportedFormatError(
                 f"the mount daemon at {self._path} runs another version of cowfs: {error.message}",
-                hint="What was asked for is done. Unmount with the cowfs that mounted, then mount again.",
+                hint="The request was carried out. Unmount with the cowfs that mounted, then mount again.",
             ) from error
 
     def call(self, op: str, /, *, on_progress: ProgressListener | None = None, **arguments: Any) -> Any:
-        """As `ask`, in JSON values; progress lines go to on_progress as they arrive, and what the
-        daemon waits for to the log, as if the store was asked from here. What else a newer daemon
-        says before its answer is not heard."""
+        """As `ask`, in JSON values. Progress lines go to on_progress as they arrive; waits for the
+        store are logged, as if this process waited. Other lines of a newer daemon are ignored."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
             try:
-                with apart.stopped_by(partial(_hang_up, connection)):
+                with interruptible.register_stop(partial(_hang_up, connection)):
                     self._connect(connection)
-                    apart.require_wanted()  # who gave it up before could hang up nothing
+                    interruptible.require_wanted()  # an earlier interruption had no connection to hang up
                     lines = LineSocket(connection)
                     lines.send({**arguments, "op": op})
                     while (reply := self._next(lines)) is not None:
@@ -75,14 +74,14 @@ class Client:
                         elif "result" in reply:
                             return reply["result"]
             except OSError as error:
-                apart.require_wanted()
-                raise self._gone(f"does not answer: {error.strerror or error}") from error
-        apart.require_wanted()
-        raise self._gone("ended before it answered")
+                interruptible.require_wanted()
+                raise self._unavailable(f"does not answer: {error.strerror or error}") from error
+        interruptible.require_wanted()
+        raise self._unavailable("ended before it answered")
 
     def _connect(self, connection: socket.socket) -> None:
-        """Many callers at one moment fill the queue of those that are to be taken: waits for a
-        place, which the kernel does only without a bound. TimeoutError: there is none in time."""
+        """Many simultaneous callers fill the accept queue. Waits for a place in it, which the
+        kernel does only without a timeout. TimeoutError: the queue stayed full."""
         end_s = clock.monotonic_s() + (self._timeout_s or 0)
         while True:
             try:
@@ -91,7 +90,7 @@ class Client:
             except BlockingIOError as error:
                 if clock.monotonic_s() >= end_s:
                     raise TimeoutError(os.strerror(errno.ETIMEDOUT)) from error
-            apart.require_wanted()
+            interruptible.require_wanted()
             clock.sleep_s(RETRY_S)
 
     def _next(self, lines: LineSocket) -> dict[str, Any] | None:
@@ -99,7 +98,7 @@ class Client:
             self._on_quiet()
         return lines.receive()
 
-    def _gone(self, what: str) -> UnavailableError:
+    def _unavailable(self, what: str) -> UnavailableError:
         return UnavailableError(
             f"the mount daemon at {self._path} {what}",
             hint="`cowfs status` shows what is mounted; mounting the volume again resumes its work.",

@@ -1,10 +1,10 @@
-"""How a mount daemon comes by credentials that a program gave, and by what was read for it already.
+"""Passes a program's credentials, and objects read on its behalf, to a mount daemon.
 
-    at the start     a `Handover`, as one line behind the specification on the daemon's standard input
-    later            FEED on the control socket: a process that can make new ones asks whether they are wanted, and brings them
+    at the start     a `Handover`, as one line after the specification on the daemon's standard input
+    later            FEED on the control socket: a process that can make new ones asks whether they are wanted, and sends them
 
 Never by arguments, the environment, or a file. Nothing here shows a value: neither a repr nor an
-error about a line that is none.
+error about an invalid line.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 import json
 from dataclasses import field
 
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.control.typed import from_json, to_json
-from cowfs.errors import InvalidInputError
 from cowfs.store import Credentials
-from cowfs.values import dataclass
 
 
 @dataclass(frozen=True)
 class Handover:
-    """How a daemon asks its store. credentials None: with what its environment has.
-    credential_process: prints others. is_fed: the process that gives them will make others, too.
-    store_key: of an encrypted store, in hexadecimal. known: texts of objects of the store, by key,
-    that were read a moment ago. trusted: servers that may see the credentials of the environment,
-    as `trust.VARIABLE` has them."""
+    """How a daemon accesses its store. credentials None: use those of its environment.
+    credential_process: a command that prints new ones. is_fed: the process that provides them will
+    provide new ones, too. store_key: of an encrypted store, in hexadecimal. known: texts of objects
+    of the store, by key, that were just read. trusted: servers that may get the credentials of the
+    environment, in the format of `trust.VARIABLE`."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     path_style: bool | None = None
@@ -51,9 +51,9 @@ class Handover:
 
 @dataclass(frozen=True)
 class Offer:
-    """From a process that has credentials. None: it asks whether others are wanted. problem: why it
-    has none. is_coming: it was told that they are wanted, and is about to fetch them; the answer to
-    this comes at once."""
+    """Sent by a process that has credentials. None: it asks whether new ones are wanted. problem:
+    why it has none. is_coming: it knows that new ones are wanted, and is about to fetch them; this
+    message is answered at once."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     problem: str = ""
@@ -62,7 +62,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Wanted:
-    """is_wanted: bring others, now. is_over: never ask again."""
+    """is_wanted: send new ones, now. is_over: never ask again."""
 
     is_wanted: bool
     is_over: bool

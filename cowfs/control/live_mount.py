@@ -1,9 +1,8 @@
-"""One live mount as other processes see it: asks its daemon, through the registry, from whatever
-process.
+"""Operations on a live mount from any process: finds its daemon through the registry and asks it.
 
-Nothing here touches the mount point. A daemon that died between look-up and call is an
-UnavailableError. What may take long is waited for without a bound; a daemon that does not even
-answer a PING meanwhile, because it is stopped or frozen, is told of once.
+Nothing here touches the mount point. If the daemon died between lookup and call, the call raises
+UnavailableError. Long operations wait without a bound; if the daemon does not even answer a PING
+meanwhile, because it is stopped or frozen, that is logged once.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ import os
 import shlex
 from collections.abc import Callable
 
-from cowfs import log
+from cowfs.base import log
+from cowfs.base.errors import ConflictError, CowfsError, UnavailableError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.control.client import Client
 from cowfs.control.messages import (
     ADOPT,
@@ -38,51 +39,49 @@ from cowfs.control.messages import (
     Restoration,
     Restored,
 )
-from cowfs.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.machine import processes
 from cowfs.machine.registry import MountEntry
-from cowfs.values import dataclass
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 STATUS_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
 PING_TIMEOUT_S = 5.0
 DEATH_S = 2.0
-"""Between the end of a daemon's socket and that of its process."""
+"""The time between the end of a daemon's socket and the end of its process."""
 _log = log.get("mount")
 
 
 @dataclass(frozen=True)
 class Released:
-    """How a mount was taken away. users: who has files open still, "" mostly. trouble: why it may
-    be mounted still, "" mostly."""
+    """The result of `release`. users: the programs with open files, usually "". trouble: why the
+    volume may still be mounted, usually ""."""
 
     users: str = ""
     trouble: str = ""
 
 
 def status(entry: MountEntry) -> MountStatus:
-    """What the daemon says about itself."""
+    """The daemon's report of its state."""
     return _ask(entry, STATUS, Nothing(), timeout_s=STATUS_TIMEOUT_S)
 
 
 def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
-    """Publishes what was written before the call."""
+    """Publishes everything written before the call."""
     return _ask(entry, COMMIT, request, progress)
 
 
 def compare(entry: MountEntry, wanted: Comparison) -> Compared:
-    """What became of a version in the mounted volume, committed or not."""
+    """Compares a version with the mounted volume, committed or not."""
     return _ask(entry, COMPARE, wanted)
 
 
 def restore(entry: MountEntry, wanted: Restoration) -> Restored:
-    """Puts what a version has into the mounted volume's working copy."""
+    """Restores a path of a version into the mounted volume's working copy."""
     return _ask(entry, RESTORE, wanted)
 
 
 def adopt(entry: MountEntry, volume: str) -> None:
-    """Lets the commits of a scratch go to this volume, which stands on the scratch's version."""
+    """Sends the commits of a scratch to this volume, whose version is the scratch's."""
     _ask(entry, ADOPT, Adoption(volume))
 
 
@@ -94,18 +93,17 @@ def has_uncommitted(entry: MountEntry) -> bool:
 
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while
-    it is in use."""
+    the mount is in use."""
     left = _ask(entry, UNMOUNT, Ending(force))
     _wait_ended(entry)
     return left
 
 
 def release(entry: MountEntry, *, force: bool = False) -> Released:
-    """Takes away a mount whose work has been published, so that nothing here may fail: what did not
-    work is told.
+    """Removes a mount whose work has been published. It does not raise: problems are in the result.
 
-    While files are open the mount goes off its path, and its daemon serves them until the last one
-    is closed. force: unmounts all the same; programs that use it get errors.
+    While files are open, the mount is detached from its path, and its daemon serves them until the
+    last one is closed. force: unmounts all the same; programs that use it get errors.
     """
     try:
         try:
@@ -120,13 +118,13 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
 
 
 def has_died(entry: MountEntry) -> bool:
-    """Whether the daemon is gone, or goes within DEATH_S."""
+    """Whether the daemon is gone, or ends within DEATH_S."""
     return not entry.process.is_alive or (not entry.process.is_foreign and processes.wait_gone(entry.pid, DEATH_S))
 
 
 def is_dying(entry: MountEntry) -> bool:
-    """Whether the daemon, which the registry believes alive, was killed just now: its process is
-    gone when this returns True. UnavailableError: it lives, and does not answer."""
+    """Whether the daemon, which the registry takes for alive, was just killed: when this returns
+    True, its process is gone. UnavailableError: it is alive, but does not answer."""
     try:
         _ask(entry, PING, Nothing(), timeout_s=STATUS_TIMEOUT_S)
     except UnavailableError as error:
@@ -138,21 +136,21 @@ def is_dying(entry: MountEntry) -> bool:
 
 
 def end_silent(entry: MountEntry) -> bool:
-    """Kills the daemon if it lives and does not answer, so that it cannot go on later. What was
-    written is in the working copy then, and the mount is one whose daemon has died. False: it
-    answers, or is gone. UnavailableError: it does neither answer nor end."""
+    """Kills a daemon that is alive but does not answer, so that it cannot continue later.
+    Everything written is in the working copy, and the mount becomes one whose daemon has died.
+    False: it answers, or is gone. UnavailableError: it neither answers nor ends."""
     try:
         _ask(entry, PING, Nothing(), timeout_s=STATUS_TIMEOUT_S)
     except UnavailableError as error:
         if not _is_silence(error.__cause__):
             return False
-        _log.warning("%s, and is killed", error.message)
+        _log.warning("%s, and is being killed", error.message)
         if not entry.process.kill() or not processes.wait_gone(entry.pid, STATUS_TIMEOUT_S):
             path = shlex.quote(entry.mount_path)
             raise UnavailableError(
                 f"{error.message}, and cannot be killed",
-                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. `cowfs unmount {path}`, or mount() of "
-                "the volume, takes the mount off then; uncommitted work of a volume is kept.",
+                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. Then `cowfs unmount {path}`, or mount() of "
+                "the volume, removes the mount; uncommitted work of a volume is kept.",
             ) from error
         return True
     return False
@@ -184,14 +182,14 @@ def _ask(
         if entry.process.is_alive and not os.path.lexists(entry.socket):
             path = shlex.quote(entry.mount_path)
             error.set_hint(
-                f"Its process {entry.pid} lives, and makes a socket that was removed again within seconds: try again. If it does "
+                f"Its process {entry.pid} is alive, and recreates a removed socket within seconds: try again. If it does "
                 f"not, its log says why; `umount {path}`, or `fusermount3 -u {path}`, ends the mount as `cowfs unmount` does."
             )
         raise
 
 
 def _notice(entry: MountEntry) -> Callable[[], None]:
-    """Says once that the daemon does not answer, if that is so when it is called."""
+    """Returns a function that logs once if the daemon does not answer when it is called."""
     told: list[str] = []
 
     def notice() -> None:
@@ -208,7 +206,7 @@ def _notice(entry: MountEntry) -> Callable[[], None]:
 
 
 def _is_silence(cause: BaseException | None) -> bool:
-    """Whether a daemon that is there did not take the call, or answer it, in time."""
+    """Whether an existing daemon failed to take or answer the call in time."""
     return isinstance(cause, TimeoutError)
 
 
@@ -219,7 +217,7 @@ def _silent(entry: MountEntry) -> str:
 
 def _ways_out(entry: MountEntry) -> str:
     return (
-        f"`kill -CONT {entry.pid}` lets it go on if it was stopped; `cowfs unmount --force {shlex.quote(entry.mount_path)}`, or "
+        f"`kill -CONT {entry.pid}` resumes it if it was stopped; `cowfs unmount --force {shlex.quote(entry.mount_path)}`, or "
         "unmount(force=True), ends it and the mount: uncommitted work of a volume is kept."
     )
 
@@ -228,5 +226,5 @@ def _wait_ended(entry: MountEntry) -> None:
     if entry.process.is_there and not processes.wait_gone(entry.pid, END_TIMEOUT_S):
         raise UnavailableError(
             f"the mount daemon {entry.pid} of {entry.mount_path} has unmounted but does not end",
-            hint="`cowfs status` shows it; its log says what it waits for.",
+            hint="`cowfs status` shows it; its log says what it is waiting for.",
         )

@@ -1,20 +1,20 @@
-"""What may be asked of a mount's daemon, and what it answers: one type each, for both ends and for
-whoever shows it.
+"""The requests to a mount's daemon, and its answers: one type each, shared by both ends and by the
+programs that show them.
 
     PING     Nothing         Pong
-    STATUS   Nothing         MountStatus                     what `cowfs status` shows
+    STATUS   Nothing         MountStatus                     shown by `cowfs status`
     COMMIT   CommitRequest   Committed                       with progress, as often as there is news
-    COMPARE  Comparison      Compared                        what `diff` shows of work that is in no version
+    COMPARE  Comparison      Compared                        for `diff` of work that is in no version
     RESTORE  Restoration     Restored                        changes the working copy, and publishes nothing
-    ADOPT    Adoption        Nothing                         of a scratch: its commits go to that volume from now on
+    ADOPT    Adoption        Nothing                         for a scratch: its commits go to that volume from now on
     UNMOUNT  Ending          Left                            the process ends after the answer
     DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
     DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
     FEED     Offer           Wanted                          brings credentials, and waits until others are wanted (handover)
 
-`Ready` is what a daemon tells the program that started it, on a pipe. A field that is added to a
-type here is filled in by the daemon (`daemon.requests`, `daemon.process`), or it does not start;
-nothing in between names fields.
+The daemon sends `Ready` to the program that started it, on a pipe. A field that is added to a type
+here must be filled in by the daemon (`daemon.requests`, `daemon.process`), or it does not start;
+the code in between names no fields.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar
 
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
 from cowfs.control.handover import Offer, Wanted
 from cowfs.control.server import Handler, Listener
 from cowfs.control.typed import from_json, to_json
 from cowfs.format.manifest import Manifest, version_id
-from cowfs.ids import VersionId
-from cowfs.values import dataclass
 from cowfs.version.commit import CommitRequest
 from cowfs.version.named_changes import Change
 
-_TOLD_BYTES = 64 << 10  # of a manifest in an answer
+_TOLD_BYTES = 64 << 10  # the longest manifest in an answer
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Nothing:
-    """No arguments; nothing to answer but that it is done."""
+    """No arguments, or an answer that only confirms."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class LostFile:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The kernel's requests that wait for something to be loaded, and how many were given up
-    because nobody was at them."""
+    """The kernel's requests that wait for data to be loaded, and how many were failed because no
+    thread worked on them."""
 
     requests: int
     oldest_s: float
@@ -67,10 +67,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class WriterStatus:
-    """Of a writable mount. lease_lost, upload_error: messages, None while all is well.
+    """The state of a writable mount. lease_lost, upload_error: messages, None without a problem.
 
-    overtaken_by: the volume's version, made by somebody else, that uncommitted work here was not
-    made on."""
+    overtaken_by: the volume's version that another writer has made, and that the uncommitted work
+    here is not based on."""
 
     is_dirty: bool
     is_committing: bool
@@ -86,11 +86,11 @@ class WriterStatus:
 
 @dataclass(frozen=True)
 class MountStatus:
-    """What a daemon says about its mount. version: the last one, None before the first. waiting:
-    None where it is not known. credentials_problem: why the ones that a program gave are of no use
-    any more and there are no others, or what the store said when it refused the last request, None
-    while all is well. volume: of a scratch where its version is from, and once it has a writer the
-    one that this writes to."""
+    """A daemon's report of its mount. version: the last one, None before the first. waiting: None
+    if unknown. credentials_problem: why the credentials from a program are no longer valid without
+    a replacement, or the store's message when it denied the last request; None without a problem.
+    volume: of a scratch, the volume of its version, and once it has a writer, the volume that it
+    writes to."""
 
     pid: int
     registration: str
@@ -117,9 +117,9 @@ class MountStatus:
 
 @dataclass(frozen=True)
 class Committed:
-    """The last version after a commit, and the number of its head. is_new: whether this commit has
-    made it. manifest: its text, where that is short and not sealed; else the store is asked for
-    it."""
+    """The last version after a commit, and the number of its head. is_new: whether this commit made
+    it. manifest: its text if that is short and not sealed; otherwise the caller reads it from the
+    store."""
 
     version: VersionId
     locator: str
@@ -128,21 +128,21 @@ class Committed:
     manifest: str | None
 
     @staticmethod
-    def told(manifest: Manifest, version: VersionId) -> str | None:
+    def make_text(manifest: Manifest, version: VersionId) -> str | None:
         data = manifest.encode()
         return data.decode() if len(data) <= _TOLD_BYTES and version_id(data) == version else None
 
     @property
     def known(self) -> Manifest | None:
-        """The manifest, if it was told."""
+        """The manifest, if the answer contains it."""
         return None if self.manifest is None else Manifest.decode(self.manifest.encode(), self.version)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """version: None: the one that the work stands on. folder: of the version, path: below it, and
-    of the volume; from the root, without slashes at the ends. times, renames: as
-    `differences.compare` has them."""
+    """version: None: the base of the uncommitted work. folder: of the version; path: below it, and
+    of the volume; both relative to the root, without slashes at the ends. times, renames: as for
+    `differences.compare`."""
 
     version: VersionId | None = None
     folder: str = ""
@@ -153,7 +153,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """version: that was compared with, None before the first."""
+    """version: the one compared with, None before the first."""
 
     version: VersionId | None
     changes: tuple[Change, ...]
@@ -161,8 +161,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class Restoration:
-    """What the version has at `path` is put at `to` in the volume; both from the root, without
-    slashes at their ends. dry_run: it is only told what that does."""
+    """Restores `path` of the version to `to` in the volume; both relative to the root, without
+    slashes at the ends. dry_run: only reports the changes."""
 
     version: VersionId
     path: str
@@ -178,8 +178,8 @@ class RestoredPath:
 
 @dataclass(frozen=True)
 class Restored:
-    """version: the one that the volume's uncommitted work stands on, None before the first. paths:
-    of the volume; more: how many others there are, which a message has no room for."""
+    """version: the base of the volume's uncommitted work, None before the first. paths: of the
+    volume; more: the number of further paths, for which a message has no room."""
 
     version: VersionId | None
     paths: tuple[RestoredPath, ...]
@@ -188,7 +188,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Adoption:
-    """volume: one that was just forked from the version that the scratch stands on."""
+    """volume: one that was just forked from the scratch's version."""
 
     volume: str
 
@@ -202,8 +202,8 @@ class Ending:
 
 @dataclass(frozen=True)
 class Left:
-    """What an unmount leaves behind: the last version, None before the first, and its head's
-    number; whether work that is in no version is kept."""
+    """The state after an unmount: the last version, None before the first, and its head's number;
+    whether uncommitted work is kept."""
 
     version: VersionId | None
     head_number: int
@@ -212,8 +212,8 @@ class Left:
 
 @dataclass(frozen=True)
 class Ready:
-    """A mount that is served: where, by whom, on what version; and what an interrupted one left
-    behind. overtaken_by: as of `WriterStatus`."""
+    """A mount that is being served: its path, process and version, and what was recovered from an
+    interrupted one. overtaken_by: as in `WriterStatus`."""
 
     pid: int
     registration: str
@@ -230,19 +230,19 @@ class Ready:
 
 @dataclass(frozen=True)
 class Operation(Generic[A, R]):
-    """A name on the wire, what goes with it, and what comes back."""
+    """A name in the protocol, with the types of its arguments and its answer."""
 
     name: str
     arguments: type[A]
     answer: type[R]
 
-    def answered_by(self, handle: Callable[[A, Listener], R]) -> tuple[str, Handler]:
-        """For a server: `handle` is called with arguments that are what they should be."""
+    def make_handler(self, handle: Callable[[A, Listener], R]) -> tuple[str, Handler]:
+        """The handler for a server: it calls `handle` with validated arguments."""
 
-        def answered(arguments: dict[str, Any], listener: Listener) -> Any:
+        def handle_json(arguments: dict[str, Any], listener: Listener) -> Any:
             return to_json(handle(from_json(self.arguments, arguments, f"the request {self.name}"), listener))
 
-        return self.name, answered
+        return self.name, handle_json
 
 
 PING = Operation("ping", Nothing, Pong)

@@ -1,12 +1,12 @@
-"""How a mount is tuned: one type for Python arguments, command line flags and the daemon's
+"""The options of a mount: one type for Python arguments, command line flags and the daemon's
 specification.
 
-Checked before anything is started. A new option is added here, and where it is used; a flag on the
-command line makes it one for people. Whatever lies between hands on a whole `MountOptions`.
+They are checked before anything is started. A new option is added here, and where it is used; a
+flag on the command line makes it available to users. Code in between passes a whole `MountOptions`.
 
-Cache times are seconds the kernel may answer without asking: attributes, names of files, names of
-directories. None stands for the mode's default: 60 s writable (one writer, so nothing changes
-behind the kernel's back), unlimited read-only (a version never changes).
+Cache times are the seconds for which the kernel may answer without asking: attributes, names of
+files, names of directories. None stands for the mode's default: 60 s writable (one writer, so
+nothing changes without the kernel's knowledge), unlimited read-only (a version never changes).
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypedDict, cast
 
-from cowfs import config, sizes
+from cowfs.base import byte_sizes, config
+from cowfs.base.errors import InvalidInputError
 from cowfs.control.typed import field_types, matches
-from cowfs.errors import InvalidInputError
 
 CACHE_DEFAULT_S = 60.0
+CACHE_DEFAULT_BYTES = 20 << 30
 CACHE_DEFAULTS = dict.fromkeys(("attr_cache", "entry_cache", "dir_entry_cache"), CACHE_DEFAULT_S)
 CACHE_UNLIMITED_S = 315_360_000.0
 """Ten years: larger values only risk an overflow on their way into the kernel."""
 ID_MAX = 2**32 - 2
-"""The largest user or group there can be; one more means nobody to chown(2)."""
+"""The largest user or group id; the next one means "unchanged" to chown(2)."""
 Transport = Literal["auto", "device", "uring"]
 Mode = Literal["auto", "fuse", "copy"]
 COPY_LIMIT = "10GiB"
 
 _OF_ONE_CALL = {"mode", "copy_limit", "take_over", "accept_unsafe_store", "max_uploads", "meta_dir"}
-"""Say nothing about what a mount of a version is like."""
+"""Options that do not affect what a mount of a version looks like."""
 
 TAKEN = {
     int: "a whole number, 1 or more",
@@ -48,11 +49,11 @@ TAKEN = {
     Mode: "auto, fuse or copy",
     str | None: "caller, none, or numbers as UID:GID",
 }
-"""By type: what is said of an option whose value is wrong."""
+"""By type: the accepted values, for the error about a wrong one."""
 
 
 class ReadOptions(TypedDict, total=False):
-    """What may be said of any mount, by the types of `MountOptions`, which explains them."""
+    """Options of any mount, with the types of `MountOptions`, which explains them."""
 
     max_uploads: int
     attr_cache: float | None
@@ -76,7 +77,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class WriteOptions(ReadOptions, total=False):
-    """What may be said of a writable mount besides."""
+    """Further options of a writable mount."""
 
     meta_dir: str | os.PathLike[str] | None
     take_over: bool
@@ -85,7 +86,7 @@ class WriteOptions(ReadOptions, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class MountOptions:
-    """Options of one mount; InvalidInputError names the one that is wrong.
+    """Options of one mount; InvalidInputError names the wrong one.
 
     max_uploads           uploads that may run at once
     attr_cache, entry_cache, dir_entry_cache    see above
@@ -94,27 +95,27 @@ class MountOptions:
     cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
     store_timeout         seconds without any success after which a commit or a read gives the store up; nothing is lost by that.
                           None: COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, or 900
-    resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no look-up, stat or
+    resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no lookup, stat or
                           listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
-    show_versions         list `.cowfs` in the mount's root; whoever names it finds the volume's versions in `.cowfs/versions` anyway
-    fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 (an extra: cowfs[pyfuse3])
-    transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
-                          "auto", which is COWFS_TRANSPORT where that is set, and else device
+    show_versions         list `.cowfs` in the mount's root; the volume's versions can be opened in `.cowfs/versions` either way
+    fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 (an extra: cowfs-volumes[pyfuse3])
+    transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it is not available), or
+                          "auto", which is COWFS_TRANSPORT if that is set, and otherwise device
     take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
     accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
     allow_other           let other users in: None where permitted, True demands it, False never
-    map_owner             whom the mount shows in place of the version's owner, who owns its root directory: "caller" is whoever mounts,
-                          unless the version is theirs; "UID:GID" anybody; "none" leaves owners as they are. None: none for root,
-                          caller for others. What such an owner makes or is given is stored as the version's owner's
-    fuse_fd               a /dev/fuse descriptor already mounted at the path, by somebody outside a container for one, who
-                          also unmounts it; close it afterwards, since a copy keeps the mount waiting when its daemon dies
+    map_owner             the user that the mount shows in place of the version's owner, who owns its root directory: "caller" is the
+                          user that mounts, unless the version is theirs; "UID:GID" any user; "none" leaves owners as they are. None:
+                          none for root, caller for others. Files that this user makes or is given are stored as the version's owner's
+    fuse_fd               a /dev/fuse descriptor already mounted at the path, for example from outside a container, and unmounted
+                          from there; close it afterwards, since a copy keeps the mount waiting when its daemon dies
     foreground            the daemon's log goes to this process' standard error
-    mode                  "fuse": a mount, an error where it cannot be had; "copy": a folder of plain files, from which commits are made;
-                          "auto": a mount where this machine can, else a copy. A copy heeds meta_dir, cache_dir and max_uploads
+    mode                  "fuse": a mount, an error where FUSE is not available; "copy": a folder of plain files, from which commits are
+                          made; "auto": a mount where this machine can, else a copy. A copy heeds meta_dir, cache_dir and max_uploads
     copy_limit            most bytes of a version that a copy is made of; a larger one is a NeedsFuseError
-    record                a file that gets the profile of what is read of the mount; written now and then, and at the end. Programs
+    record                a file that gets the profile of what is read of the mount; written regularly, and at the end. Programs
                           read by requests then, at a lower speed. Never a copy
-    replay                a profile: what it has of the version is fetched into the cache in the background, in its order
+    replay                a profile: its files are fetched into the cache in the background, in its order
     """
 
     max_uploads: int = 50
@@ -154,8 +155,8 @@ class MountOptions:
         _ = self.cache_size_bytes, self.copy_limit_bytes
 
     def resolved(self) -> MountOptions:
-        """With all in it that environment, configuration and working directory have to say: it
-        means the same in every process."""
+        """The options with all values from environment, configuration and working directory filled
+        in: they mean the same in every process."""
         return replace(
             self,
             attr_cache=_finite(self.attr_cache),
@@ -182,8 +183,8 @@ class MountOptions:
 
     @property
     def sharing_key(self) -> str:
-        """Of resolved options: mounts of a version that have the same are alike. "": nobody shares
-        such a mount."""
+        """For resolved options: mounts of a version with the same key are alike. "": the mount
+        cannot be shared."""
         if self.foreground or self.fuse_fd is not None or self.record is not None:
             return ""
         alike = {name: getattr(self, name) for name in field_types(MountOptions) if name not in _OF_ONE_CALL}
@@ -212,7 +213,7 @@ class MountOptions:
 
     @property
     def wanted_transport(self) -> Transport:
-        """COWFS_TRANSPORT speaks for mounts that can use any; others have the device."""
+        """COWFS_TRANSPORT applies to mounts that can use any transport; others use the device."""
         if self.transport != "auto" or self.fuse_fd is not None or not self.has_fast_lane:
             return self.transport
         wanted = os.environ.get("COWFS_TRANSPORT", "") or "auto"
@@ -222,7 +223,7 @@ class MountOptions:
 
     @property
     def mapped_owner(self) -> tuple[int, int] | None:
-        """User and group that `map_owner` names by their numbers."""
+        """The user and group that `map_owner` gives as numbers."""
         user, colon, group = (self.map_owner or "").partition(":")
         if not (colon and user.isdecimal() and group.isdecimal() and user.isascii() and group.isascii()):
             return None
@@ -244,7 +245,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _whole(path: str | os.PathLike[str] | None) -> str | None:
-    """A file's path, its directory without links."""
+    """The path of a file, its directory without links."""
     if path is None:
         return None
     above, name = os.path.split(_absolute(path))
@@ -252,14 +253,14 @@ def _whole(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def _finite(seconds: float | None) -> float | None:
-    """As JSON can say it."""
+    """Limits the value to what JSON can represent."""
     return min(seconds, CACHE_UNLIMITED_S) if seconds is not None else None
 
 
 def _size_bytes(name: str, value: int | str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    parsed = sizes.parsed(value) if isinstance(value, str) else None
+    parsed = byte_sizes.parse_size(value) if isinstance(value, str) else None
     if parsed is None:
         raise _wrong(name, value, "bytes, or a size like 512M or 20GiB")
     return parsed

@@ -4,16 +4,16 @@
     reply     zero or more {"progress": {…}} and {"waiting": WORDS}, then one {"result": …} or
               {"error": {kind, message, hint, details}}
 
-WORDS say what of its store the daemon waits for, "" that it waits no longer.
+WORDS describe the wait for the store; "" means that it has ended.
 
-A longer message than a line may be travels in pieces, one a line, {"piece": TEXT}, and ends with
-{"pieces": HOW MANY}: their texts, one after the other, are the message.
+A message longer than a line travels in pieces, one a line, {"piece": TEXT}, and ends with
+{"pieces": HOW MANY}: the concatenated texts are the message.
 
 A connection carries any number of requests, one after the other. Lines end with "\\n" and have at
-most LINE_LIMIT_BYTES, messages MESSAGE_LIMIT_BYTES; a longer one, a line that is not a JSON object,
-or an end in the middle of a line or message breaks the connection. Both ends are of the same user
-on the same machine, so nothing is versioned or encrypted, credentials included; nothing is trusted
-either.
+most LINE_LIMIT_BYTES, messages MESSAGE_LIMIT_BYTES. A longer one, a line that is not a JSON object,
+or an end in the middle of a line or message breaks the connection. Both ends belong to the same
+user on the same machine, so nothing is versioned or encrypted, credentials included; nothing is
+trusted either.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
+from cowfs.base.errors import InvalidInputError
 from cowfs.control.typed import to_json
-from cowfs.errors import InvalidInputError
 
 LINE_LIMIT_BYTES = 1 << 20
 PIECE_BYTES = 256 << 10
-"""Of a long message: quotation marks and backslashes double on their way."""
+"""The text in one piece of a long message: escaping doubles quotation marks and backslashes."""
 MESSAGE_LIMIT_BYTES = 1 << 28
-"""A comparison of a million paths."""
+"""Enough for a comparison of a million paths."""
 OTHER_BYTES = 1 << 16
-"""Of a message, besides the many things that it is about."""
+"""Reserved in a message for everything except its list of items."""
 
 
 def fitting(items: Iterable[object]) -> int:
-    """How many of them, from the first on, a message has room for."""
+    """How many items, from the first on, fit in a message."""
     left_bytes, count = MESSAGE_LIMIT_BYTES - OTHER_BYTES, 0
     for each in items:
         left_bytes -= len(json.dumps(to_json(each))) + len(", ")
@@ -83,7 +83,7 @@ class LineSocket:
         pieces: list[str] = []
         left_bytes = MESSAGE_LIMIT_BYTES
         while (line := self._line()) is not None:
-            message = _decoded(line)
+            message = _decode(line)
             if isinstance(piece := message.get("piece"), str):
                 pieces.append(piece)
                 left_bytes -= len(piece)
@@ -94,7 +94,7 @@ class LineSocket:
             elif message != {"pieces": len(pieces)}:
                 raise _garbage("a long message lacks pieces")
             else:
-                return _decoded("".join(pieces))
+                return _decode("".join(pieces))
         if pieces:
             raise _garbage("it ends in the middle of a message")
         return None
@@ -120,7 +120,7 @@ class LineSocket:
         self._connection.close()
 
 
-def _decoded(text: bytes | str) -> dict[str, Any]:
+def _decode(text: bytes | str) -> dict[str, Any]:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:

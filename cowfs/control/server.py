@@ -1,11 +1,10 @@
 """Answers control requests on a Unix socket: the daemon's side of `protocol`.
 
-Each connection has a thread of its own, none of them the FUSE loop's, so a long commit blocks
-nobody. The socket is mode 0600 in a directory of mode 0700, and SO_PEERCRED must name this user or
-root. A client that goes away does not stop what it asked for: the handler runs to its end, its
-answer is dropped. A socket that is removed is made again by whoever looks after the server
-(`is_there`, `listen_at`). Handlers raise CowfsError for everything they expect; anything else is
-logged with its traceback and answered as `internal`.
+Each connection has its own thread, separate from the FUSE loop, so a long commit blocks no other
+request. The socket has mode 0600 in a directory of mode 0700, and SO_PEERCRED must name this user
+or root. If a client disconnects, the handler runs to its end and its answer is dropped. A removed
+socket is recreated by the owner of the server (`is_there`, `listen_at`). Handlers raise CowfsError
+for expected failures; any other exception is logged with its traceback and answered as `internal`.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock, log
-from cowfs.control.protocol import LineSocket
-from cowfs.control.typed import to_json
-from cowfs.errors import (
+from cowfs.base import clock, log
+from cowfs.base.errors import (
     FEWER_PROCESSES,
     AccessDeniedError,
     CowfsError,
@@ -34,16 +31,18 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
-from cowfs.values import dataclass
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.control.protocol import LineSocket
+from cowfs.control.typed import to_json
 from cowfs.version.commit import Progress
 
 BACKLOG = 128
-"""Callers at one moment that need not wait to be taken."""
+"""Simultaneous callers that need not wait to be accepted."""
 
 
 @dataclass(frozen=True)
 class StoreWait:
-    """What the daemon waits for, in words; "": the store answers again."""
+    """A description of the daemon's wait for the store; "": the store answers again."""
 
     said: str
 
@@ -55,7 +54,7 @@ thread."""
 
 CONNECTION_LIMIT = 64
 SEND_TIMEOUT_S = 10
-"""A client that does not read its progress for so long counts as gone: it must not hold up a
+"""A client that does not read its progress for this long counts as gone: it must not block a
 commit."""
 
 HEAR_OUT_S = 1.0
@@ -69,8 +68,8 @@ class Server:
     """Listens from construction until `close`."""
 
     def __init__(self, path: str | Path, handlers: Mapping[str, Handler]) -> None:
-        """Binds the socket: AccessDeniedError if its directory is not private, a stale socket in
-        its place is replaced."""
+        """Binds the socket, replacing a stale one. AccessDeniedError if its directory is not
+        private."""
         self._path = Path(path)
         self._handlers = dict(handlers)
         self._lock = threading.Lock()
@@ -84,15 +83,15 @@ class Server:
 
     @property
     def is_there(self) -> bool:
-        """Whether clients find its socket."""
+        """Whether clients find the socket at its path."""
         try:
             return _identity(self._path) == self._socket
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def listen_at(self, path: Path) -> None:
-        """From now on at this path, which may be the same one, where the socket is gone. Who is
-        connected stays so. InvalidStateError: something of others is there."""
+        """Listens at this path from now on, which may be the same one, where the socket is gone.
+        Existing connections stay. InvalidStateError: the path belongs to another process."""
         with self._lock:
             if self._closing:
                 return
@@ -133,7 +132,7 @@ class Server:
                 continue
             try:
                 self._start(connection)
-            except (OSError, RuntimeError) as error:  # no thread to be had: this client asks again, others go on
+            except (OSError, RuntimeError) as error:  # no thread available: this client may retry, others continue
                 _logger.warning("a control connection was refused: %s", error)
                 _refuse(connection, error)
 
@@ -209,7 +208,7 @@ class Server:
         except OSError as error:
             _logger.exception("control request %s failed", op)
             return {"error": to_record(from_local_disk(error, f"{op} failed", otherwise=_REPORT))}
-        except BaseException as error:  # a panic of the engine is no Exception; the client waits for an answer
+        except BaseException as error:  # a panic of the engine is not an Exception; the client waits for an answer
             _logger.exception("control request %s failed", op)
             return {"error": to_record(unexpected(f"{op} failed", error, hint=_REPORT))}
 
@@ -219,8 +218,8 @@ def _line(event: Progress | StoreWait) -> dict[str, Any]:
 
 
 def _listen(path: Path, *, replaces: bool = True) -> tuple[socket.socket, tuple[int, int]]:
-    """The listening socket, and what its file is. Listens before the socket has its name, so that
-    one that refuses connections is always a dead daemon's."""
+    """Returns the listening socket and the identity of its file. Listens before the file gets its
+    name, so a socket that refuses connections always belongs to a dead daemon."""
     directory = path.parent.lstat()
     is_private = stat.S_ISDIR(directory.st_mode) and not stat.S_IMODE(directory.st_mode) & 0o077
     if directory.st_uid != os.geteuid() or not is_private:
@@ -229,7 +228,9 @@ def _listen(path: Path, *, replaces: bool = True) -> tuple[socket.socket, tuple[
         )
     _sweep(path.parent)
     if not replaces and os.path.lexists(path):
-        raise InvalidStateError(f"{path} is there, and not of this process", hint="Remove it, if no process uses it.")
+        raise InvalidStateError(
+            f"{path} exists, and was not made by this process", hint="Remove it, if no process uses it."
+        )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     unnamed = path.with_name(path.name + "~")
     try:
@@ -264,11 +265,11 @@ def _sweep(directory: Path) -> None:
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
             except OSError:
-                continue  # alive and busy, or not ours to judge
+                continue  # alive and busy, or not this user's
 
 
 class _Listener:
-    """A client that may stop listening at any time; whoever works for it must not notice."""
+    """A client that may disconnect at any time without disturbing the handler."""
 
     def __init__(self, lines: LineSocket) -> None:
         self._lines = lines
@@ -284,7 +285,7 @@ class _Listener:
 
 
 def _refuse(connection: socket.socket, error: Exception) -> None:
-    """Tells a client, whom no thread serves, why."""
+    """Sends the reason to a client for which no thread could be started."""
     refused = UnavailableError(
         f"the mount daemon cannot answer: {error}",
         hint=FEWER_PROCESSES,
@@ -295,8 +296,8 @@ def _refuse(connection: socket.socket, error: Exception) -> None:
 
 
 def _hear_out(connection: socket.socket) -> None:
-    """Lets a refused client finish its request and hang up: closed at once, it would see a broken
-    pipe and no reason."""
+    """Lets a refused client finish its request and hang up: if closed at once, it would see a
+    broken pipe instead of the reason."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(HEAR_OUT_S)

@@ -1,10 +1,9 @@
-"""What a mount daemon is asked to do: one JSON document on its standard input.
+"""The specification of a mount daemon: one JSON document on its standard input.
 
 `api` writes it, `python -m cowfs.daemon` reads it. It is strict both ways: an unknown field, a
 missing one or a value of the wrong type is refused, so that a newer caller and an older daemon
-notice each other. It holds no credentials: those come to the daemon by the environment it inherits.
-
-How the mount is tuned is one field, `options`; whoever hands it on names none of them.
+notice each other. It holds no credentials: the daemon gets those from the environment it inherits.
+The tuning of the mount is one field, `options`; code that passes it on names none of them.
 """
 
 from __future__ import annotations
@@ -13,31 +12,33 @@ import json
 import os
 from typing import Any, Literal
 
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
 from cowfs.control.options import CACHE_DEFAULT_S, CACHE_UNLIMITED_S, MountOptions
 from cowfs.control.typed import field_types, from_json, matches, to_json
-from cowfs.errors import InvalidInputError
-from cowfs.ids import VersionId
-from cowfs.values import dataclass
+from cowfs.machine.mount_table import MountKind
 
 SPEC_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSpec:
-    """What an opened volume or version stands on, with or without a kernel. Paths are absolute.
+    """What defines an opened volume or version, with or without a kernel. Paths are absolute.
 
     options        `MountOptions.resolved`: a daemon has another working directory, and perhaps another environment.
                    Those that concern the kernel count for mounts only
-    mode           "rw": a volume; "ro": a version; "scratch": a version that is written to, and nothing of that is kept
+    mode           "rw": a volume; "ro": a version; "scratch": a writable version whose changes are not kept
     working_copy   directory of the working copy; given for "rw" and "scratch", None for "ro"
-    folder         for "ro": the directory of the version that is its root here; "" for all of it. Bytes that are no UTF-8
+    folder         for "ro": the directory of the version that is its root here; "" for all of it. Bytes that are not UTF-8
                    as surrogates
-    version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base, and for the
-                   scratch of a volume without versions
+    version        64 hex digits for "ro" and "scratch", None if the volume has no versions yet; None for "rw", where the
+                   working copy knows its base
     head_number    for "rw": of the head that the caller saw last, where the daemon looks first; 0 if it saw none
     head_version   that head's version, 64 hex digits; None if it has none
     lease_epoch    for "rw": of the volume's lease that the caller saw last, 0 if there was none; None if it did not look
     quota_bytes    for "rw": of the volume, 0 if it has none; None if the caller did not look
+    compress       for "rw": whether contents are compressed; None if the caller did not look
     """
 
     store_url: str
@@ -51,6 +52,7 @@ class SessionSpec:
     head_version: str | None = None
     lease_epoch: int | None = None
     quota_bytes: int | None = None
+    compress: bool | None = None
 
     def __post_init__(self) -> None:
         own: Any = type(self)
@@ -58,14 +60,14 @@ class SessionSpec:
             if not matches(getattr(self, name), kind):
                 raise _bad(f"{name} has the wrong type: {getattr(self, name)!r}")
         if not self.options.is_resolved:
-            raise _bad("its options leave something to be found out")
+            raise _bad("its options are not resolved")
         self._check_paths("working_copy")
         if self.is_read_only == (self.working_copy is not None):
             raise _bad("a writable mount needs a working copy, a read-only one has none")
-        if (self.is_read_only and self.version is None) or (self.mode == "rw" and self.version is not None):
-            raise _bad("a mount of a version needs one, that of a volume has none")
-        if self.folder and not self.is_read_only:
-            raise _bad("only a read-only mount may be one of a folder")
+        if self.mode == "rw" and self.version is not None:
+            raise _bad("a mount of a volume has no version")
+        if self.folder and (not self.is_read_only or self.version is None):
+            raise _bad("only a read-only mount of a version may be one of a folder")
         if self.version is not None:
             VersionId.from_hex(self.version)
 
@@ -74,12 +76,12 @@ class SessionSpec:
         return self.mode == "ro"
 
     @property
-    def is_scratch(self) -> bool:
-        return self.mode == "scratch"
+    def kind(self) -> MountKind:
+        return "scratch" if self.mode == "scratch" else "fuse"
 
     @property
     def place(self) -> str:
-        """Where the work happens, as other writers are told."""
+        """The place of the work, as shown to other writers."""
         return f"process {os.getpid()}, without a mount"
 
     def _check_paths(self, *names: str) -> None:
@@ -108,10 +110,12 @@ class MountSpec(SessionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_paths("mount_path", "socket", "log")
+        if self.is_read_only and self.version is None:
+            raise _bad("a mount of a version needs one")
         for path in (self.options.record, self.options.replay):
             if path is not None and os.path.join(path, "").startswith(os.path.join(self.mount_path, "")):
                 raise InvalidInputError(
-                    f"the profile {path} would lie in the mount that it is for", hint="Choose a file outside of it."
+                    f"the profile {path} is inside the mount that it is for", hint="Choose a file outside of it."
                 )
 
     @property

@@ -1,14 +1,14 @@
-"""Values of annotated types as JSON, and back: mount specifications, control messages and their
-answers are made of them.
+"""Converts values of annotated types to JSON and back: mount specifications, control messages and
+their answers.
 
-    dataclass           object of its fields          id (`cowfs.ids`)     hex digits
+    dataclass           object of its fields          id (`cowfs.base.ids`)     hex digits
     tuple, frozenset    array                         path                 text
     mapping             object                        str, int, float, bool, None: as they are
 
-`from_json` is strict, so that two programs that differ in a type notice it: an unknown field, a
-missing one, or a value of another type is an InvalidInputError that names it, and shows its value
-unless the field is left out of its type's repr. A field is read by
-its annotation; nothing else has to be told of it.
+`from_json` is strict, so that two programs with different types notice it: an unknown field, a
+missing one, or a value of another type raises InvalidInputError with the field's name, and its
+value unless the field is left out of its type's repr. A field is read by its annotation; no other
+code needs to know it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
-from cowfs.errors import InvalidInputError
-from cowfs.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
 
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ def from_json(kind: type[T], value: Any, what: str = "the value") -> T:
 
 
 def matches(value: object, kind: Any) -> bool:
-    """Whether a value is of an annotated type: no bool for an int, but an int for a float. Not
-    looked into: what is inside."""
+    """Whether a value has an annotated type: no bool for an int, but an int for a float. Elements
+    of containers are not checked."""
     origin = typing.get_origin(kind)
     if origin is Literal:
         return value in typing.get_args(kind)
@@ -64,7 +64,7 @@ def matches(value: object, kind: Any) -> bool:
 
 @cache
 def field_types(kind: Any) -> Mapping[str, Any]:
-    """Of a dataclass."""
+    """The types of a dataclass's fields."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
@@ -89,7 +89,7 @@ def _read(kind: Any, value: Any, what: str) -> Any:
 
 
 def _read_one(kinds: tuple[Any, ...], value: Any, what: str) -> Any:
-    """By the only kind but None that there is, or the first that fits."""
+    """Reads the value as the only kind besides None, or checks it against several."""
     if value is None and types.NoneType in kinds:
         return None
     others = [kind for kind in kinds if kind is not types.NoneType]

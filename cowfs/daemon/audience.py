@@ -1,5 +1,5 @@
-"""Who hears how far a commit is, and that the store is waited for: whoever asked for it, and
-whoever waits for it to end before the next request.
+"""The listeners to a commit's progress and to waits for the store: the callers of the commit, and
+those whose requests wait for it to end.
 
 Listeners are called one at a time: from the thread that commits, from the one that notices that the
 store does not answer, or from their own when they join.
@@ -17,15 +17,15 @@ from cowfs.version.commit import Progress
 
 class Audience:
     def __init__(self) -> None:
-        self._lock = Lock()  # held while listeners are told: two threads never tell the same one
+        self._lock = Lock()  # held while listeners are called: never two threads at once for one listener
         self._listeners: list[Listener] = []
         self._last: Progress | None = None
         self._wait = ""
 
     @contextmanager
-    def joined(self, listener: Listener) -> Iterator[None]:
-        """For the length of a block the listener hears of every commit and of the store, first of
-        all how far the one under way is, and what is waited for."""
+    def listen(self, listener: Listener) -> Iterator[None]:
+        """For the length of a block, the listener receives the progress of every commit and waits
+        for the store, beginning with the current ones."""
         with self._lock:
             self._listeners.append(listener)
             if self._last is not None:
@@ -45,13 +45,13 @@ class Audience:
                 listener(progress)
 
     def wait(self, said: str) -> None:
-        """said: as of `StoreWait`."""
+        """said: as in `StoreWait`."""
         with self._lock:
             self._wait = said
             for listener in self._listeners:
                 listener(StoreWait(said))
 
     def end(self) -> None:
-        """No commit is under way any more."""
+        """Records that no commit is running."""
         with self._lock:
             self._last = None

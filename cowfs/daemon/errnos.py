@@ -1,18 +1,18 @@
-"""What a program that uses a mount is told of an error, and what the log is.
+"""Maps an error to the errno that a program gets, and logs it.
 
     OSError                   its errno
     CowfsError                the errno of its kind, logged once
     anything else             EIO, logged with its traceback: a panic of the engine is a BaseException
 
-Not here: what is done about errors that can be helped (loading, freeing space).
+Not here: handling of errors that can be fixed (loading, freeing space).
 """
 
 from __future__ import annotations
 
 import errno
 
-from cowfs import log
-from cowfs.errors import CowfsError
+from cowfs.base import log
+from cowfs.base.errors import CowfsError
 
 LOGGED_ONCE_LIMIT = 1000
 

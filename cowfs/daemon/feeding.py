@@ -1,37 +1,37 @@
-"""Credentials of a mount that a program gave: who is asked for others, and in which order.
+"""Renews a mount's credentials that came from a program. They are requested from, in this order:
 
-    1. a process that feeds this mount, if one is there: it has been asking (`offer`) within ATTACHED_S
+    1. a process that feeds this mount, if it has called `offer` within ATTACHED_S
     2. credential_process
 
-That a process is there is known once it has said that it is about to fetch (HEARD_S): one that was
-killed waits in `offer` as long as a living one.
+A feeding process counts as alive only once it has announced a fetch (HEARD_S), because a killed one
+stays in `offer` as long as a living one.
 
-A process that feeds waits in `offer` on a thread of the control socket, for LISTEN_S at most, and
-is woken when credentials are wanted: the store has refused those in use, or they expire soon. What
-it brings without being asked is used from then on; what comes too late as well.
+A process that feeds waits in `offer` on a thread of the control socket, for LISTEN_S at most. It is
+woken when credentials are wanted: the store has refused the current ones, or they expire soon.
+Credentials that it sends unasked, or too late, are used from then on as well.
 """
 
 from __future__ import annotations
 
 import threading
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.errors import AccessDeniedError, CowfsError
 from cowfs.control.handover import Handover, Offer, Wanted
-from cowfs.errors import AccessDeniedError, CowfsError
 from cowfs.store import Access, Credentials, Identity
-from cowfs.store.credential_process import CredentialProcess
-from cowfs.store.unlocking import StoreKey
+from cowfs.store.credentials.credential_process import CredentialProcess
+from cowfs.store.credentials.unlocking import StoreKey
 
 LISTEN_S = 60.0
 HEARD_S = 2.0
 ANSWER_S = 15.0
 ATTACHED_S = 5.0
 MOST_FEEDERS = 16
-"""That wait at a time; connections are for commands, too."""
+"""The number of waiting feeders; connections are needed for commands, too."""
 
 
 class Feeding:
-    """Any thread may call. `access`: how the mount's store is asked."""
+    """Any thread may call. `access`: how the mount's store is accessed."""
 
     def __init__(self, handover: Handover) -> None:
         self._is_fed = handover.is_fed
@@ -59,7 +59,7 @@ class Feeding:
         return self._is_fed or self._process is not None or self._has_feeder()
 
     def fetch(self) -> Credentials:
-        found = self._asked_for() if self._is_fed or self._has_feeder() else None
+        found = self._ask_feeders() if self._is_fed or self._has_feeder() else None
         if found is not None:
             return found
         if self._process is not None:
@@ -86,12 +86,12 @@ class Feeding:
 
     @property
     def problem(self) -> str | None:
-        """Why the store cannot be asked any more, for people."""
+        """Why the store can no longer be accessed, for the user."""
         found = self._identity.problem if self._identity is not None else None
         return found.message if found is not None else None
 
     def end(self) -> None:
-        """Nobody is asked any more."""
+        """Stops asking for credentials."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -100,7 +100,7 @@ class Feeding:
         self._seen_s = clock.monotonic_s()
         self._problem, self._is_coming = offer.problem, offer.is_coming
         if offer.credentials is not None:
-            identity.supply(offer.credentials)  # who wanted them may have stopped waiting
+            identity.supply(offer.credentials)  # the thread that wanted them may have stopped waiting
             self._brought, self._is_wanted = offer.credentials, False
         self._changed.notify_all()
 
@@ -108,8 +108,8 @@ class Feeding:
         with self._changed:
             return self._feeders > 0 or clock.monotonic_s() < self._seen_s + ATTACHED_S
 
-    def _asked_for(self) -> Credentials | None:
-        """What a process brings; None when none is there, or it does not bring any in time."""
+    def _ask_feeders(self) -> Credentials | None:
+        """Asks the feeding processes. None: there is none, or none answers in time."""
         with self._changed:
             self._brought, self._problem, self._is_coming, self._is_wanted = None, "", False, True
             self._changed.notify_all()
@@ -124,9 +124,9 @@ class Feeding:
 
     def _none(self) -> CowfsError:
         with self._changed:
-            why = self._problem or "the process that gave them has ended, or does not answer"
+            why = self._problem or "the process that provided them has ended, or does not answer"
         return AccessDeniedError(
-            f"no new credentials came: {why}",
-            hint="Mount the volume again from a program that has them: it brings them to the mount that is there. Or unmount it, "
-            "and mount it with valid ones. What was written is kept.",
+            f"no new credentials arrived: {why}",
+            hint="Mount the volume again from a program that has credentials: it passes them to the existing mount. Or unmount it, "
+            "and mount it with valid ones. Everything written is kept.",
         )

@@ -1,18 +1,17 @@
 """The native server of one mount: the lane on the device (native/lane), and the threads that serve
 it.
 
-    lane-misses    takes what parked requests need; chunks it asks for without waiting, everything else it hands to
-    lane-load      up to LOAD_THREADS threads that make it resident and resume the request, or ask for the chunks that the
+    lane-misses    takes the needs of parked requests; it requests chunks without waiting, and hands over everything else to
+    lane-load      up to LOAD_THREADS threads that load it and resume the request, or request the chunks that the
                    request will need next; so reads waiting for data, however many, keep no directory from being loaded
     lane-room      frees disk space and makes reclaim passes (`relief`)
     lane-end       waits for the kernel's handshake, then for the lane's end; so others can wait for either, or for `stop`
 
-Whatever goes wrong on one of them costs the request it was about. `look_after`, called now and
-then, answers requests that are parked with nobody at work on them, and starts lane-misses anew
-should it have ended.
+A failure on one of these threads affects only the current request. `look_after`, called regularly,
+fails parked requests that no thread works on, and restarts lane-misses if it has ended.
 
-A `Handshake` that an earlier lane made is enough to go on from a descriptor whose INIT was
-answered: the kernel asks once in a mount's life.
+With the `Handshake` of an earlier lane, a new one can continue on a descriptor whose INIT was
+answered: the kernel sends it once in a mount's life.
 
 Not here: mounting (`machine.mounting`).
 """
@@ -27,16 +26,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from cowfs import log
+from cowfs.base import log
+from cowfs.base.errors import InvalidInputError
 from cowfs.control.messages import Waiting
 from cowfs.daemon import transport
 from cowfs.daemon.errnos import Errnos
 from cowfs.daemon.relief import Relief
-from cowfs.daemon.server import LOAD_THREADS, CacheTimes, LoadChunks, broken, silent
-from cowfs.errors import InvalidInputError
+from cowfs.daemon.request_server import LOAD_THREADS, CacheTimes, LoadChunks, broken, silent
 from cowfs.native import Engine, Lane, NotResident, Owners
 from cowfs.native.chunks import ChunkRef
-from cowfs.session.fetching import Fetchers
+from cowfs.session.residency.fetching import Fetchers
 
 ABANDONED_LOOKS = 3
 
@@ -44,8 +43,8 @@ _logger = log.get("mount")
 
 
 class Handshake(NamedTuple):
-    """What the lane and the kernel have agreed on: the protocol's minor number, features, and how
-    large requests may be."""
+    """What the lane and the kernel have agreed on: the protocol's minor number, features, and the
+    largest request sizes."""
 
     minor: int
     flags: int
@@ -54,7 +53,7 @@ class Handshake(NamedTuple):
 
 
 class FastLane:
-    """As `KernelServer`."""
+    """Implements `KernelServer`."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class FastLane:
         owners: Owners | None = None,
         handshake: Handshake | None = None,
     ) -> None:
-        """handshake: what was agreed on before, if the kernel's INIT has been answered."""
+        """handshake: the earlier agreement, if the kernel's INIT has been answered."""
         try:
             self._lane: Lane | None = Lane(
                 engine,
@@ -96,10 +95,10 @@ class FastLane:
         self._loaders = Fetchers("lane-load", LOAD_THREADS)
         self._relief = Relief(relieve, engine.reclaim_overdue, self._settle)
         self._fetches: dict[int, Sequence[Future[None]]] = {}
-        self._suspects: Counter[int] = Counter()  # how often nobody was found at work on a request
+        self._suspects: Counter[int] = Counter()  # how many checks found no thread working on a request
         self._dispatcher: threading.Thread | None = None
         self.handshake: Handshake | None = None
-        """What was agreed on, once requests are answered."""
+        """The agreement, once requests are answered."""
         self._ready = threading.Event()
         self._over = threading.Event()
         self._failure: OSError | None = None
@@ -139,7 +138,7 @@ class FastLane:
         lane.stop(int(grace_s * 1000))
         self._loaders.close(wait=False)
         self._relief.close()
-        self._lane = None  # with the last user the descriptor closes, and the kernel fails whoever still asks
+        self._lane = None  # when the last user is gone the descriptor closes, and the kernel fails open requests
 
     @property
     def transport(self) -> str:
@@ -158,13 +157,13 @@ class FastLane:
         return Waiting(len(ages), round(max(ages, default=0.0), 1), self._abandoned)
 
     def look_after(self) -> None:
-        """Answers, with EIO, requests that nobody was at work on in ABANDONED_LOOKS calls one after
-        the other."""
+        """Fails, with EIO, requests that no thread was working on in ABANDONED_LOOKS consecutive
+        calls."""
         if (lane := self._lane) is None:
             return
         dispatcher = self._dispatcher
         if dispatcher is not None and not dispatcher.is_alive():
-            _logger.error("the thread that serves misses had ended; it is started anew")
+            _logger.error("the thread that serves misses had ended; restarting it")
             self._start_dispatcher(lane)
         waiting = {unique: (need, age_s, is_queued) for unique, need, age_s, is_queued in lane.waiting()}
         for unique in list(self._fetches):
@@ -177,7 +176,9 @@ class FastLane:
         for unique, looks in list(self._suspects.items()):
             if looks >= ABANDONED_LOOKS:
                 need, age_s, _ = waiting[unique]
-                _logger.error("a request waited %.0f s for %s with nobody at work on it; it gets EIO", age_s, need)
+                _logger.error(
+                    "a request waited %.0f s for %s, but no thread was working on it; it gets EIO", age_s, need
+                )
                 self._abandoned += 1
                 lane.fail(unique, errno.EIO)
 
@@ -215,7 +216,7 @@ class FastLane:
             self._settle(unique, error)
 
     def _fetch(self, unique: int, missing: NotResident, chunks: Sequence[ChunkRef]) -> None:
-        """The request is resumed once they are here: at once if there are none."""
+        """Resumes the request once the chunks have arrived: at once if there are none."""
         self._fetches[unique] = self._load_chunks(missing, chunks, partial(self._settle, unique))
 
     def _settle(self, unique: int, error: BaseException | None) -> None:

@@ -1,15 +1,15 @@
-"""Brings in what programs stored through shared mappings: bytes that are only in the kernel's page
-cache.
+"""Fetches bytes that programs stored through shared mappings, and that are only in the kernel's
+page cache.
 
-A notification about an inode (FUSE_NOTIFY_INVAL_INODE) makes the kernel write its dirty pages back
-and returns when the writes have been answered. So `flush` is called from a thread that holds
-nothing the FUSE loop needs, and only while the loop runs: without it the caller would sleep
-uninterruptibly, past kill -9. `paused` is how the loop is ended safely: no flush is under way while
-it is held, and after `close` none begins.
+A notification about an inode (FUSE_NOTIFY_INVAL_INODE) makes the kernel write its dirty pages back,
+and returns when the writes have been answered. So `flush` must be called from a thread that holds
+nothing the FUSE loop needs, and only while the loop runs: otherwise the caller would sleep
+uninterruptibly, even past kill -9. `hold` makes it safe to end the loop: no flush is running
+while it is held, and after `close` none begins.
 
-A page that could not be staged is dropped by the kernel, which tells nobody who does not sync. The
-engine remembers it; `check` raises until its bytes are written again, are truncated or deleted with
-the file, or the volume was mounted anew.
+If a page cannot be staged, the kernel drops it, and a program that does not sync gets no error. The
+engine records this; `check` raises until the bytes are written again, are truncated or deleted with
+the file, or the volume is mounted anew.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec
 
-from cowfs.errors import CorruptError, InvalidStateError, NoSpaceError
+from cowfs.base.errors import CorruptError, InvalidStateError, NoSpaceError
 from cowfs.native import Engine
 from cowfs.session.lost import paths_of
-from cowfs.session.residency import Residency
+from cowfs.session.residency.residency import Residency
 
 P = ParamSpec("P")
 NAMED = 5  # files that a message names
@@ -47,7 +47,7 @@ class Mappings:
         self._is_closed = False
 
     def flush(self) -> None:
-        """Every store made through a mapping before this call is in the engine when it returns.
+        """Returns when every store made through a mapping before this call is in the engine.
 
         InvalidStateError once the mount is being taken down.
         """
@@ -60,8 +60,8 @@ class Mappings:
                 self._send(self._invalidate, ino)
 
     def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int]) -> None:
-        """The kernel asks again for what was changed without it: names in directories, and inodes.
-        Nothing once the mount is being taken down."""
+        """Makes the kernel drop names in directories, and inodes, that were changed without it.
+        Does nothing once the mount is being taken down."""
         with self._lock:
             if self._is_closed:
                 return
@@ -71,8 +71,8 @@ class Mappings:
                 self._send(self._invalidate, ino)
 
     def check(self) -> None:
-        """Raises, after a `flush`, if files lack bytes that were stored through mappings and could
-        not be staged."""
+        """Call after a `flush`. Raises if files lack bytes that were stored through mappings and
+        could not be staged."""
         refused = self._engine.refused_stores()
         if not refused:
             return
@@ -81,19 +81,19 @@ class Mappings:
         size = sum(length for _, length, _ in refused)
         is_full = all(number in (errno.ENOSPC, errno.EDQUOT) for _, _, number in refused)
         raise (NoSpaceError if is_full else CorruptError)(
-            f"{size} bytes stored through mappings are lost, since the local disk did not take them: {text}",
+            f"{size} bytes stored through mappings are lost, because the local disk refused them: {text}",
             hint="Free space and write them again, or replace or delete the files; "
             "unmounting and mounting again accepts the files as they are.",
             details={"files": names},
         )
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         with self._lock:
             yield
 
     def close(self) -> None:
-        """To be called with `paused` held."""
+        """Call while holding `hold`."""
         self._is_closed = True
 
     def _send(self, notice: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
@@ -102,4 +102,4 @@ class Mappings:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTCONN, errno.ENODEV):
                 raise
-            # the kernel has forgotten the inode, or the whole mount: it has nothing of it
+            # the kernel has forgotten the inode, or the whole mount: there is nothing to invalidate

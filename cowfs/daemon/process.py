@@ -1,16 +1,16 @@
 """The life of a mount daemon, from a specification to its exit.
 
     mount point checked → session opened → control socket → mounted and verified → server started → `ready` → detached
-    → mount gone (unmounted by anybody, told to end, or a signal) → threads stopped → session closed → reply → exit
+    → mount gone (unmounted by any program, told to end, or a signal) → threads stopped → session closed → reply → exit
 
 The answer to the starter is one line on the pipe that was standard output: {"ready": {…}} once the
-kernel has finished its handshake, or {"error": record}. Until then everything is undone on an error
-and nothing stays mounted; afterwards the starter is not needed any more (own session, log file
+kernel has finished its handshake, or {"error": record}. Until then an error undoes everything, and
+nothing stays mounted. Afterwards the daemon is independent of the starter (own session, log file
 instead of its terminal; not with `foreground`).
 
 Threads: this one opens, waits until the mount is over, and closes. The server of the kernel's
-requests (`server`), control connections and the keeper have threads of their own. Only control
-threads and the one of signals ever touch the mount point's path, to unmount it.
+requests (`server`), control connections and the keeper have their own threads. Only control threads
+and the signal thread ever touch the mount point's path, to unmount it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cowfs import log
-from cowfs.control import MountSpec, Server
-from cowfs.control.handover import Handover
-from cowfs.control.messages import Ready, Waiting
-from cowfs.control.typed import to_json
-from cowfs.daemon import pyfuse, transport
-from cowfs.daemon.feeding import Feeding
-from cowfs.daemon.lane import FastLane
-from cowfs.daemon.mappings import Mappings
-from cowfs.daemon.registration import Registration
-from cowfs.daemon.requests import Requests
-from cowfs.daemon.server import CacheTimes, KernelServer
-from cowfs.daemon.signals import SIGNALS, Signals
-from cowfs.errors import (
+from cowfs.base import log
+from cowfs.base.errors import (
     ConflictError,
     CowfsError,
     InvalidInputError,
@@ -51,6 +39,18 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
+from cowfs.control import MountSpec, Server
+from cowfs.control.handover import Handover
+from cowfs.control.messages import Ready, Waiting
+from cowfs.control.typed import to_json
+from cowfs.daemon import parting, pyfuse, transport
+from cowfs.daemon.feeding import Feeding
+from cowfs.daemon.lane import FastLane
+from cowfs.daemon.mappings import Mappings
+from cowfs.daemon.registration import Registration
+from cowfs.daemon.request_server import CacheTimes, KernelServer
+from cowfs.daemon.requests import Requests
+from cowfs.daemon.signals import SIGNALS, Signals
 from cowfs.machine import daemon_log, mount_table, mounting, processes, registry, sharing
 from cowfs.native.constants import CONGESTION, MAX_BACKGROUND, ROOT_INO
 from cowfs.session import heap
@@ -58,7 +58,7 @@ from cowfs.session.keeper import Keeper
 from cowfs.session.looks import Looks
 from cowfs.session.opening import open_session
 from cowfs.session.session import Session
-from cowfs.store import trust
+from cowfs.store.credentials import trust
 from cowfs.version.commit import Progress
 
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
@@ -67,14 +67,14 @@ DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 HANDSHAKE_S = 30.0
 DECIDE_S = 10.0
-"""Between a mount's end and the word of whoever ended it on what becomes of its work. Mostly
-nothing."""
+"""How long to wait, after the mount has ended, for the request that ended it to decide what becomes
+of its work. Usually no wait."""
 ENDS_S = 3.0
-"""From taking off the last mount of a connection until its end is seen. Mostly nothing."""
+"""From removing the last mount of a connection until its end is seen. Usually no wait."""
 REQUESTS_GRACE_S = 10.0
-"""Requests that wait for a store when the mount ends may be answered."""
+"""For requests that wait for the store when the mount ends."""
 COMMIT_GRACE_S = 60.0
-"""A commit under way when the mount ends may finish; one that takes longer is resolved by the next
+"""For a commit that runs when the mount ends; one that takes longer is resolved by the next
 mount."""
 SIGNAL_GRACE_S = 10.0
 """The same after a signal. Kubernetes kills 30 s after SIGTERM; docs/concurrency.md, "Shutdown",
@@ -104,14 +104,13 @@ class Daemon:
         self._grace_s = COMMIT_GRACE_S
         self._ended = threading.Event()
         self._ending = threading.Lock()
-        self._deciding = threading.Lock()  # from the unmount until it is said whether the work stays
+        self._deciding = threading.Lock()  # held from the unmount until it is decided whether the work stays
         self._failure: CowfsError | None = None
         self._control: Server | None = None
         self._server: KernelServer | None = None
 
     def run(self) -> None:
-        """Serves the mount to its end. Raises what went wrong before `ready`, or while letting go
-        of everything."""
+        """Serves the mount to its end. Raises errors from before `ready`, or from closing."""
         try:
             with ExitStack() as stack:
                 self._serve(stack)
@@ -177,7 +176,7 @@ class Daemon:
         stack.callback(lambda: requests.finish(self._grace_s))
         stack.callback(self._detach)
         if spec.options.fuse_fd is None:
-            self._prepare_mount_point(stack)  # a daemon that was given up may have removed it while we waited for it
+            self._prepare_mount_point(stack)  # a daemon that was abandoned may have removed it while this one waited
         self._server = server = connect(session, looks, self._descriptor())
         signals = Signals(lambda: self._end_by_signal(mappings))
         try:
@@ -201,7 +200,7 @@ class Daemon:
         self._is_served_to_end = True
         if not self._is_asked_to_end:
             _logger.warning(
-                "%s was unmounted by somebody else, not through cowfs; its work is kept", self._spec.mount_path
+                "%s was not unmounted by cowfs but by another program; its work is kept", self._spec.mount_path
             )
         if not self.is_ready:
             raise MountFailedError(f"{self._spec.mount_path} was unmounted before it was ready", hint="Try again.")
@@ -218,7 +217,7 @@ class Daemon:
 
     def _remove_mount_point(self) -> None:
         if not self.is_ready:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # gone, or another mount's by now
                 os.rmdir(self._spec.mount_path)
 
     def _register(self, stack: ExitStack, session: Session) -> Registration:
@@ -233,7 +232,7 @@ class Daemon:
             version_id=version.hex() if version is not None and spec.mode != "rw" else None,
             read_only=spec.is_read_only,
             working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
-            is_scratch=spec.is_scratch,
+            kind=spec.kind,
             folder=spec.folder,
             sharing_key=spec.options.sharing_key if spec.is_read_only else "",
         )
@@ -260,7 +259,7 @@ class Daemon:
 
     def _pyfuse(self) -> Connect:
         transport.choose(self._spec)
-        server = pyfuse.imported()
+        server = pyfuse.import_server()
         return lambda session, looks, fd: server(
             looks.engine,
             fd,
@@ -276,7 +275,7 @@ class Daemon:
         return CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
 
     def _descriptor(self) -> int:
-        """The mounted /dev/fuse: handed in, or mounted now."""
+        """The mounted /dev/fuse: passed in, or mounted now."""
         if (fd := self._spec.options.fuse_fd) is not None:
             return fd
         fd = mounting.mount(self._spec.mount_path, self._mount_options())
@@ -286,11 +285,14 @@ class Daemon:
     def _mount_options(self) -> set[str]:
         spec = self._spec
         return mounting.options(
-            spec.volume, read_only=spec.is_read_only, allow_other=spec.options.allow_other, scratch=spec.is_scratch
+            spec.volume,
+            read_only=spec.is_read_only,
+            allow_other=spec.options.allow_other,
+            scratch=spec.kind == "scratch",
         )
 
     def _find_mount(self) -> None:
-        self._mount = mounting.verified(self._spec.mount_path, read_only=self._spec.is_read_only)
+        self._mount = mounting.verify(self._spec.mount_path, read_only=self._spec.is_read_only)
 
     def _invalidate(self, ino: int) -> None:
         if self._server is not None:
@@ -305,14 +307,14 @@ class Daemon:
             return
         if session.engine.is_broken():
             _logger.critical("%s", _broken())
-            with mappings.paused():  # a notice returns, since what it waits for is still answered, with EIO
+            with mappings.hold():  # a notice returns, since its writes are still answered, with EIO
                 mappings.close()
                 self._server.stop()
         else:
             self._server.look_after()
 
     def _waiting(self) -> Waiting | None:
-        """Of requests that wait for something to be loaded."""
+        """The requests that wait for data to be loaded."""
         return self._server.waiting() if self._server is not None else None
 
     @property
@@ -323,7 +325,7 @@ class Daemon:
         spec, version, resumed = self._spec, session.opened.version_id, session.resumed
         transport.check(spec, self._transport)
         self._tune()
-        keeper.start()  # before the answer: a mount that cannot have its threads is none
+        keeper.start()  # before the answer: a mount without its threads must not become ready
         if not spec.options.foreground:
             _leave_starter()
         ready = Ready(
@@ -346,7 +348,7 @@ class Daemon:
         session.wait_patiently()
 
     def _tune(self) -> None:
-        """Only after the handshake: it sets both values anew."""
+        """Call after the handshake, which resets both values."""
         if (mount := self._mount) is None:
             return
         if not mount_table.set_read_ahead(mount):
@@ -356,7 +358,7 @@ class Daemon:
     # -- the way out
 
     def _unmount(self, *, lazy: bool) -> None:
-        """A descriptor handed in is unmounted by whoever mounted it."""
+        """Unmounts, except a descriptor that was passed in: its owner unmounts it."""
         self._is_asked_to_end = True
         try:
             if self._mount is not None:
@@ -374,9 +376,9 @@ class Daemon:
             self._server.close(0)
 
     def _detach(self) -> None:
-        """After an error only: a server that ended well has seen its mount go."""
+        """Detaches after an error; when a server ended normally, its mount is already gone."""
         if self._mount is not None and not self._is_served_to_end:
-            mount_table.abort(self._mount)  # who waits for an answer of the ended server would wait for ever
+            mount_table.abort(self._mount)  # otherwise requests to the ended server would hang
             self._unmount(lazy=True)
 
     def _end(self, mappings: Mappings, force: bool, discard: bool) -> None:
@@ -386,8 +388,8 @@ class Daemon:
                 raise InvalidStateError(f"{self._spec.mount_path} is unmounted already")
             if force:
                 mappings.flush()
-            with self._unshared(force):
-                with mappings.paused(), self._deciding:
+            with self._require_unshared(force):
+                with mappings.hold(), self._deciding:
                     self._unmount(lazy=force)
                     if not force:
                         self._require_gone(discard)
@@ -400,35 +402,36 @@ class Daemon:
             raise self._failure
 
     def _require_gone(self, is_discarded: bool) -> None:
-        """ConflictError: the kernel has not ended the connection. Something is mounted over the
-        mount; or it is off its path, and used by other ways: whoever does is served on."""
+        """ConflictError: the kernel has not ended the connection. Either another file system is
+        mounted over the mount; or the mount is off its path, and still used in other ways, which
+        continue to be served."""
         if self._mount is None or self._server is None or self._server.has_ended(ENDS_S):
             return
         try:
             self._server.invalidate_inode(ROOT_INO)
         except OSError:
-            return  # no mount knows its root any more: the end is seen late, by a machine that is busy
+            return  # no mount knows its root any more: the machine is busy, and the end is noticed late
         path, kept = self._spec.mount_path, " Nothing was dropped." if is_discarded else ""
         if self._mount.device in {each.device for each in mount_table.mounts() if each.path == path}:
             self._is_asked_to_end = False
             raise ConflictError(
-                f"something else is mounted over {path}",
+                f"another file system is mounted over {path}",
                 hint=f"Unmount that first (`findmnt {path}` shows it), and then this.{kept}",
             )
         if self._registration is not None:
             self._registration.detach()
         raise ConflictError(
-            f"{path} is used elsewhere still: through a bind mount, an overlay, a container or another mount namespace, or by a "
-            f"file that is open; it is off its path, and process {os.getpid()} serves the others",
+            f"{path} is still used elsewhere: through a bind mount, an overlay, a container or another mount namespace, or by an "
+            f"open file; it is off its path, and process {os.getpid()} serves the other users",
             hint="It ends when the last of them is gone. `lsof` shows open files, "
             f"`findmnt -t {mount_table.FILE_SYSTEM_TYPE}` there shows mounts; or end that process.{kept}",
             details={"pid": os.getpid()},
         )
 
     @contextmanager
-    def _unshared(self, force: bool) -> Iterator[None]:
-        """Who asks for the end has seen that nobody shares the mount, and keeps others away; but
-        may have died meanwhile."""
+    def _require_unshared(self, force: bool) -> Iterator[None]:
+        """Checks again that no other process shares the mount, and keeps others away: the caller
+        has done so, but may have died meanwhile."""
         if force or self._registration is None:
             yield
             return
@@ -436,13 +439,13 @@ class Daemon:
             if not is_unshared:
                 raise ConflictError(
                     f"{self._spec.mount_path} is used by other processes",
-                    hint="It goes when the last of them unmounts, finalizes or ends.",
+                    hint="It ends when the last of them unmounts, finalizes or ends.",
                 )
             yield
 
     def _take_off(self) -> None:
-        """Off its path at once; the kernel ends the connection when the last open file is closed,
-        and so the loop."""
+        """Detaches the mount from its path at once. When the last open file is closed, the kernel
+        ends the connection, and so the loop ends."""
         with self._ending:
             if self._ended.is_set():
                 return
@@ -451,10 +454,10 @@ class Daemon:
                 self._registration.detach()
 
     def _end_by_signal(self, mappings: Mappings) -> None:
-        """As `_end`, with nobody to answer: programs that still use the mount lose it."""
+        """As `_end`, without a caller to answer: programs that still use the mount lose it."""
         self._grace_s = SIGNAL_GRACE_S
         mappings.flush()
-        with mappings.paused():
+        with mappings.hold():
             try:
                 self._unmount(lazy=False)
             except ConflictError as error:
@@ -475,9 +478,9 @@ def main() -> NoReturn:
     faulthandler.enable()
     log.configure()
     _raise_limits()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the starter may ignore it: no exit status could be had then
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the starter may ignore it; exit statuses would then be lost
     for number in SIGNALS:
-        signal.signal(number, _interrupted)  # until the mount is served: undo what was done, then exit
+        signal.signal(number, _raise_interrupted)  # until the mount is served: undo everything, then exit
     status = _run(answer_fd)
     sys.stderr.flush()
     os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process
@@ -485,14 +488,14 @@ def main() -> NoReturn:
 
 def _broken() -> CowfsError:
     return CowfsError(
-        "the engine failed in the middle of a change; the mount ends, since nothing in memory can be relied on",
+        "the engine failed in the middle of a change; the mount ends, since its memory is no longer reliable",
         hint="Mount the volume again: the journal has everything that was acknowledged. Please report this with the log.",
     )
 
 
 def _may_pass_through() -> bool:
-    """Asked for the capability before files are put together for nothing; the kernel has the last
-    word at each open."""
+    """Checks the capability, so that files are not assembled for nothing; the kernel decides at
+    each open."""
     return os.environ.get(PASSTHROUGH_VARIABLE, "") != "0" and processes.has_capability(processes.CAP_SYS_ADMIN)
 
 
@@ -502,8 +505,9 @@ def _may_spin() -> bool:
 
 
 def _raise_limits() -> None:
-    """Chunk files and segments are kept open; the usual 1,024 is for programs that use select(2).
-    How long a file may be that the caller's shell writes says nothing of the volume's files."""
+    """Raises the file limits. Chunk files and segments are kept open; the usual 1,024 is for
+    programs that use select(2). The shell's limit on file sizes does not concern the volume's
+    files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -514,26 +518,28 @@ def _raise_limits() -> None:
 
 
 def answer(answer_fd: int, message: dict[str, Any]) -> None:
-    """Tells the starter the outcome and closes the pipe. A starter that is gone does not want the
-    mount any more."""
+    """Sends the outcome to the starter and closes the pipe. If the starter is gone, the mount is
+    not wanted any more."""
     tell(answer_fd, message)
     os.close(answer_fd)
 
 
 def tell(answer_fd: int, message: dict[str, Any]) -> None:
-    """Sends the starter one line, whole: it is shorter than what a pipe takes at once."""
+    """Sends the starter one line in one write: it is shorter than the pipe's buffer."""
     try:
         os.write(answer_fd, json.dumps(message, default=str).encode() + b"\n")
     except OSError as error:
-        raise InvalidStateError(f"whoever asked for the mount is gone: {error.strerror}") from error
+        raise InvalidStateError(f"the process that asked for the mount is gone: {error.strerror}") from error
 
 
 def _run(answer_fd: int) -> int:
-    """Exit status: 0 for a mount that was served to a clean end."""
+    """Returns the exit status: 0 for a mount that was served to a clean end."""
     daemon: Daemon | None = None
     try:
         specification, line = sys.stdin.buffer.readline(), sys.stdin.buffer.readline()
         spec, handover = MountSpec.from_json(specification), Handover.from_line(line) if line else Handover()
+        if handover.store_key is not None:
+            processes.hide_memory()
         if not spec.options.foreground:
             _log_to(Path(spec.log))
         if handover.trusted:
@@ -543,7 +549,7 @@ def _run(answer_fd: int) -> int:
         daemon.run()
     except CowfsError as error:
         failure = error
-    except BaseException as error:  # a panic of the engine is no Exception; the starter must hear of it too
+    except BaseException as error:  # a panic of the engine is not an Exception; the starter must get it, too
         _logger.exception("the mount daemon failed")
         failure = unexpected("the mount daemon failed", error, hint="Please report this with its log.")
     else:
@@ -557,8 +563,8 @@ def _run(answer_fd: int) -> int:
 
 
 def _log_to(path: Path) -> None:
-    """From now on standard error is the log file."""
-    log_fd = daemon_log.opened(path)
+    """Redirects standard error to the log file."""
+    log_fd = daemon_log.open_log(path)
     if os.fstat(log_fd).st_size > LOG_LIMIT_BYTES:
         os.ftruncate(log_fd, 0)
     for target in (1, 2):
@@ -567,13 +573,12 @@ def _log_to(path: Path) -> None:
 
 
 def _leave_starter() -> None:
-    """Leaves the starter's session and terminal."""
-    with contextlib.suppress(PermissionError):  # the starter made us leader of a session already
-        os.setsid()
+    """Detaches from the starter's descendants, and from its standard input."""
+    parting.leave()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(nothing, 0)
     os.close(nothing)
 
 
-def _interrupted(number: int, frame: object) -> NoReturn:
+def _raise_interrupted(number: int, frame: object) -> NoReturn:
     raise MountFailedError(f"mounting was interrupted by {signal.Signals(number).name}")

@@ -1,12 +1,12 @@
 """How other processes find the mount: its entry in the registry, and its control socket.
 
-Both lie in directories that may be removed while the mount lives: the runtime directory goes with
-the user's last login, and temporary directories are cleaned. `keep`, which the keeper calls, makes
-again what is gone, where the runtime directory is by then (`config.runtime_dir`). Processes that
-shared the mount hold a lock on the entry before; they hold the new one as soon as they mount or
-unmount again. Until then the locks on the earlier ones count as well (`held`).
+Both are in directories that may be removed while the mount lives: the runtime directory goes with
+the user's last login, and temporary directories are cleaned. `keep`, which the keeper calls,
+recreates the missing ones in the current runtime directory (`config.runtime_dir`). Processes that
+share the mount hold a lock on the old entry; they lock the new one when they mount or unmount
+again. Until then the locks on the earlier ones count as well (`held`).
 
-Threads: any.
+Any thread may call.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from cowfs import log
+from cowfs.base import log
+from cowfs.base.errors import CowfsError
 from cowfs.control import Server
-from cowfs.errors import CowfsError
 from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
 
@@ -24,7 +24,7 @@ _logger = log.get("mount")
 
 
 class Registration:
-    """Of an entry that was registered, until `end`."""
+    """A registered entry, until `end`."""
 
     def __init__(self, entry: MountEntry) -> None:
         self._entry = entry
@@ -40,13 +40,13 @@ class Registration:
         return self._entry
 
     def adopt(self, volume: str) -> None:
-        """The scratch writes to the volume from now on."""
+        """Records that the scratch writes to the volume from now on."""
         with self._lock:
             self._entry = replace(self._entry, adopted=volume)
             registry.adopt(self._entry)
 
     def detach(self) -> None:
-        """The mount is off its path."""
+        """Records that the mount is off its path."""
         with self._lock:
             self._entry = replace(self._entry, is_detached=True)
             registry.enter(self._entry)
@@ -59,7 +59,7 @@ class Registration:
             registry.unregister(self._entry)
 
     def keep(self, control: Server) -> None:
-        """Sees to it that others find the mount, and reach it by its socket."""
+        """Makes sure that others find the mount, and reach its socket."""
         with self._lock:
             if self._has_ended:
                 return
@@ -75,7 +75,7 @@ class Registration:
         if not control.is_there:
             path = registry.socket_path(self._entry.id)
             control.listen_at(path)
-            self._entry = registry.moved(self._entry, path)
+            self._entry = registry.with_socket(self._entry, path)
             _logger.warning("the control socket was removed; there is a new one, %s", path)
         self._is_lasting = self._is_lasting or registry.is_lasting(self._entry)
         if registry.restore(self._entry, is_lasting=self._is_lasting):

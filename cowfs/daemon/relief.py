@@ -1,11 +1,10 @@
-"""Frees local disk space and makes reclaim passes for the requests that wait for them, on one
-thread of its own.
+"""Frees local disk space and makes reclaim passes for waiting requests, on its own thread.
 
-    space   the disk is full: `relieve` frees what can be fetched again or is overwritten; 0 bytes: ENOSPC
-    room    more was overwritten than staging is to hold: `reclaim` makes the pass, and a pass that fails keeps nobody from
-            writing: the write itself says what is the matter
+    space   the disk is full: `relieve` frees overwritten bytes and those that can be fetched again; 0 bytes: ENOSPC
+    room    more was overwritten than staging may hold: `reclaim` makes the pass. A failed pass does not fail the waiting
+            writes: each write reports its own error
 
-All that wait are served by one call, and a pass that takes long (it syncs) keeps no load waiting.
+One call serves all waiting requests, and a long pass (it syncs) blocks no load.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from cowfs import log
+from cowfs.base import log
 
 Need = Literal["space", "room"]
 Settle = Callable[[int, BaseException | None], None]
@@ -48,7 +47,7 @@ class Relief:
             return self._thread.is_alive() and (unique in self._waiting or unique in self._served)
 
     def close(self) -> None:
-        """Does not wait for what is under way."""
+        """Does not wait for a running call."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -86,5 +85,5 @@ class Relief:
     def _make_room(self) -> None:
         try:
             self._reclaim()
-        except BaseException as error:  # noqa: BLE001 - as said above
+        except BaseException as error:  # noqa: BLE001 - each write reports its own error
             _logger.warning("overwritten bytes could not be reclaimed: %r", error)

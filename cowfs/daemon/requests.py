@@ -1,9 +1,9 @@
-"""What the control socket can ask of a mount, answered (`control.messages` says what there is, and
-in which types).
+"""Answers the requests of a mount's control socket (`control.messages` defines them and their
+types).
 
-These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so
-that it has everything that was written or stored before it was asked for. Progress of a commit goes
-to all who have asked for one, and so does what the store is waited for.
+Requests run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so
+that it includes everything that was written or stored before it was requested. Progress of a
+commit, and waits for the store, are reported to all callers that have requested one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs import clock, failpoints
+from cowfs.base import clock, failpoints
+from cowfs.base.errors import AccessDeniedError, InvalidStateError, ReadOnlyError
 from cowfs.control import Handler, Listener, MountSpec, messages
 from cowfs.control.handover import Handover
 from cowfs.control.messages import (
@@ -38,23 +39,24 @@ from cowfs.control.protocol import fitting
 from cowfs.daemon.audience import Audience
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.mappings import Mappings
-from cowfs.errors import AccessDeniedError, InvalidStateError, ReadOnlyError
+from cowfs.format import backends
 from cowfs.session.keeper import Keeper
-from cowfs.session.session import Session, Writer
-from cowfs.session.work_comparing import compared
+from cowfs.session.session import Session
+from cowfs.session.work_comparing import compare_working
 from cowfs.session.work_restoring import Stale, restore
-from cowfs.store import aws
-from cowfs.store.s3_errors import refusal_of
+from cowfs.store.backends.s3.s3_errors import refusal_of
+from cowfs.store.credentials import aws
 from cowfs.version.commit import Base, CommitRequest
-from cowfs.version.volumes import locator
+from cowfs.version.names.volumes import locator
+from cowfs.writer.writer import Writer
 
 
 class Requests:
     """`end(force, discard)` takes the mount down and returns once everything is released; raises
-    ConflictError while in use. `detach()` takes it off its path; it ends when nobody uses it any
-    more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait.
-    `feeding`: where the store's credentials come from. `adopted(volume)` notes what a scratch
-    writes to."""
+    ConflictError while in use. `detach()` takes it off its path; it ends when its last user is
+    gone. `transport()` returns what carries the kernel's requests, `waiting()` those that wait.
+    `feeding`: the source of the store's credentials. `adopted(volume)` records the volume that a
+    scratch writes to."""
 
     def __init__(
         self,
@@ -89,21 +91,21 @@ class Requests:
     @property
     def handlers(self) -> Mapping[str, Handler]:
         answers = (
-            messages.PING.answered_by(self._ping),
-            messages.STATUS.answered_by(self._status),
-            messages.COMMIT.answered_by(self._commit),
-            messages.COMPARE.answered_by(self._compare),
-            messages.RESTORE.answered_by(self._restore),
-            messages.ADOPT.answered_by(self._adopt),
-            messages.UNMOUNT.answered_by(self._unmount),
-            messages.DETACH.answered_by(self._detach),
-            messages.DISCARD.answered_by(self._discard),
-            messages.FEED.answered_by(lambda offer, _: self._feeding.offer(offer)),
+            messages.PING.make_handler(self._ping),
+            messages.STATUS.make_handler(self._status),
+            messages.COMMIT.make_handler(self._commit),
+            messages.COMPARE.make_handler(self._compare),
+            messages.RESTORE.make_handler(self._restore),
+            messages.ADOPT.make_handler(self._adopt),
+            messages.UNMOUNT.make_handler(self._unmount),
+            messages.DETACH.make_handler(self._detach),
+            messages.DISCARD.make_handler(self._discard),
+            messages.FEED.make_handler(lambda offer, _: self._feeding.offer(offer)),
         )
         return dict(answers)
 
     def finish(self, timeout_s: float) -> None:
-        """Lets no commit begin any more, and waits for one under way, at most timeout_s."""
+        """Prevents new commits, and waits for a running one, at most timeout_s."""
         self._ended = True
         if self._commits.acquire(timeout=timeout_s):
             self._commits.release()
@@ -122,7 +124,7 @@ class Requests:
             store_id=session.record.store_id.hex(),
             volume=session.volume,
             read_only=spec.is_read_only,
-            is_scratch=spec.is_scratch,
+            is_scratch=spec.kind == "scratch",
             version=base.version_id,
             head_number=base.head_number,
             since_ns=self._since_ns,
@@ -168,16 +170,16 @@ class Requests:
             finally:
                 self._audience.end()
                 self.is_committing = False
-        return self._committed(base, is_new=base.version_id != before.version_id)
+        return self._make_answer(base, is_new=base.version_id != before.version_id)
 
     def _compare(self, wanted: Comparison, listener: Listener) -> Compared:
         self._writer()
         with self._asking(listener), self._commits:
             self._mappings.flush()
-            found = compared(self._session, wanted)
+            found = compare_working(self._session, wanted)
         if fitting(found.changes) < len(found.changes):
             raise InvalidStateError(
-                f"{len(found.changes)} changes are more than can be told at once",
+                f"the comparison has {len(found.changes)} changes, more than one reply can hold",
                 hint="Compare folder by folder (`cowfs diff NAME:FOLDER`, path=), or commit, and compare the two versions.",
             )
         return found
@@ -199,7 +201,8 @@ class Requests:
     def _adopt(self, adoption: Adoption, listener: Listener) -> Nothing:
         if (scratch := self._session.scratch) is None:
             raise InvalidStateError(
-                f"{self._spec.mount_path} is no scratch mount", hint="Commit it without a name, and fork the version."
+                f"{self._spec.mount_path} is not a scratch mount",
+                hint="Commit it without a name, and fork the version.",
             )
         with self._asking(listener), self._commits:
             scratch.adopt(adoption.volume)
@@ -223,9 +226,9 @@ class Requests:
 
     @contextmanager
     def _asking(self, listener: Listener) -> Iterator[None]:
-        """For the length of a block, which may need the store: whose listener hears of it, and
-        whose credentials are refused are those of the mount, not of whoever asks."""
-        with self._audience.joined(listener):
+        """For the length of a block that may need the store: reports waits to the listener, and
+        explains that refused credentials are the mount's, not the caller's."""
+        with self._audience.listen(listener):
             try:
                 yield
             except AccessDeniedError as error:
@@ -241,18 +244,16 @@ class Requests:
 
     def _own_credentials(self, *, has_expired: bool) -> str:
         path = self._spec.mount_path
-        uses = (
-            f"The mount at {path} uses the credentials that it was started with, whatever the shell or program has now."
-        )
+        uses = f"The mount at {path} uses the credentials that it was started with, even if the shell or program has others now."
         is_of_configuration = aws.has_configuration() and not aws.are_in_variables()
-        if has_expired and is_of_configuration and self._session.store.url.startswith("s3:"):
+        if has_expired and is_of_configuration and backends.of_url(self._session.store.url).has_aws_credentials:
             return (
-                "The mount takes its credentials from AWS' configuration of who mounted it, and asks there again when they are "
-                "called expired. Renew them there (`aws sso login`, or what credential_process runs), and repeat this; nothing "
-                "is lost."
+                "The mount takes its credentials from the AWS configuration of the user who mounted it, and reads them again when "
+                "the store reports them as expired. Renew them there (`aws sso login`, or what credential_process runs), and repeat "
+                "this; nothing is lost."
             )
         if self._session.scratch is not None:
-            return f"{uses} A scratch keeps nothing when it ends: copy what is worth it to another place first."
+            return f"{uses} A scratch keeps nothing when it ends: copy valuable files to another place first."
         return (
             f"{uses} Nothing is lost: unmount it and mount it again with valid ones (`cowfs unmount {path}`, then `cowfs mount "
             f"{self._spec.volume} {path}`; unmount(), then mount())."
@@ -276,14 +277,14 @@ class Requests:
             )
         return writer
 
-    def _committed(self, base: Base, *, is_new: bool) -> Committed:
+    def _make_answer(self, base: Base, *, is_new: bool) -> Committed:
         assert base.version_id is not None
         assert base.manifest is not None
         name = str(locator(self._session.store, self._session.volume, base.version_id))
-        told = Committed.told(base.manifest, base.version_id)
+        told = Committed.make_text(base.manifest, base.version_id)
         return Committed(base.version_id, name, base.head_number, is_new, told)
 
 
 def _memory_bytes() -> int:
-    """What of this process lies in memory."""
+    """The resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT of a mount daemon, answered on a thread of their own.
+"""Handles SIGTERM and SIGINT of a mount daemon on a separate thread.
 
-The interpreter writes each signal's number to a pipe, whichever thread the kernel interrupts with
-it, and `signals` reads them. So no thread that may be waiting in native code has to wake up for it.
+The interpreter writes each signal's number to a pipe, whichever thread the kernel interrupts, and
+`signals` reads them. So no thread that may be waiting in native code has to wake up for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from cowfs import log
+from cowfs.base import log
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -20,8 +20,8 @@ _logger = log.get("mount")
 
 
 class Signals:
-    """From construction to `ignore`, calls `on_signal` for each signal, one after the other. What
-    it raises is logged: the next signal tries again. To be used on the main thread."""
+    """From construction to `ignore`, calls `on_signal` for each signal, one after the other. Its
+    errors are logged: the next signal tries again. Use it on the main thread."""
 
     def __init__(self, on_signal: Callable[[], None]) -> None:
         self._on_signal = on_signal
@@ -33,7 +33,7 @@ class Signals:
             signal.signal(number, lambda *_: None)
 
     def ignore(self) -> None:
-        """Signals do nothing from now on: the way out is under way, and short."""
+        """Ignores signals from now on: the mount is already ending, and takes little time."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)

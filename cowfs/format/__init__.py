@@ -8,8 +8,8 @@ clock, no randomness.
     manifest    the record of a version                   locator     locators
     keys        object keys                               store_url   store URLs
 
-Everything read is untrusted: hashes and bounds first. CorruptError names what is wrong,
-UnsupportedFormatError the number nobody here knows; unknown optional fields are ignored, and kept
-where a record is written again. `docs/format/` describes each format with an example that the tests
+All input is untrusted: hashes and bounds are checked first. CorruptError names the fault,
+UnsupportedFormatError an unknown format number. Unknown optional fields are ignored, and kept when
+a record is written again. `docs/format/` describes each format with an example that the tests
 parse.
 """

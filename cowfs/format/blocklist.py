@@ -10,7 +10,7 @@ segment p div 256.
                           a page that was never written: pack 0xffff, the rest zero
 
 Numbers are big-endian. One list has one encoding. Segments are blobs of an index pack: their bytes
-were verified by hash before they come here; decoding still refuses whatever is out of bounds. Not
+were verified by hash before they come here; decoding still refuses values out of bounds. Not
 here: fetching (`index`).
 """
 
@@ -19,11 +19,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash, PackId
 from cowfs.format.codec import MAX_RAW_BYTES, Codec
 from cowfs.format.fields import check_format
-from cowfs.ids import ChunkHash, PackId
-from cowfs.values import dataclass
 
 FORMAT = 1
 SEGMENT_ENTRIES = 256
@@ -36,7 +36,7 @@ _ABSENT = _ENTRY.pack(_ABSENT_PACK, 0, 0, 0, 0, bytes(32))
 
 @dataclass(frozen=True, slots=True)
 class BlockRef:
-    """Where one page lies and what it must be; its raw length is the index's page size."""
+    """Where a page lies, and its hash; its raw length is the index's page size."""
 
     pack: PackId
     offset: int
@@ -60,7 +60,7 @@ def encode_segment(blocks: Sequence[BlockRef | None]) -> bytes:
             _check_entry(block.codec, block.stored_length, what="new segment")
             entries += _ENTRY.pack(number, block.codec, 0, block.offset, block.stored_length, block.hash)
         except (CorruptError, UnsupportedFormatError, struct.error) as error:
-            raise InvalidInputError(f"{block} cannot stand in a block list: {error}") from None
+            raise InvalidInputError(f"{block} does not fit into a block list: {error}") from None
     return b"".join((_HEADER.pack(MAGIC, FORMAT, len(blocks) - 1, len(packs)), *packs, entries))
 
 

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from cowfs.errors import CorruptError, InvalidInputError
+from cowfs.base.errors import CorruptError, InvalidInputError
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 16

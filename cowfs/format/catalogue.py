@@ -13,8 +13,8 @@ at no other cost than bytes stored twice.
 Catalogues are blobs of an index pack (verified by hash before they come here), at most MAX_ENTRIES
 each (8 MiB); a manifest names any number. Look-ups search the bytes: a loaded catalogue costs its
 size in memory, 16 bytes a chunk, and a look-up ≈ 20 steps. Catalogues grow in number: `to_merge`
-says which small ones should become one, in a version's list (`index.catalogues`) as in the memory
-of who looks chunks up (`version.known_chunks`). Not here: which to load, and when.
+says which small ones should become one, in a version's list (`index.catalogues`) and in the memory
+of a writer (`version.publish.known_chunks`). Not here: which to load, and when.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from cowfs.errors import CorruptError, InvalidInputError
+from cowfs.base.errors import CorruptError, InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import PackId
 from cowfs.format.fields import check_format
-from cowfs.ids import PackId
-from cowfs.values import dataclass
 
 FORMAT = 1
 PREFIX_BYTES = 8
@@ -43,7 +43,7 @@ _ENTRY = struct.Struct(">8sII")
 
 @dataclass(frozen=True, slots=True)
 class CataloguePack:
-    """A data pack and where its directory lies: one ranged request fetches full hashes."""
+    """A data pack and the place of its directory: one ranged request fetches full hashes."""
 
     pack: PackId
     directory_offset: int
@@ -69,8 +69,8 @@ class Candidate:
 
 
 def encode_catalogue(packs: Sequence[CataloguePack], entries: bytes) -> bytes:
-    """entries: as they are stored, in order, none twice, at most MAX_ENTRIES
-    (`native.chunks.ChunkPlaces` makes them so); a larger commit writes several catalogues."""
+    """entries: as they are stored, in order, without duplicates, at most MAX_ENTRIES
+    (`native.chunks.ChunkPlaces` produces them so); a larger commit writes several catalogues."""
     count, rest = divmod(len(entries), _ENTRY.size)
     if rest or count > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
         raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} whole entries", hint="Write several.")
@@ -79,12 +79,12 @@ def encode_catalogue(packs: Sequence[CataloguePack], entries: bytes) -> bytes:
 
 
 def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:
-    """One catalogue of all their entries, and of the packs that entries name, each once. Takes some
-    60 bytes an entry meanwhile."""
+    """One catalogue of all entries, and of each pack that entries name once. Uses about 60 bytes an
+    entry while it runs."""
     numbers: dict[bytes, int] = {}
     records: list[bytes] = []
     for catalogue in catalogues:
-        records += catalogue.renumbered(numbers)
+        records += catalogue.renumber(numbers)
     records.sort()
     distinct = [record for at, record in enumerate(records) if at == 0 or records[at - 1] != record]
     if len(distinct) > MAX_ENTRIES or len(numbers) > MAX_ENTRIES:
@@ -93,7 +93,8 @@ def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:
 
 
 def to_merge(sizes: Sequence[int]) -> list[int]:
-    """Positions of the catalogues, of so many entries each, that should become one; none: empty.
+    """Positions of the catalogues that should become one; empty if none should. sizes: the number
+    of entries of each.
 
     They fall into tiers by size (up to 4,096, up to 65,536, larger). When a tier has more than
     MAX_PER_TIER, these are its smallest. Those over half of MAX_ENTRIES stay as they are.
@@ -114,11 +115,11 @@ def _pack(record: struct.Struct, *values: bytes | int) -> bytes:
     try:
         return record.pack(*values)
     except struct.error as error:
-        raise InvalidInputError(f"{values} cannot stand in a catalogue: {error}") from None
+        raise InvalidInputError(f"{values} do not fit into a catalogue: {error}") from None
 
 
 class Catalogue:
-    """A decoded catalogue: looks up in the bytes themselves. Immutable, any thread."""
+    """A decoded catalogue, searched as bytes. Immutable, thread-safe."""
 
     __slots__ = ("_count", "_data", "_packs", "_start")
 
@@ -150,8 +151,7 @@ class Catalogue:
 
     @property
     def searched(self) -> tuple[bytes, int]:
-        """The bytes that are looked up in, and where the entries begin in them: for who looks many
-        up."""
+        """The bytes to search, and where the entries begin in them: for many look-ups at once."""
         return self._data, self._start
 
     def lookup(self, prefix: bytes) -> list[Candidate]:
@@ -181,9 +181,9 @@ class Catalogue:
             if pack < self._packs:
                 yield CatalogueEntry(prefix, pack, offset)
 
-    def renumbered(self, numbers: dict[bytes, int]) -> Iterator[bytes]:
-        """All entries as they are stored, their packs counted as in `numbers`, which gets those it
-        has not (their records)."""
+    def renumber(self, numbers: dict[bytes, int]) -> Iterator[bytes]:
+        """All entries as they are stored, with packs numbered as in `numbers`. Missing packs (their
+        records) are added to it."""
         for at in range(self._count):
             prefix, pack, offset = _ENTRY.unpack_from(self._data, self._start + at * _ENTRY.size)
             if pack < self._packs:

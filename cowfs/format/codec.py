@@ -1,23 +1,23 @@
-"""Compression of blobs, where it pays, and its strict way back.
+"""Compression of blobs, where it saves space, and strict decompression.
 
 A blob is a run of raw bytes named by its BLAKE3: a chunk, an index block, a segment of a block
 list, a catalogue. It is stored raw or as exactly one zstd frame that declares its content size and
 has no dictionary and no trailing bytes.
 
 Guarantees: `decompress` returns bytes of the declared length and hash or raises; it allocates
-nothing larger than the declared length, which is at most MAX_RAW_BYTES, whatever the stored bytes
-claim. Stored bytes are never longer than raw. The hash alone names a blob: two writers may store
-the same raw bytes differently.
+nothing larger than the declared length, which is at most MAX_RAW_BYTES, regardless of the stored
+bytes. Stored bytes are never longer than raw ones. The hash alone names a blob: two writers may
+store the same raw bytes differently.
 
 Compression is native (`native/blob`), at level 3. Of a blob above 128 KiB a sample of 32 KiB is
-compressed first; if that saves less than 3 %, the blob is stored raw. So at most some savings are
-missed: of what repeats over more than the sample's length and is noise otherwise, and of less than
-an eighth of a blob that is noise everywhere else. Measured on one core with 512 KiB chunks, thread
-time: random bytes pass at 32 GB/s (5 to 6 GB/s without a sample; BLAKE3 itself: 4.6 GB/s), float32
-weights at 0.6 GB/s to 93 %, Python source at 0.2 GB/s to 25 %, both as without; level 1: 0.36 GB/s
-to 28 %. Into new memory random bytes pass at 1.2 GB/s, so what does not pay never gets any.
-Threads: any number; no context is shared while it works; hashing and (de)compression release the
-GIL.
+compressed first; if that saves less than 3 %, the blob is stored raw. This can miss savings in two
+cases: data that repeats only at distances above the sample's length, and noise with less than an
+eighth of compressible data. Measured on one core with 512 KiB chunks, thread time: random bytes
+pass at 32 GB/s (5 to 6 GB/s without a sample; BLAKE3 itself: 4.6 GB/s). Float32 weights are
+compressed at 0.6 GB/s to 93 %, Python source at 0.2 GB/s to 25 %, both as fast as without a sample;
+at level 1 source takes 0.36 GB/s to 28 %. Random bytes copied into new memory pass at 1.2 GB/s, so
+incompressible blobs get no new memory. Thread-safe; no context is shared while it works; hashing
+and (de)compression release the GIL.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import NamedTuple, TypeVar
 import zstandard
 from blake3 import blake3
 
-from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
-from cowfs.ids import ChunkHash
+from cowfs.base.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.ids import ChunkHash
 
 MAX_RAW_BYTES = 16 << 20
 
@@ -48,15 +48,16 @@ class Codec(IntEnum):
 
 
 class Blob(NamedTuple):
-    """What is stored of raw bytes, and what they are named."""
+    """The stored form of raw bytes, and their name."""
 
     name: ChunkHash
     codec: Codec
     stored: bytes
 
+    # Idle contexts. A context is taken out while it works, so no two threads share it, and there
+    # are as many as ever worked at once; making one costs 13 µs. One that failed is not put back.
 
-# Contexts at rest. One is taken out while it works, so no two threads share it, and there are as
-# many as ever worked at once; making one costs 13 µs. One that failed is not put back.
+
 _decompressors: deque[zstandard.ZstdDecompressor] = deque()
 
 
@@ -70,7 +71,7 @@ def _take_decompressor() -> zstandard.ZstdDecompressor:
 def compress(raw: B) -> tuple[Codec, bytes | B]:
     """(codec, stored bytes): zstd where it saves at least 3 %, else raw itself. Any thread;
     releases the GIL."""
-    from cowfs.native.chunks import compressed  # most programs that know volumes never store anything
+    from cowfs.native.chunks import compressed  # most programs that use volumes never store anything
 
     if not 1 <= len(raw) <= MAX_RAW_BYTES:
         raise InvalidInputError(f"a blob has 1 to {MAX_RAW_BYTES} bytes, not {len(raw)}")

@@ -1,17 +1,17 @@
-"""Typed, bounded reading of JSON objects, and the envelope of records that no hash names.
+"""Typed, bounded reading of JSON objects, and the envelope of records that are not named by a hash.
 
-`Fields` wraps one decoded object. Each call takes one field and says what it must be; a field that
-is missing, of another type or out of bounds is CorruptError naming the object and the field. `rest`
-is what nobody asked for: unknown optional fields, ignored by readers and kept by writers of the
-next record.
+`Fields` wraps one decoded object. Each call takes one field and states its type and bounds; a field
+that is missing, of another type or out of bounds is CorruptError naming the object and the field.
+`rest` holds the fields that were not taken: unknown optional fields, ignored by readers and kept by
+writers of the next record.
 
-Records are found by their key, not by a hash, so `seal` gives each one its own:
+Records are found by their key, not by a hash, so `seal` gives each record its own:
 
     {..., "check": <64 hex>, "format": <number>, "record": <type>}      check: BLAKE3 of the canonical JSON without "check"
 
 `open_sealed` verifies in this order: canonical JSON, check, type, format number. The check comes
-before the number so that damage is never taken for a newer format; every format of these records,
-ours and later ones, MUST keep `check`, `format` and `record` so. (A manifest is named by its hash
+before the number so that damage does not look like a newer format; every format of these records,
+including later ones, MUST keep `check`, `format` and `record` so. (A manifest is named by its hash
 and needs no check.)
 """
 
@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from blake3 import blake3
 
-from cowfs.errors import CorruptError, CowfsError, UnsupportedFormatError
+from cowfs.base.errors import CorruptError, CowfsError, UnsupportedFormatError
+from cowfs.base.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
 from cowfs.format import canonical
-from cowfs.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
 
 Id = TypeVar("Id", VersionId, PackId, ChunkHash, StoreId, WriteId)
 
@@ -38,61 +38,66 @@ def seal(record: str, number: int, body: Mapping[str, Any]) -> bytes:
     return canonical.encode({**whole, "check": blake3(canonical.encode(whole)).hexdigest()})
 
 
-def open_sealed(data: bytes, record: str, number: int, *, what: str) -> Fields:
-    """The fields of an undamaged record of this type and format number, the envelope taken off."""
+def open_sealed(data: bytes, record: str, *numbers: int, what: str) -> Fields:
+    """The fields of an undamaged record of this type and one of these format numbers, without the
+    envelope."""
     found = canonical.decode(data, what=what)
     check = found.pop("check", None)
     if check != blake3(canonical.encode(found)).hexdigest():
         raise CorruptError(
             f"{what} fails its check: it was altered or cut",
-            hint="Its bytes are not what was written: take it from a copy of the store. `cowfs verify` names what else is damaged.",
+            hint="Its bytes differ from those written: take it from a copy of the store. `cowfs verify` lists further damage.",
         )
-    return open_fields(found, record, number, what=what)
+    fields = open_fields(found, record, *numbers, what=what)
+    fields.check = check
+    return fields
 
 
-def open_fields(found: dict[str, Any], record: str, number: int, *, what: str) -> Fields:
-    """The fields of a decoded object whose bytes were verified, type and format number checked and
-    taken off."""
+def open_fields(found: dict[str, Any], record: str, *numbers: int, what: str) -> Fields:
+    """The fields of a decoded object whose bytes were verified, after checking and removing type
+    and format number."""
     if (kind := found.pop("record", None)) != record:
         raise CorruptError(f"{what} is not a {record} record but {kind!r}")
     form = found.pop("format", None)
     if isinstance(form, bool) or not isinstance(form, int):
         raise CorruptError(f"{what} has no format number")
-    check_format(form, number, what=what)
+    check_format(form, *numbers, what=what)
     return Fields(found, what)
 
 
-def check_format(found: int, known: int, *, what: str) -> None:
-    if found != known:
+def check_format(found: int, *known: int, what: str) -> None:
+    if found not in known:
         raise UnsupportedFormatError(
-            f"{what} has format {found}; this cowfs reads format {known}", hint="Use a newer cowfs to read it."
+            f"{what} has format {found}; this cowfs reads format {' and '.join(map(str, known))}",
+            hint="Use a newer cowfs to read it.",
         )
 
 
 class Fields:
-    """One JSON object being read; every taking call removes its field."""
+    """One JSON object being read; every call takes its field out."""
 
     def __init__(self, found: object, what: str) -> None:
         if not isinstance(found, dict):
             raise CorruptError(f"{what} is not an object")
         self._left: dict[str, Any] = dict(found)
         self.what = what
+        self.check = ""  # of a record, in hex
 
     @property
     def rest(self) -> dict[str, Any]:
         return self._left
 
-    def damaged(self, name: str, why: str) -> CorruptError:
+    def damage_error(self, name: str, why: str) -> CorruptError:
         return CorruptError(f"{self.what}: field {name!r} {why}")
 
     def _take(self, name: str) -> Any:
         try:
             return self._left.pop(name)
         except KeyError:
-            raise self.damaged(name, "is missing") from None
+            raise self.damage_error(name, "is missing") from None
 
     def is_null(self, name: str) -> bool:
-        """Whether an optional field is absent or null; it is then taken."""
+        """Whether an optional field is absent or null; takes it out in that case."""
         if self._left.get(name) is None:
             self._left.pop(name, None)
             return True
@@ -101,9 +106,9 @@ class Fields:
     def integer(self, name: str, minimum: int = 0, maximum: int = U64) -> int:
         value = self._take(name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.damaged(name, "is not an integer")
+            raise self.damage_error(name, "is not an integer")
         if not minimum <= value <= maximum:
-            raise self.damaged(name, f"is {value}, outside {minimum} to {maximum}")
+            raise self.damage_error(name, f"is {value}, outside {minimum} to {maximum}")
         return value
 
     def optional_integer(self, name: str) -> int | None:
@@ -112,13 +117,13 @@ class Fields:
     def text(self, name: str) -> str:
         value = self._take(name)
         if not isinstance(value, str):
-            raise self.damaged(name, "is not text")
+            raise self.damage_error(name, "is not text")
         return value
 
     def flag(self, name: str) -> bool:
         value = self._take(name)
         if not isinstance(value, bool):
-            raise self.damaged(name, "is neither true nor false")
+            raise self.damage_error(name, "is neither true nor false")
         return value
 
     def id(self, name: str, kind: type[Id]) -> Id:
@@ -130,12 +135,12 @@ class Fields:
                 return kind.from_hex(value)
         except CowfsError:
             pass
-        raise self.damaged(name, f"is not {kind.length * 2} hexadecimal digits")
+        raise self.damage_error(name, f"is not {kind.length * 2} hexadecimal digits")
 
     def items(self, name: str) -> list[Any]:
         value = self._take(name)
         if not isinstance(value, list):
-            raise self.damaged(name, "is not a list")
+            raise self.damage_error(name, "is not a list")
         return value
 
     def objects(self, name: str) -> list[Fields]:
@@ -152,5 +157,5 @@ class Fields:
         found = self.object(name).rest
         for key, value in found.items():
             if not isinstance(value, str):
-                raise self.damaged(f"{name}.{key}", "is not text")
+                raise self.damage_error(f"{name}.{key}", "is not text")
         return found

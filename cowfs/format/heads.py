@@ -8,26 +8,28 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Literal, get_args
 
-from cowfs.errors import InvalidInputError
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId, WriteId
 from cowfs.format.record import Holder, Record, check_one_of, form
-from cowfs.ids import VersionId, WriteId
-from cowfs.values import dataclass
 
 HeadKind = Literal["create", "commit", "fork", "fence", "delete", "undelete", "void"]
 Origin = Literal["created", "registered"]
 Setting = str | int | bool
 UNCHANGED = ("fence", "delete", "undelete")
-"""Kinds of heads that have the version of the one before, or none if that has none."""
+"""Kinds of heads that repeat the version of the head before, or have none if that has none."""
 _WITHOUT_VERSION = ("create", "void")
+_CHECK = form(lambda check: check, lambda found, name: None if found.is_null(name) else found.id(name, VersionId).hex())
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRecord(Record):
     """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the
-    version before; delete: the version before, of a volume that is none until an undelete follows;
-    void: none, it was a fork of something that a collection was deleting.
+    version before; delete: the version before, of a volume that does not exist until an undelete
+    follows; void: no version, since it was a fork of a version that a collection was deleting.
 
-    source (fork): locator of the version it came from.
+    source (fork): locator of the version it came from. prev: the `check` of the head before, as its
+    writer saw it; None for the first head, and for heads written by an earlier cowfs.
     """
 
     record: ClassVar[str] = "head"
@@ -38,6 +40,7 @@ class HeadRecord(Record):
     write_id: WriteId
     holder: Holder | None = None
     source: str | None = None
+    prev: str | None = field(default=None, metadata=_CHECK)
 
     def __post_init__(self) -> None:
         check_one_of(self.kind, get_args(HeadKind), "kind of head")
@@ -47,9 +50,9 @@ class HeadRecord(Record):
 
 @dataclass(frozen=True)
 class Intent:
-    """What is fsynced on the writer's machine before head `number` is put, so that a restart can
-    tell whether the head it finds is its own. `layer` is the writer's number for the work that the
-    head publishes."""
+    """Fsynced on the writer's machine before head `number` is put, so that a restart can tell
+    whether an existing head is its own. `layer` is the writer's number for the work that the head
+    publishes."""
 
     number: int
     write_id: WriteId
@@ -76,9 +79,9 @@ _RANGES = form(
 
 @dataclass(frozen=True, slots=True)
 class PrunedRecord(Record):
-    """Which heads of a volume keep their version no more. ranges: (first, last) numbers of heads,
-    in ascending order, with at least one head between two of them. The newest record counts, and
-    has all that the ones before it have.
+    """The heads of a volume that no longer keep their version. ranges: (first, last) numbers of
+    heads, in ascending order, with at least one head between two of them. Only the newest record
+    counts, and it includes all earlier ones.
     """
 
     record: ClassVar[str] = "pruned"
@@ -91,7 +94,7 @@ class PrunedRecord(Record):
         before = -1
         for first, last in self.ranges:
             if not max(before + 2, 1) <= first <= last:
-                raise InvalidInputError(f"heads {first} to {last} are no range behind head {max(before, 0)}")
+                raise InvalidInputError(f"heads {first} to {last} are not a range behind head {max(before, 0)}")
             before = last
 
     def has(self, number: int) -> bool:
@@ -105,8 +108,8 @@ _SETTINGS = form(dict, lambda found, name: found.object(name).rest)
 
 @dataclass(frozen=True, slots=True)
 class MetaRecord(Record):
-    """What a volume is. origin: made here, or registered (its versions came from elsewhere). The
-    newest record counts."""
+    """The record of a volume. origin: made here, or registered (its versions came from elsewhere).
+    The newest record counts."""
 
     record: ClassVar[str] = "volume"
     owner: str

@@ -1,38 +1,45 @@
-"""Every object key of a store, built and parsed; nothing else in cowfs spells one.
+"""Every object key of a store, built and parsed; no other module of cowfs spells a key.
 
     cowfs.json                              store record                     put if absent, once
-    keys/<n>                                who may open an encrypted store  create-only
+    keys/<n>                                keys of an encrypted store       create-only
     packs/<2 hex>/<pack id>                 data and index packs             put once; the id is random, never used again
     packs/<2 hex>/<pack id>.moved/<n>       moved records                    create-only
-    volumes/<name>/meta/<n>                 what a volume is                 create-only
+    volumes/<name>/meta/<n>                 the volume's record              create-only
     volumes/<name>/head/<n>                 its line of versions             create-only, n without a gap
     volumes/<name>/tags/<tag>/<n>           its tags                         create-only
     volumes/<name>/pruned/<n>               which heads are pruned           create-only
-    volumes/<name>/lease/<epoch>            who writes                       create-only
-    volumes/<name>/heartbeat/<epoch>        that the writer is alive         replaced by the lease's holder
+    volumes/<name>/lease/<epoch>            the writer                       create-only
+    volumes/<name>/heartbeat/<epoch>        sign of life of the writer       replaced by the lease's holder
     versions/<2 hex>/<version id>           manifests                        named by content
-    pins/<pin id>/<n>                       what is held                     create-only
-    gc/<generation>/begin                   who began a collection           create-only
+    pins/<pin id>/<n>                       protected versions and packs     create-only
+    gc/<generation>/begin                   the collector                    create-only
     gc/<generation>/condemned               what a collection will delete    create-only
-    gc/<generation>/shards/<8 hex>          the rest of a long list          create-only, before `condemned`
-    gc/<generation>/done                    that a collection has ended      empty
+    gc/<generation>/shards/<8 hex>          the rest of a long list          create-only, before `condemnation`
+    gc/<generation>/seen/<id>/<8 hex>       what a collection found there    create-only, before `done`
+    gc/<generation>/done                    that a collection has ended      put by its collectors
+    pins/shown                              that pins/ can be seen           create-only, once
+    collected                               that a collection has ended      create-only, once
 
-Numbers <n>, <epoch>, <generation> start at 1 and stand as 16 hex digits of 2⁶⁴-1-n: the newest
-sorts first. Key components are ASCII; the two hex digits are the id's first two, they spread keys
-over a store's request limits. User file names never appear in a key. Heartbeats have a prefix of
-their own so that a one-key list of `lease/` gives a lease, and so that no key is another key's
-directory (`file:` stores). `parse_*` functions answer None for keys that are not theirs: a store
-may hold other objects.
+Numbers <n>, <epoch>, <generation> start at 1 and are written as 16 hex digits of 2⁶⁴-1-n: the
+newest sorts first. Key components are ASCII; the two hex digits are the first two of the id, and
+spread keys over a store's request limits. User file names never appear in a key. Heartbeats have
+their own prefix so that a one-key list of `lease/` returns a lease, and so that no key is another
+key's directory (`file:` stores). `parse_*` functions return None for other keys: a store may hold
+other objects.
 """
 
 from __future__ import annotations
 
 import re
 
-from cowfs.errors import InvalidInputError
-from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.ids import PackId, VersionId, WriteId
 
 STORE = "cowfs.json"
+COLLECTED = "collected"
+"""A collection has ended here: `gc/` and `pins/` are not empty."""
+PINS_SHOWN = "pins/shown"
+"""Stays there once a collection has ended: it proves that a list of pins is one of `pins/`."""
 KEYS = "keys/"
 VOLUMES = "volumes/"
 PINS = "pins/"
@@ -40,7 +47,7 @@ GC = "gc/"
 PACKS = "packs/"
 VERSIONS = "versions/"
 PREFIXES = (KEYS, VOLUMES, PINS, GC, PACKS, VERSIONS)
-"""Of all keys but STORE."""
+"""Prefixes of all keys but STORE and COLLECTED."""
 
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -55,14 +62,19 @@ _PIN = re.compile(r"pins/([0-9a-f]{32})/([0-9a-f]{16})")
 _GENERATION = re.compile(r"gc/([0-9a-f]{16})/.+")
 
 
+def is_ours(key: str) -> bool:
+    """Whether it is a key of cowfs, or could be one or the prefix of one."""
+    return key == STORE or f"{key}/".startswith(PREFIXES)
+
+
 def check_volume_name(name: str) -> str:
-    """The name itself; InvalidInputError unless 1-128 of [A-Za-z0-9._-], starting with a letter or
+    """Returns the name; InvalidInputError unless 1-128 of [A-Za-z0-9._-], starting with a letter or
     digit."""
     return _check_name(name, "volume")
 
 
 def check_tag_name(name: str) -> str:
-    """As a volume name, and not 64 hex digits (that would be a version id)."""
+    """As `check_volume_name`, and not 64 hex digits (that would be a version id)."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", name):
         raise InvalidInputError("a tag cannot look like a version id", hint="Choose a name that is not 64 hex digits.")
     return _check_name(name, "tag")
@@ -96,7 +108,7 @@ def key_slots(number: int) -> str:
 
 
 def volume(name: str) -> str:
-    """Prefix of everything of one volume, ending in '/'. So do all `*_prefix`."""
+    """Prefix of all keys of one volume, ending in '/', like all `*_prefix`."""
     return f"{VOLUMES}{check_volume_name(name)}/"
 
 
@@ -128,12 +140,12 @@ def tag(name: str, tag_name: str, number: int) -> str:
     return tag_prefix(name, tag_name) + count_down(number)
 
 
-def pruned_prefix(name: str) -> str:
+def pruning_prefix(name: str) -> str:
     return f"{volume(name)}pruned/"
 
 
-def pruned(name: str, number: int) -> str:
-    return pruned_prefix(name) + count_down(number)
+def pruning_record(name: str, number: int) -> str:
+    return pruning_prefix(name) + count_down(number)
 
 
 def lease_prefix(name: str) -> str:
@@ -157,12 +169,12 @@ def pack(id: PackId) -> str:
     return f"{PACKS}{id.hex()[:2]}/{id.hex()}"
 
 
-def moved_prefix(id: PackId) -> str:
+def move_prefix(id: PackId) -> str:
     return f"{pack(id)}.moved/"
 
 
-def moved(id: PackId, number: int) -> str:
-    return moved_prefix(id) + count_down(number)
+def move_record(id: PackId, number: int) -> str:
+    return move_prefix(id) + count_down(number)
 
 
 def pin_prefix(id: WriteId) -> str:
@@ -175,17 +187,23 @@ def pin(id: WriteId, number: int) -> str:
 
 
 def collection(generation: int, name: str) -> str:
-    """gc/<generation>/<name>: `begin`, `condemned` or `done` of one collection."""
+    """gc/<generation>/<name>: `begin`, `condemnation` or `done` of one collection."""
     return f"{GC}{count_down(generation)}/{name}"
 
 
-def condemned(generation: int) -> str:
+def condemnation(generation: int) -> str:
     return collection(generation, "condemned")
 
 
-def condemned_shard(generation: int, shard: int) -> str:
+def condemnation_shard(generation: int, shard: int) -> str:
     """gc/<generation>/shards/<8 hex>, counted from 0."""
     return collection(generation, f"shards/{shard:08x}")
+
+
+def sight_shard(generation: int, of: WriteId, shard: int) -> str:
+    """gc/<generation>/seen/<32 hex>/<8 hex>, counted from 0. of: the write id of the `done` that
+    names them."""
+    return collection(generation, f"seen/{of.hex()}/{shard:08x}")
 
 
 def parse_volume(key: str) -> str | None:
@@ -206,25 +224,25 @@ def parse_version(key: str) -> VersionId | None:
 
 
 def parse_pack(key: str) -> PackId | None:
-    """The pack whose own object this key is (not of a moved record)."""
+    """The pack whose own object has this key (not a moved record)."""
     found = _PACK.fullmatch(key)
     return PackId.from_hex(found[2]) if found else None
 
 
 def parse_moved(key: str) -> PackId | None:
-    """The pack that a moved record is of."""
+    """The pack of a moved record."""
     found = _MOVED.fullmatch(key)
     return PackId.from_hex(found[2]) if found else None
 
 
 def parse_old_pin(key: str) -> WriteId | None:
-    """The pin that has one object for all its records, as earlier versions of cowfs made them."""
+    """The pin with one object for all its records, as earlier versions of cowfs made them."""
     found = _OLD_PIN.fullmatch(key)
     return WriteId.from_hex(found[1]) if found else None
 
 
 def parse_pin(key: str) -> tuple[WriteId, int] | None:
-    """The pin a key under pins/ belongs to, and the number of its record."""
+    """The pin of a key under pins/, and the number of its record."""
     found = _PIN.fullmatch(key)
     return (WriteId.from_hex(found[1]), _LAST - int(found[2], 16)) if found else None
 

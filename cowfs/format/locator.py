@@ -6,16 +6,17 @@
     cowfs+s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A8333;region=us-east-1/prefix/-/NAME@ID
     cowfs+file:///dir/-/NAME@ID/train/a%20b.png
 
-"/-/" cannot stand in a store URL (`store_url` writes such a segment as %2D), so the first one ends
-it, and a path may contain it. No `? * [ ] #` stands in a locator: `LOCATOR/path` passes through
-fsspec and universal-pathlib whole.
+"/-/" cannot be part of a store URL (`store_url` writes such a segment as %2D), so the first one
+ends the URL, and a path may contain it. A locator has none of `? * [ ] #`: `LOCATOR/path` passes
+through fsspec and universal-pathlib unchanged.
 
 Guarantees: one locator has one text; `Locator.parse(str(x)) == x`. A locator is enough to read a
-version and to verify it; it protects nothing from pruning. It opens the PROTOCOLS below and no
-other: opening one means importing and running whatever package serves it. Refuses credentials and
-every damaged part by name; whitespace around the whole, as a file or a shell adds it, is dropped.
-The name is for people and messages, the version id alone decides what is read; whether the volume
-has that version is for whoever opens it to check (`version.history.open_named`).
+version and to verify it; it does not protect it from pruning. Only protocols of registered
+backends (`backends`) are opened: opening a locator imports and runs the package that serves its
+protocol. Refuses credentials, and names every damaged part; whitespace around the locator, as a
+file or a shell adds it, is dropped.
+The name is for people and messages, the version id alone decides what is read. The code that opens
+a locator checks whether the volume has that version (`version.history.open_named`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cowfs.errors import InvalidInputError
-from cowfs.format import keys
-from cowfs.format.store_url import StoreUrl, decode_percent, encode_segment, shown
-from cowfs.ids import VersionId
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.ids import VersionId
+from cowfs.format import backends, keys
+from cowfs.format.store_url import StoreUrl, decode_percent, encode_segment, mask_secrets
 
-PROTOCOLS = frozenset({"abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3"})
 _SCHEME = "cowfs+"
 _DIVIDER = "/-/"
 _HINT = "A locator reads cowfs+<store URL>/-/<name>@<64 hex digits>; copy it whole."
@@ -60,11 +60,10 @@ class Locator:
 
     @staticmethod
     def parse(text: str) -> Locator:
-        """InvalidInputError that says which part is damaged; a path behind the version id is
-        refused."""
+        """InvalidInputError names the damaged part; a path behind the version id is refused."""
         locator, path = Locator.parse_with_path(text)
         if path:
-            raise InvalidInputError("the locator goes on after its version id", hint=_HINT)
+            raise InvalidInputError("the locator continues after its version id", hint=_HINT)
         return locator
 
     @staticmethod
@@ -73,7 +72,9 @@ class Locator:
         or trailing '/'."""
         text = text.strip()
         if not is_locator(text):
-            raise InvalidInputError(f"{shown(text)} is not a locator: it does not start with {_SCHEME}", hint=_HINT)
+            raise InvalidInputError(
+                f"{mask_secrets(text)} is not a locator: it does not start with {_SCHEME}", hint=_HINT
+            )
         url, divider, rest = text.removeprefix(_SCHEME).partition(_DIVIDER)
         if not divider:
             raise InvalidInputError(f"the locator has no {_DIVIDER} between store and volume: it was cut", hint=_HINT)
@@ -84,16 +85,16 @@ class Locator:
         segments = [decode_percent(segment, "path segment") for segment in path.split("/") if segment]
         _check_path(segments)
         store = StoreUrl.parse(url + "/" if url == "file://" else url)
-        if store.protocol not in PROTOCOLS:
+        if not backends.is_registered(store.protocol):
             raise InvalidInputError(
                 f"the locator's store has the protocol {store.protocol!r}, which locators do not open",
-                hint=f"A locator may come from anybody; it opens {', '.join(sorted(PROTOCOLS))}.",
+                hint=f"Locators come from other people, so they open only {', '.join(backends.protocols())}.",
             )
         return Locator(store, _name(name), _version(hex_id)), b"/".join(segments)
 
 
 def is_locator(text: str) -> bool:
-    """Whether text means to be a locator (begins with cowfs+): to tell it from a volume's name."""
+    """Whether the text is meant as a locator (begins with cowfs+) and not as a volume's name."""
     return text.lstrip().startswith(_SCHEME)
 
 

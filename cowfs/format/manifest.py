@@ -1,17 +1,17 @@
 """The manifest: the small canonical record of a version; the BLAKE3 of its bytes is the version id.
 
-It says who made the version from what, how large it is, and where its index lies: segments of the
-block list, catalogues, and how many live blocks each index pack holds (so that a commit can rewrite
-the sparsest when there are more than 64).
+It records how the version was made, its size, and where its index lies: segments of the block list,
+catalogues, and how many live blocks each index pack holds (so that a commit can rewrite the
+sparsest when there are more than 64).
 
 Guarantees: one manifest has one encoding (`canonical`); `Manifest.decode(data, expected)` verifies
-the hash before it reads; every reference it returns has lengths a blob can have. Manifests travel
-byte for byte (copies, moves, other stores): a manifest is never decoded and encoded again to be
-stored. In an encrypted store it is sealed whole, and its id is the BLAKE3 of the sealed bytes, so
-that the id can be checked without the key. Unknown fields come back in `extra`. `requires` names
-features a reader must know. None exist yet; "external-extents" is reserved for imports that copy
-nothing. Refuses: a section whose segments do not cover its pages. Not here: reading an index
-(`index`), publishing (`version`).
+the hash before it reads; every reference it returns has valid lengths. Manifests travel byte for
+byte (copies, moves, other stores): a manifest is never decoded and encoded again to be stored. In
+an encrypted store it is sealed whole, and its id is the BLAKE3 of the sealed bytes, so that the id
+can be checked without the key. Unknown fields come back in `extra`. `requires` names features that
+a reader must support. None exist yet; "external-extents" is reserved for imports that copy nothing.
+Refuses: a section whose segments do not cover its pages. Not here: reading an index (`index`),
+publishing (`version`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 
 from blake3 import blake3
 
-from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash, PackId, VersionId
 from cowfs.format import canonical, fields, keys
 from cowfs.format.blocklist import SEGMENT_ENTRIES as SEGMENT_ENTRIES  # readers of a section need it
 from cowfs.format.codec import check_lengths
 from cowfs.format.fields import Fields
 from cowfs.format.sealing import PLAIN, Sealing
-from cowfs.ids import ChunkHash, PackId, VersionId
-from cowfs.values import dataclass
 
 FORMAT = 1
 PAGE_SIZE = 16384
@@ -41,9 +41,9 @@ KNOWN_FEATURES = frozenset({LINKS})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """bytes: sum of file sizes. added_bytes: raw bytes of chunks this version put first;
-    stored_bytes_added: all it uploaded. linked_bytes: of files that are objects outside of the
-    store, part of bytes."""
+    """bytes: sum of file sizes. added_bytes: raw bytes of chunks that this version put first;
+    stored_bytes_added: all bytes that it uploaded. linked_bytes: the part of bytes in files that
+    are objects outside of the store."""
 
     files: int
     directories: int
@@ -55,7 +55,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """Where one segment of the block list lies (index pack) and what it must be."""
+    """Where a segment of the block list lies (index pack), and its hash."""
 
     pack: PackId
     offset: int
@@ -106,8 +106,8 @@ class IndexSection:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """requires: features a reader must know to read the version; a reader refuses names it does not
-    know."""
+    """requires: features that a reader must support to read the version; a reader refuses unknown
+    names."""
 
     volume: str
     parents: tuple[VersionId, ...]
@@ -165,7 +165,7 @@ def version_id(data: bytes) -> VersionId:
 
 
 def _manifest(found: Fields, overhead_bytes: int) -> Manifest:
-    # First, so that a version that needs more is refused as such, whatever else it holds.
+    # First, so that an unsupported version is refused as such, regardless of its other fields.
     requires = _features(found)
     stats = found.object("stats")
     return Manifest(
@@ -186,7 +186,7 @@ def _manifest(found: Fields, overhead_bytes: int) -> Manifest:
 def _features(found: Fields) -> tuple[str, ...]:
     names = found.items("requires")
     if not all(isinstance(name, str) for name in names):
-        raise found.damaged("requires", "is not a list of names")
+        raise found.damage_error("requires", "is not a list of names")
     if unknown := sorted(set(names) - KNOWN_FEATURES):
         raise UnsupportedFormatError(
             f"{found.what} requires {', '.join(unknown)}, unknown to this cowfs", hint="Use a newer cowfs to read it."
@@ -195,7 +195,7 @@ def _features(found: Fields) -> tuple[str, ...]:
 
 
 def _stats_body(stats: Stats) -> dict[str, int]:
-    """linked_bytes only where there are some: manifests without keep the form they always had."""
+    """linked_bytes only if not 0: manifests without links keep their old form."""
     found = {name: getattr(stats, name) for name in Stats.__slots__}
     if not found["linked_bytes"]:
         del found["linked_bytes"]

@@ -1,20 +1,20 @@
-"""Moved records: where the live blobs of a pack lie now. docs/format/moved.md has the rules."""
+"""Moved records: the new places of the live blobs of a pack. docs/format/moved.md has the rules."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from typing import Any, ClassVar
 
-from cowfs.errors import InvalidInputError
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import PackId, WriteId
 from cowfs.format.fields import U64, Fields
 from cowfs.format.record import Record
-from cowfs.ids import PackId, WriteId
-from cowfs.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class MovedBlob:
-    """A blob that was at `offset` lies, byte for byte, at new_offset of new_pack."""
+    """The blob that was at `offset` lies, byte for byte, at new_offset of new_pack."""
 
     offset: int
     new_pack: PackId
@@ -24,7 +24,7 @@ class MovedBlob:
 
 @dataclass(frozen=True, slots=True)
 class MovedRecord(Record):
-    """Where every live blob of `pack` lies now: complete, never chained, ascending by offset."""
+    """The new place of every live blob of `pack`: complete, never chained, ascending by offset."""
 
     record: ClassVar[str] = "moved"
     pack: PackId
@@ -42,7 +42,7 @@ class MovedRecord(Record):
             before = blob.offset
 
     def locate(self, offset: int) -> MovedBlob | None:
-        """Where the blob that was at offset lies now; None: it was not live when this was
+        """The new place of the blob that was at offset; None: it was not live when the record was
         written."""
         at = bisect_left(self.blobs, offset, key=lambda blob: blob.offset)
         return self.blobs[at] if at < len(self.blobs) and self.blobs[at].offset == offset else None
@@ -64,9 +64,9 @@ class MovedRecord(Record):
     @classmethod
     def _arguments(cls, found: Fields) -> dict[str, Any]:
         packs = found.ids("packs", PackId)
-        blobs = tuple(_moved_blob(found, row, packs) for row in found.items("blobs"))
+        blobs = tuple(_parse_blob(found, row, packs) for row in found.items("blobs"))
         if {blob.new_pack for blob in blobs} != set(packs):
-            raise found.damaged("packs", "names packs that no blob lies in")
+            raise found.damage_error("packs", "names packs that no blob lies in")
         return {
             "pack": found.id("pack", PackId),
             "created_ns": found.integer("created_ns"),
@@ -75,9 +75,9 @@ class MovedRecord(Record):
         }
 
 
-def _moved_blob(found: Fields, row: object, packs: tuple[PackId, ...]) -> MovedBlob:
+def _parse_blob(found: Fields, row: object, packs: tuple[PackId, ...]) -> MovedBlob:
     match row:
         case [int(offset), int(pack), int(new_offset), int(stored_length)] if bool not in map(type, row):
             if 0 <= pack < len(packs) and 0 <= offset <= U64 and 0 <= new_offset <= U64:
                 return MovedBlob(offset, packs[pack], new_offset, stored_length)
-    raise found.damaged("blobs", f"has the row {row!r:.60}, not [offset, pack, new offset, stored length]")
+    raise found.damage_error("blobs", f"has the row {row!r:.60}, not [offset, pack, new offset, stored length]")

@@ -6,17 +6,19 @@
     footer      72 bytes   format u16 | kind u8 | zero u8 | entries u32 | directory offset u64 | directory length u64
                            | BLAKE3 of the directory 32 | first 8 bytes of the BLAKE3 of the footer so far | magic "cowfsend"
 
-Numbers are big-endian. The directory stands at the end because sizes are not known before; the
-index holds everything a read needs, so a reader that has it makes one ranged request and never
-looks at the directory. Without: two (footer, directory), or one when a catalogue tells where the
-directory lies (`parse_tail`).
+Numbers are big-endian. The directory is at the end because sizes are not known before; the index
+holds everything that a read needs, so a reader with the index makes one ranged request and never
+looks at the directory. Without the index it makes two (footer, directory), or one when a catalogue
+says where the directory lies (`parse_tail`).
 
-In an encrypted store (`sealed`) the format is 2: stored bytes and directory are sealed, 28 bytes
-longer each, and stored lengths count those. Header and footer stay as they are; the hash in the
-footer is that of the sealed directory.
+In an encrypted store (`sealed`) the format is 3: stored bytes and directory are sealed, 28 bytes
+longer each, and stored lengths count those. Header and footer are not sealed; the hash in the
+footer is that of the sealed directory. Sizes are rounded up, so that they reveal less: the
+directory ends with empty entries, 48 zero bytes each, which the footer counts, and filler lies
+between the last blob and the directory. Packs of format 2, which have neither, are read.
 
 Guarantees: every byte outside the blobs is verified before use; entries cover the space between
-header and directory without gap or overlap. Blobs are verified by whoever reads them
+header and directory, or filler, without gap or overlap. Blobs are verified when they are read
 (`codec.decompress`). A pack's key is unique and never used again (MUST): caches and indexes refer
 to it for good. Its size is below 4 GiB. Not here: when a pack is full, uploading (`store.packs`);
 deleting (`maintain`).
@@ -33,12 +35,12 @@ from typing import Protocol, Self, overload
 
 from blake3 import blake3
 
-from cowfs.errors import CorruptError, InvalidInputError, InvalidStateError
+from cowfs.base.errors import CorruptError, InvalidInputError, InvalidStateError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash
 from cowfs.format.codec import MAX_RAW_BYTES, check_lengths
 from cowfs.format.fields import check_format
 from cowfs.format.sealing import DIRECTORY_CODEC, PLAIN_BLOBS, BlobSealing
-from cowfs.ids import ChunkHash
-from cowfs.values import dataclass
 
 HEADER_MAGIC = b"cowfspk\0"
 FOOTER_MAGIC = b"cowfsend"
@@ -51,7 +53,7 @@ HEADER_BYTES = _HEADER.size
 ENTRY_BYTES = _ENTRY.size
 FOOTER_BYTES = _FOOTER.size
 _CHECKED_BYTES = FOOTER_BYTES - 16
-_ROOM_BYTES = 20 << 20  # a usual pack, a chunk beyond, and its directory
+_ROOM_BYTES = 20 << 20  # a usual pack, one chunk more, and its directory
 
 
 class PackKind(IntEnum):
@@ -60,7 +62,7 @@ class PackKind(IntEnum):
 
 
 class BlobKind(IntEnum):
-    """What a blob is. Data packs hold chunks only, index packs everything else."""
+    """The kind of a blob. Data packs hold chunks only, index packs everything else."""
 
     CHUNK = 1
     BLOCK = 2
@@ -70,8 +72,8 @@ class BlobKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PackEntry:
-    """One blob: where its stored bytes lie and what they must become. hash is the BLAKE3 of the raw
-    bytes."""
+    """One blob: where its stored bytes lie, and their length and hash when decoded. hash is the
+    BLAKE3 of the raw bytes."""
 
     hash: ChunkHash
     offset: int
@@ -82,8 +84,8 @@ class PackEntry:
 
 
 class PackDirectory(Sequence[PackEntry]):
-    """Entries in order of offset, verified; kept as they are stored: 48 bytes each, where the
-    objects would take 400."""
+    """Entries in order of offset, verified; kept as they are stored: 48 bytes each, where objects
+    would take 400."""
 
     __slots__ = ("_data",)
 
@@ -93,7 +95,7 @@ class PackDirectory(Sequence[PackEntry]):
     @classmethod
     def of(cls, entries: Iterable[PackEntry]) -> Self:
         """entries: in order of offset; they may leave gaps."""
-        return cls(b"".join(map(_packed, entries)))
+        return cls(b"".join(map(_pack_entry, entries)))
 
     @property
     def size_bytes(self) -> int:
@@ -110,14 +112,13 @@ class PackDirectory(Sequence[PackEntry]):
         places = range(len(self))[at]
         return self._entry(places) if isinstance(places, int) else [self._entry(place) for place in places]
 
-    def at(self, offset: int) -> PackEntry | None:
+    def find_at(self, offset: int) -> PackEntry | None:
         """The blob that begins at an offset of the pack."""
         place = bisect_left(range(len(self)), offset, key=self._offset)
         return self._entry(place) if place < len(self) and self._offset(place) == offset else None
 
-    def after(self, offset: int, length: int) -> list[PackEntry]:
-        """Blobs that begin behind an offset of the pack, the last no more than `length` behind
-        it."""
+    def list_after(self, offset: int, length: int) -> list[PackEntry]:
+        """Blobs that begin behind an offset of the pack, the last at most `length` behind it."""
         places = range(len(self))
         first = bisect_right(places, offset, key=self._offset)
         return self[first : bisect_right(places, offset + length, key=self._offset)]
@@ -136,21 +137,22 @@ class PackFooter:
     """The verified last FOOTER_BYTES of a pack: where the directory lies and its hash."""
 
     kind: PackKind
+    format: int
     directory_offset: int
     directory_length: int
     directory_hash: bytes
 
 
 class Room:
-    """Memory for the bytes of a pack, which another pack may have after it: to get new pages for
-    each costs more than all else that is done to its bytes (docs/decisions/0024-malloc.md)."""
+    """Memory for the bytes of a pack, reused by later packs: new pages for each would cost more
+    than all other work on its bytes (docs/decisions/0024-malloc.md)."""
 
     def __init__(self) -> None:
         self._memory = mmap(-1, _ROOM_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         self._end = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """There must be no view of it."""
+        """No view of it may exist."""
         end = self._end + len(data)
         if end > len(self._memory):
             self._memory.resize(max(end, 2 * len(self._memory)))
@@ -158,8 +160,8 @@ class Room:
         self._end = end
 
     def fill(self, put: Callable[[memoryview], int], least_bytes: int) -> int:
-        """Appends what `put` puts at the beginning of the memory it is given, of `least_bytes` or
-        more; it returns how much that is. There must be no view of it."""
+        """Calls `put` with the memory behind the appended bytes, of `least_bytes` or more; `put`
+        returns how many bytes it wrote. No view of it may exist."""
         if len(self._memory) - self._end < least_bytes:
             self._memory.resize(max(self._end + least_bytes, 2 * len(self._memory)))
         with memoryview(self._memory) as memory, memory[self._end :] as space:
@@ -168,12 +170,12 @@ class Room:
         return length
 
     def view(self) -> memoryview:
-        """What was appended."""
+        """The appended bytes."""
         return memoryview(self._memory)[: self._end]
 
     def clear(self) -> bool:
-        """False, and it must not be used again: somebody has a view of it, perhaps a request that
-        was given up and whose connection is not closed yet."""
+        """Empties it. False: it must not be used again, since a view of it exists, perhaps in a
+        request that was given up and whose connection is not closed yet."""
         try:
             self._memory.resize(len(self._memory))
         except BufferError:
@@ -191,7 +193,7 @@ class Pourable(Protocol):
 
 
 class PackBuilder:
-    """Collects the blobs of one pack; not thread-safe. room: its own from now on."""
+    """Collects the blobs of one pack; not thread-safe. room: owned by the builder from now on."""
 
     def __init__(self, kind: PackKind, blobs: BlobSealing = PLAIN_BLOBS, room: Room | None = None) -> None:
         self._kind = PackKind(kind)
@@ -200,7 +202,7 @@ class PackBuilder:
         self._room.append(_HEADER.pack(HEADER_MAGIC, blobs.format, kind, bytes(5)))
         self._directory = (
             bytearray()
-        )  # entries as they will be stored: as objects those of tiny chunks outweigh the chunks
+        )  # entries in their stored form: as objects those of tiny chunks outweigh the chunks
         self._end = HEADER_BYTES
         self._sealed = False
 
@@ -210,13 +212,13 @@ class PackBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """What the pack would be if sealed now, directory and footer included."""
-        return self._end + len(self._directory) + self._blobs.overhead_bytes + FOOTER_BYTES
+        """The size of the pack if it was sealed now, directory and footer included."""
+        return size_of(self._end - HEADER_BYTES, self.count, self._blobs)
 
     @property
     def directory_offset(self) -> int:
         """Where the directory lies if the pack is sealed now."""
-        return self._end
+        return self.size_bytes - _tail_bytes(self.count, self._blobs)
 
     @property
     def count(self) -> int:
@@ -234,10 +236,10 @@ class PackBuilder:
         except CorruptError as error:
             raise InvalidInputError(error.message) from None
         stored_length = len(stored) + self._blobs.overhead_bytes
-        if self.size_bytes + stored_length + ENTRY_BYTES > MAX_PACK_BYTES:
+        if size_of(self._end - HEADER_BYTES + stored_length, self.count + 1, self._blobs) > MAX_PACK_BYTES:
             raise InvalidInputError(f"a pack holds at most {MAX_PACK_BYTES} bytes", hint="Seal it and start another.")
         entry = PackEntry(ChunkHash(hash), self._end, stored_length, raw_length, codec, BlobKind(blob_kind))
-        self._directory += _packed(entry)
+        self._directory += _pack_entry(entry)
         self._room.append(self._blobs.head)
         self._room.append(stored)
         self._room.append(self._blobs.tail)
@@ -261,28 +263,34 @@ class PackBuilder:
         self._directory += entries
 
     def seal(self) -> memoryview:
-        """The whole pack, a view of its room; add refuses from now on."""
+        """The whole pack, a view of its room; later calls of `add` fail."""
         if self._sealed:
             raise InvalidStateError("the pack is sealed already")
         self._sealed = True
-        room = self._room
+        room, directory_offset = self._room, self.directory_offset
+        count = self._blobs.pad_entries(self.count)
+        filler_bytes = directory_offset - self._end
+        room.append(bytes(filler_bytes))
         room.append(self._blobs.head)
         room.append(self._directory)
+        room.append(bytes((count - self.count) * ENTRY_BYTES))
         room.append(self._blobs.tail)
         with room.view() as whole:
             if self._blobs.overhead_bytes:
                 self._seal_blobs(whole)
-            directory = whole[self._end :]
-            self._blobs.seal(directory, self._end, DIRECTORY_CODEC, len(self._directory))
+            directory = whole[directory_offset:]
+            self._blobs.seal(directory, directory_offset, DIRECTORY_CODEC, count * ENTRY_BYTES)
+            directory_hash = blake3(directory).digest()
+            whole[self._end : directory_offset] = self._blobs.filler(filler_bytes, directory_hash)
             footer = struct.pack(
                 ">HBBIQQ32s",
                 self._blobs.format,
                 self._kind,
                 0,
-                self.count,
-                self._end,
+                count,
+                directory_offset,
                 len(directory),
-                blake3(directory).digest(),
+                directory_hash,
             )
             directory.release()
         room.append(footer + blake3(footer).digest(8) + FOOTER_MAGIC)
@@ -294,6 +302,15 @@ class PackBuilder:
                 self._blobs.seal(space, offset, codec, raw_length)
 
 
+def size_of(blobs_bytes: int, count: int, blobs: BlobSealing) -> int:
+    """The size of a pack with so many blobs, which take so many bytes together."""
+    return blobs.pad_size(HEADER_BYTES + blobs_bytes + _tail_bytes(count, blobs))
+
+
+def _tail_bytes(count: int, blobs: BlobSealing) -> int:
+    return blobs.pad_entries(count) * ENTRY_BYTES + blobs.overhead_bytes + FOOTER_BYTES
+
+
 def parse_footer(tail: bytes, pack_size: int, *, what: str, blobs: BlobSealing = PLAIN_BLOBS) -> PackFooter:
     """From the last FOOTER_BYTES (or more) of a pack of pack_size bytes."""
     if len(tail) < FOOTER_BYTES:
@@ -301,10 +318,11 @@ def parse_footer(tail: bytes, pack_size: int, *, what: str, blobs: BlobSealing =
     raw = bytes(tail[-FOOTER_BYTES:])
     form, kind, zero, entries, offset, length, directory_hash, check, magic = _FOOTER.unpack(raw)
     if magic != FOOTER_MAGIC:
-        raise CorruptError(f"{what} does not end as a pack does", hint="It was cut short, or is no pack.")
+        raise CorruptError(f"{what} does not end as a pack does", hint="It was cut short, or is not a pack.")
     if check != blake3(raw[:_CHECKED_BYTES]).digest(8):
         raise CorruptError(f"{what}: its footer fails its check", hint="Its stored bytes were altered.")
-    check_format(form, blobs.format, what=what)
+    if form != blobs.older_format:
+        check_format(form, blobs.format, what=what)
     if kind not in (PackKind.DATA, PackKind.INDEX) or zero or length != entries * ENTRY_BYTES + blobs.overhead_bytes:
         raise CorruptError(f"{what}: its footer contradicts itself")
     if offset < HEADER_BYTES or offset + length + FOOTER_BYTES != pack_size:
@@ -312,7 +330,7 @@ def parse_footer(tail: bytes, pack_size: int, *, what: str, blobs: BlobSealing =
             f"{what} has {pack_size} bytes, its footer says {offset + length + FOOTER_BYTES}",
             hint="It was cut or extended.",
         )
-    return PackFooter(PackKind(kind), offset, length, directory_hash)
+    return PackFooter(PackKind(kind), form, offset, length, directory_hash)
 
 
 def parse_directory(
@@ -323,6 +341,9 @@ def parse_directory(
         raise CorruptError(f"{what}: its directory fails its hash", hint="Its stored bytes were altered or cut.")
     listed = footer.directory_length - blobs.overhead_bytes
     directory = blobs.open(directory, footer.directory_offset, DIRECTORY_CODEC, listed, what=f"the directory of {what}")
+    if is_padded := footer.format != blobs.older_format:
+        used = len(directory.rstrip(b"\0"))  # only the last two bytes of an entry are always zero
+        directory = directory[: -(-used // ENTRY_BYTES) * ENTRY_BYTES]
     end = HEADER_BYTES
     for number, entry in enumerate(_ENTRY.iter_unpack(directory)):
         _, offset, stored_length, raw_length, codec, blob_kind, zero = entry
@@ -332,7 +353,7 @@ def parse_directory(
         check_lengths(codec, stored_length - blobs.overhead_bytes, raw_length, what=where)
         _check_kind(footer.kind, blob_kind, what=where)
         end += stored_length
-    if end != footer.directory_offset:
+    if end != footer.directory_offset and not (is_padded and end < footer.directory_offset):
         raise CorruptError(f"{what}: its directory covers {end} of {footer.directory_offset} bytes")
     return PackDirectory(directory)
 
@@ -350,14 +371,18 @@ def parse_pack(data: bytes, *, what: str, blobs: BlobSealing = PLAIN_BLOBS) -> t
     """Checks header, footer and directory of a whole pack; blobs are checked by
     `codec.decompress`."""
     footer = parse_footer(data, len(data), what=what, blobs=blobs)
-    if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, blobs.format, footer.kind, bytes(5)):
+    if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, footer.format, footer.kind, bytes(5)):
         raise CorruptError(f"{what} does not start as a pack does")
     start = footer.directory_offset
     end = start + footer.directory_length
-    return footer.kind, parse_directory(data[start:end], footer, what=what, blobs=blobs)
+    directory = parse_directory(data[start:end], footer, what=what, blobs=blobs)
+    filled = directory[-1].offset + directory[-1].stored_length if directory else HEADER_BYTES
+    if data[filled:start] != blobs.filler(start - filled, footer.directory_hash):
+        raise CorruptError(f"{what}: its filler has changed", hint="Its stored bytes were altered.")
+    return footer.kind, directory
 
 
-def _packed(e: PackEntry) -> bytes:
+def _pack_entry(e: PackEntry) -> bytes:
     return _ENTRY.pack(e.hash, e.offset, e.stored_length, e.raw_length, e.codec, e.blob_kind, 0)
 
 

@@ -1,18 +1,18 @@
-"""Profiles: what a job read of a version, in the order of first reading; for warming a cache before
-the next one.
+"""Profiles: the ranges of a version that a job read, in the order of first reading; for warming a
+cache before the next job.
 
     {"format":1,"record":"profile"}
     ["train/7.npy",0,131072]           bytes of a file: path, offset, length
     ["train"]                          the entries of a directory
     {"check":"<BLAKE3 of the lines before, hex>"}
 
-JSON lines, as one zstd frame. A line names a path and not what is there, so a profile serves any
-version; it is a hint, and what a version has not got is left out by who replays it. Paths begin at
-the version's root; bytes that are no UTF-8 stand as the surrogates U+DC80 to U+DCFF.
+JSON lines, as one zstd frame. A line names a path and not its content, so a profile serves any
+version; it is a hint, and a replay skips paths that a version does not have. Paths begin at the
+version's root; bytes that are not UTF-8 are written as the surrogates U+DC80 to U+DCFF.
 
-Guarantees: `decode(encode(x)) == x`. `decode` raises, naming the line, for anything else than what
-`encode` gives, and looks at no more than MAX_BYTES of lines and MAX_RANGES of them.
-Not here: files (`session.replaying`, `session.recording`).
+Guarantees: `decode(encode(x)) == x`. `decode` raises, naming the line, for any text that `encode`
+does not produce, and reads no more than MAX_BYTES of lines and MAX_RANGES of them.
+Not here: files (`session.profiles.replaying`, `session.profiles.recording`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 import zstandard
 from blake3 import blake3
 
-from cowfs.errors import CorruptError, UnsupportedFormatError
+from cowfs.base.errors import CorruptError, UnsupportedFormatError
 
 MAX_BYTES = 256 << 20
 MAX_RANGES = 1 << 20
@@ -49,7 +49,7 @@ class ReadRange(NamedTuple):
 
 
 def encode(ranges: Iterable[ReadRange]) -> bytes:
-    """The first MAX_RANGES, as far as MAX_BYTES of lines hold them."""
+    """The first MAX_RANGES ranges, as far as MAX_BYTES of lines hold them."""
     body = bytearray(_line(_HEAD))
     most_bytes = MAX_BYTES - len(_check(b""))
     for each in islice(ranges, MAX_RANGES):
@@ -69,13 +69,13 @@ def decode(data: bytes, *, what: str) -> list[ReadRange]:
     if count > MAX_RANGES + 2:
         raise CorruptError(f"{what} has more than {MAX_RANGES} lines", hint=_HINT)
     first = body[: body.find(b"\n") + 1]
-    head = _parsed(first, what, 1)
+    head = _parse_json(first, what, 1)
     if not isinstance(head, dict) or head.get("record") != "profile":
-        _refuse(what, 1, "it is no profile")
+        _refuse(what, 1, "it is not a profile")
     end = body.rfind(b"\n", 0, -1) + 1
     if end == 0 or body[end:] != _check(memoryview(body)[:end]):
         _refuse(what, max(count, 1), "its end is missing, or it was changed")
-    if (found := head.get("format")) != FORMAT:  # not before: damage is not taken for a newer format
+    if (found := head.get("format")) != FORMAT:  # only now: damage must not look like a newer format
         raise UnsupportedFormatError(
             f"{what} has format {found!r:.32}; this cowfs reads {FORMAT}", hint="Use a newer cowfs, or record it anew."
         )
@@ -87,27 +87,27 @@ def decode(data: bytes, *, what: str) -> list[ReadRange]:
 
 
 def below(ranges: Iterable[ReadRange], folder: bytes) -> Iterator[ReadRange]:
-    """Those of what is at `folder`, and below it."""
+    """The ranges of the entry at `folder`, and of the entries below it."""
     start = folder + b"/"
     return (each for each in ranges if not folder or each.path == folder or each.path.startswith(start))
 
 
 def _body(data: bytes, what: str) -> bytes:
-    """What the frame holds, and nothing is behind it."""
+    """The content of the frame; data behind it is refused."""
     try:
         size_bytes = zstandard.get_frame_parameters(data).content_size
         if not 0 < size_bytes <= MAX_BYTES:
             raise zstandard.ZstdError("it does not say how long it is, or is too long")
         found = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise CorruptError(f"{what} is no profile: {error}", hint=_HINT) from error
+        raise CorruptError(f"{what} is not a profile: {error}", hint=_HINT) from error
     return found
 
 
 def _range(line: bytes, paths: dict[str, bytes], what: str, number: int) -> ReadRange:
-    """paths: some that were met, so that one that comes again is in memory once."""
+    """paths: paths that were read before, so that a repeated one is in memory once."""
     offset = length = 0
-    match value := _parsed(line, what, number):
+    match value := _parse_json(line, what, number):
         case [str(text)]:
             pass
         case [str(text), int(offset), int(length)] if _is_range(offset, length):
@@ -132,20 +132,20 @@ def _path(text: str, what: str, number: int) -> bytes:
     try:
         path = text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        _refuse(what, number, "its path is no text")
+        _refuse(what, number, "its path is not text")
     if path.decode(errors="surrogateescape") != text:
         _refuse(what, number, "its path is written differently")
     names = path.split(b"/") if path else []
     if any(name in (b"", b".", b"..") or b"\0" in name or len(name) > NAME_BYTES for name in names):
-        _refuse(what, number, "its path is none of a volume")
+        _refuse(what, number, "its path is not possible in a volume")
     return path
 
 
-def _parsed(line: bytes, what: str, number: int) -> Any:
+def _parse_json(line: bytes, what: str, number: int) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
-        _refuse(what, number, "it is no JSON")
+        _refuse(what, number, "it is not JSON")
 
 
 def _line(value: object) -> bytes:
@@ -157,4 +157,4 @@ def _check(body: bytes | bytearray | memoryview) -> bytes:
 
 
 def _refuse(what: str, number: int, reason: str) -> NoReturn:
-    raise CorruptError(f"{what} is no profile, or is damaged: line {number}: {reason}", hint=_HINT)
+    raise CorruptError(f"{what} is not a profile, or is damaged: line {number}: {reason}", hint=_HINT)

@@ -1,11 +1,11 @@
-"""What all records have in common: canonical JSON in an envelope, unknown fields kept, and the
-holder that wrote it.
+"""The base of all records: canonical JSON in an envelope, unknown fields kept, and the holder that
+wrote it.
 
-A record class names its type (`record`) and has a field for each of the object; the field's type
-says how it is written (None: left out) and read, or, where it cannot, its metadata (`form`).
-`__post_init__` holds the record's own rules, so that a value that breaks them can neither be made
-nor be read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all names together:
-`records`.
+A record class names its type (`record`) and has an attribute for each field of the object. The
+attribute's type says how the field is written (None: left out) and read, or, where it cannot, its
+metadata (`form`). `__post_init__` checks the record's own rules, so that an invalid value can be
+neither made nor read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all names
+together: `records`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
-from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.format import fields
 from cowfs.format.fields import Fields
-from cowfs.values import dataclass
 
 FORMAT = 1
 
@@ -31,7 +31,7 @@ _PLAIN: dict[type, Reader] = {int: Fields.integer, str: Fields.text, bool: Field
 
 
 def form(write: Callable[[Any], object], read: Reader) -> Mapping[str, Any]:
-    """Metadata of a dataclass' field."""
+    """Metadata of a dataclass field."""
     return {"write": write, "read": read}
 
 
@@ -40,42 +40,55 @@ COUNTED = form(lambda number: number, lambda found, name: found.integer(name, mi
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What all records have in common."""
+    """The common part of all records."""
 
     record: ClassVar[str]
+    formats: ClassVar[tuple[int, ...]] = (FORMAT,)  # that are read
     extra: Mapping[str, object] = field(default_factory=dict, hash=False, kw_only=True)
+    check: str = field(default="", init=False, compare=False, repr=False)
+    """In hex, of the bytes that the record was read from or written as; "" before that."""
 
     def encode(self, *, key: str = "") -> bytes:
-        """key: of the object, or a prefix of it, if the record is to say where it belongs.
-        InvalidInputError: nobody
-        could read it, and it would stay in the store for good."""
+        """As `encode_and_read`, but only the bytes."""
+        return self.encode_and_read(key=key)[0]
+
+    def encode_and_read(self, *, key: str = "") -> tuple[bytes, Self]:
+        """The bytes, and the record as their reader will have it. key: of the object, or a prefix
+        of it, if the record is to contain its place. InvalidInputError: it would be unreadable, and
+        would stay in the store permanently."""
         body = {name: value for name, value in self._body().items() if value is not None}
         if key:
             body["key"] = key
-        data = fields.seal(self.record, FORMAT, {**self.extra, **body})
+        data = fields.seal(self.record, self.format_number, {**self.extra, **body})
         try:
-            self.decode(data, what="a record of this process")
+            return data, self.decode(data, what="a record of this process")
         except CorruptError as error:
             raise InvalidInputError(error.message, hint="Is the clock of this machine right?") from error
-        return data
 
     @classmethod
     def decode(cls, data: bytes, *, what: str, key: str = "") -> Self:
-        """CorruptError naming `what` unless data is an undamaged record of this type, and, if it
-        says where it belongs, of this key; UnsupportedFormatError: newer format."""
-        found = fields.open_sealed(data, cls.record, FORMAT, what=what)
+        """CorruptError naming `what` unless data is an undamaged record of this type and, if it
+        contains its place, of this key; UnsupportedFormatError: newer format."""
+        found = fields.open_sealed(data, cls.record, *cls.formats, what=what)
         place = found.rest.pop("key", key)
         if key and place != key:
             raise CorruptError(
-                f"{what} is not what is stored there, but {place!r:.200}",
-                hint="Something between this machine and the store answers with another object, or that lies there. Try again; "
-                "if it stays so, ask whoever looks after the store.",
+                f"{what} is not the record of that place, but of {place!r:.200}",
+                hint="The store, or a proxy before it, returned another object, or one was copied there. Try again; "
+                "if it stays so, ask the administrator of the store.",
             )
         try:
             arguments = cls._arguments(found)
-            return cls(**arguments, extra=found.rest)
+            record = cls(**arguments, extra=found.rest)
         except InvalidInputError as error:
             raise CorruptError(f"{what}: {error.message}") from error
+        object.__setattr__(record, "check", found.check)
+        return record
+
+    @property
+    def format_number(self) -> int:
+        """The number of the format that this record is written in."""
+        return FORMAT
 
     def _body(self) -> dict[str, object]:
         return _body_of(self)
@@ -87,8 +100,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease or wrote a record. start_time: the process' start in clock ticks after
-    boot."""
+    """The holder of a lease, or the writer of a record. start_time: start of the process in clock
+    ticks after boot."""
 
     user: str
     host: str
@@ -101,35 +114,35 @@ class Holder:
 
 def _body_of(value: Any) -> dict[str, object]:
     return {
-        each.name: each.metadata.get("write", _written)(getattr(value, each.name))
+        each.name: each.metadata.get("write", _to_json)(getattr(value, each.name))
         for each in dataclasses.fields(value)
-        if each.name != "extra"
+        if each.init and each.name != "extra"
     }
 
 
-def _written(value: Any) -> object:
+def _to_json(value: Any) -> object:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
-        return [_written(each) for each in value]
+        return [_to_json(each) for each in value]
     return _body_of(value) if dataclasses.is_dataclass(value) else value
 
 
 @cache
 def _readers(kind: Any) -> dict[str, Reader]:
-    """How each field of a dataclass is read."""
+    """The reader of each field of a dataclass."""
     hints = get_type_hints(kind)
     return {
         each.name: each.metadata.get("read") or _reader(hints[each.name])
         for each in dataclasses.fields(kind)
-        if each.name != "extra"
+        if each.init and each.name != "extra"
     }
 
 
 def _reader(hint: Any) -> Reader:
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
-        return lambda found, name: known_text(found, name, arguments)
+        return lambda found, name: take_known_text(found, name, arguments)
     if get_origin(hint) is UnionType:  # with None
         given = _reader(arguments[0])
         return lambda found, name: None if found.is_null(name) else given(found, name)
@@ -147,9 +160,9 @@ def _object(found: Fields, kind: Any, readers: Mapping[str, Reader]) -> Any:
     return kind(**{name: read(found, name) for name, read in readers.items()})
 
 
-def known_text(found: Fields, name: str, allowed: tuple[str, ...]) -> str:
-    """A field whose values readers must know; another one in an undamaged record was written by a
-    newer cowfs."""
+def take_known_text(found: Fields, name: str, allowed: tuple[str, ...]) -> str:
+    """A field whose values readers must know; an unknown one in an undamaged record was written by
+    a newer cowfs."""
     value = found.text(name)
     if value not in allowed:
         raise UnsupportedFormatError(
@@ -160,4 +173,4 @@ def known_text(found: Fields, name: str, allowed: tuple[str, ...]) -> str:
 
 def check_one_of(value: str, allowed: tuple[str, ...], title: str) -> None:
     if value not in allowed:
-        raise InvalidInputError(f"{value!r} is no {title}; known are {', '.join(allowed)}")
+        raise InvalidInputError(f"{value!r} is not a {title}; known are {', '.join(allowed)}")

@@ -1,16 +1,17 @@
-"""What a store's key does to its objects: the interface, and the store that has no key.
+"""How objects are stored: the interface, and its implementation for a store without a key.
 
     name          a blob's raw bytes → the name that is stored for it: their BLAKE3, by name_key if there is one
     gear          the table that decides where files are cut; None: the public one
     pack          the blobs of one pack, sealed and opened
     seal_object   a whole object (a record or a manifest) for a key of the store
+    compresses_index   whether blobs of index packs are compressed
 
-`Sealing` is what a store without a key does: every object is stored as it is, and blobs are named
-by their BLAKE3. `sealed.Sealed` is the other one. Whoever writes or reads packs, names blobs or
-cuts files asks one of them and never looks which one it is. Nothing else in cowfs knows that keys
-exist.
+`Sealing` implements a store without a key: every object is stored unchanged, and blobs are named by
+their BLAKE3. `sealed.Sealed` implements an encrypted store. Code that writes or reads packs, names
+blobs or cuts files calls this interface and never checks which implementation it has. No other
+module of cowfs knows about keys.
 
-Pure and thread-safe, but for a `BlobSealing`, with which one thread at a time seals.
+Pure and thread-safe, except that only one thread at a time may seal with a `BlobSealing`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from typing import TYPE_CHECKING
 from cowfs.format.codec import hash_of
 
 if TYPE_CHECKING:
-    from cowfs.ids import ChunkHash, PackId
+    from cowfs.base.ids import ChunkHash, PackId
 
 DIRECTORY_CODEC = 255
-"""Stands for a pack's directory where a blob has its codec."""
+"""Takes the place of a blob's codec for a pack's directory."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 class BlobSealing:
-    """The blobs of one pack, which stay as they are. head, tail: room before and behind the stored
-    bytes of each; format: of the pack."""
+    """The blobs of one pack, stored unchanged. head, tail: room before and behind the stored bytes
+    of each; format: of a new pack; older_format: of older packs that are still read."""
 
     format = 1
+    older_format = 1
     head = b""
     tail = b""
 
@@ -41,19 +43,33 @@ class BlobSealing:
         return len(self.head) + len(self.tail)
 
     def seal(self, space: memoryview, offset: int, codec: int, raw_length: int) -> None:
-        """In place. space: head, stored bytes and tail of the blob at this offset of the pack."""
+        """Seals in place. space: head, stored bytes and tail of the blob at this offset of the
+        pack."""
 
     def open(self, sealed: Buffer, offset: int, codec: int, raw_length: int, *, what: str) -> bytes:
         """The stored bytes. CorruptError: they were altered, or belong to another place."""
         return bytes(sealed)
 
+    def pad_size(self, size_bytes: int) -> int:
+        """The rounded size of a pack that needs so many bytes."""
+        return size_bytes
+
+    def pad_entries(self, count: int) -> int:
+        """The number of directory entries of a pack with so many blobs."""
+        return count
+
+    def filler(self, length: int, directory_hash: bytes) -> bytes:
+        """The filler between blobs and directory of a pack whose directory has this hash."""
+        return b""
+
 
 class Sealing:
-    """Of a store without a key."""
+    """Stores objects unchanged, for a store without a key."""
 
     gear: bytes | None = None
     name_key: bytes | None = None
     blob_overhead_bytes = 0
+    compresses_index = True
 
     def name(self, raw: Buffer) -> ChunkHash:
         return hash_of(raw)
@@ -66,7 +82,7 @@ class Sealing:
         return data
 
     def open_object(self, key: str, data: bytes, *, what: str) -> bytes:
-        """What was sealed for `key`. CorruptError: altered, or sealed for another key."""
+        """The data that was sealed for `key`. CorruptError: altered, or sealed for another key."""
         return data
 
 

@@ -1,23 +1,23 @@
-"""cowfs.json: what makes a place a store, what the place was seen to do, and whether it is
-encrypted. docs/format/store.md has every field."""
+"""cowfs.json: marks a place as a store, and records the result of its probe and its encryption.
+docs/format/store.md has every field."""
 
 from __future__ import annotations
 
 from dataclasses import field
 from typing import ClassVar
 
-from cowfs.errors import UnsupportedFormatError
-from cowfs.format import fields
+from cowfs.base.errors import UnsupportedFormatError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import StoreId, WriteId
+from cowfs.format import canonical, fields
 from cowfs.format.fields import Fields
 from cowfs.format.record import FORMAT, Record, form
-from cowfs.ids import StoreId, WriteId
-from cowfs.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a store was seen to do. race_max_winners: most winners of one race of race_writers (1 is
-    right)."""
+    """The result of probing a store. race_max_winners: most winners of one race of race_writers (1
+    is right)."""
 
     put_if_absent: bool
     race_writers: int
@@ -29,8 +29,8 @@ class ProbeResult:
 
     @property
     def is_safe(self) -> bool:
-        """Create-only puts hold, and reads and lists see them: several writers cannot lose each
-        other's work."""
+        """Whether create-only puts hold, and reads and lists see them: several writers cannot lose
+        each other's work."""
         return self.put_if_absent and self.race_max_winners == 1 and self.read_after_write and self.list_after_write
 
 
@@ -39,14 +39,15 @@ AES_256_GCM = "aes-256-gcm"
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """How an encrypted store is sealed (`sealed`). check: the value that its key must have."""
+    """The cipher of an encrypted store (`sealed`). check: the value that its key and the rest of
+    the record must have."""
 
     name: str
     check: bytes
 
 
 def _cipher(found: Fields, name: str) -> Cipher | None:
-    """UnsupportedFormatError, whatever else stands there, for a name that is not known."""
+    """UnsupportedFormatError for an unknown name, regardless of the other fields."""
     if found.is_null(name):
         return None
     given = found.rest[name]
@@ -57,7 +58,7 @@ def _cipher(found: Fields, name: str) -> Cipher | None:
     inner = found.object(name)
     kind, check = inner.text("name"), inner.text("check")
     if len(check) != 32 or set(check) - set("0123456789abcdef"):
-        raise inner.damaged("check", "is not 32 hexadecimal digits")
+        raise inner.damage_error("check", "is not 32 hexadecimal digits")
     return Cipher(kind, bytes.fromhex(check))
 
 
@@ -66,14 +67,19 @@ _CIPHER = form(lambda cipher: cipher and {"name": cipher.name, "check": cipher.c
 
 @dataclass(frozen=True, slots=True)
 class StoreRecord(Record):
-    """cowfs.json. cipher: of an encrypted store; one that is not known is refused, not misread."""
+    """cowfs.json. cipher: of an encrypted store; an unknown one is refused, not misread."""
 
     record: ClassVar[str] = "store"
-    cipher: Cipher | None = field(default=None, kw_only=True, metadata=_CIPHER)  # read before all else
+    cipher: Cipher | None = field(default=None, kw_only=True, metadata=_CIPHER)  # read before all other fields
     store_id: StoreId
     created_ns: int
     write_id: WriteId
     probe: ProbeResult
+
+    @property
+    def bound(self) -> bytes:
+        """The part of an encrypted store's check value that is not the key: all other fields."""
+        return canonical.encode({**self.extra, **self._body(), "cipher": self.cipher and self.cipher.name})
 
     def encode(self, *, key: str = "") -> bytes:
         return fields.seal(self.record, FORMAT, {**self.extra, **self._body(), **({"key": key} if key else {})})

@@ -10,16 +10,18 @@
     option      = "endpoint=" percent-encoded http(s) URL  |  "region=" name          each at most once, in this order, s3 only
     segment     = percent-encoded; never empty, "." or ".."; "-" stands as %2D, so that "/-/" can end the URL in a locator
 
-Understood, too, and written as above: an endpoint that is not encoded
-(`;endpoint=http://host:1/prefix`; it has no path then), and abfs://container@account/prefix.
+Also accepted, and rewritten to the form above: an endpoint that is not encoded
+(`;endpoint=http://host:1/prefix`; it then has no path, and a slash between it and a further option
+is dropped), and abfs://container@account/prefix. An option in the path of s3: is refused, and so is
+";name=" at its start, since it would name another place. Write ; as %3B there.
 
 Percent-encoding is upper case and covers everything but A-Z a-z 0-9 . _ ~ - ! $ & ' ( ) + , : = @,
 so never `? * [ ] #`. Paths of file: are bytes (surrogateescape), others UTF-8.
 
 Refuses protocols whose files are not written whole or not at all (sftp, ftp, smb, webhdfs, github,
 archives and caches of fsspec). Refuses credentials in any place (user information, options): a URL
-is printed, logged and written into locators. Not here: what a protocol can do, whether its package
-is there (`store.open`).
+is printed, logged and written into locators. Not here: the abilities of a protocol, and whether its
+package is installed (`store.open`).
 """
 
 from __future__ import annotations
@@ -27,18 +29,20 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from cowfs.errors import InvalidInputError
-from cowfs.values import dataclass
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.format import backends
+from cowfs.format.backends import Backend
 
 _PROTOCOL = re.compile(r"[a-z][a-z0-9.-]*")
 _AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?")
 _AZURE = re.compile(
     r"(?P<container>[a-z0-9$-]{1,63})@(?P<account>[a-z0-9]{3,24})(?P<host>\.(dfs|blob)\.core\.windows\.net)?"
 )
-AZURE_PROTOCOLS = ("abfs", "abfss", "az")
-_PLAIN_ENDPOINT = re.compile(r";endpoint=(https?://[^/;]*)", re.IGNORECASE)
+_PLAIN_ENDPOINT = re.compile(r";endpoint=(https?://[^/;]*)(?:/+(?=;[^/;=]+=))?", re.IGNORECASE)
+_MISPLACED_OPTION = re.compile(r"(?:^/*;[^/;=]+|;(?:endpoint|region))=", re.IGNORECASE)
+_OPTIONS = frozenset({"endpoint", "region"})
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
-_ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _NO_STORES = frozenset(
     [
         "arrow_hdfs",
@@ -98,16 +102,16 @@ class StoreUrl:
             if value is not None
         )
         path = "".join("/" + encode_segment(segment) for segment in self.path.split("/") if self.path)
-        root = "/" if self.protocol == "file" and not path else ""
+        root = "/" if backends.find(self.protocol).authority == "absent" and not path else ""
         return f"{self.protocol}://{self.authority}{options}{path}{root}"
 
     @staticmethod
     def parse(text: str) -> StoreUrl:
         """InvalidInputError for anything that is not a store URL, or that carries credentials."""
         protocol, separator, rest = text.partition("://")
-        protocol = _ALIASES.get(protocol.lower(), protocol.lower())
+        protocol = backends.resolve_alias(protocol.lower())
         if not separator or not _PROTOCOL.fullmatch(protocol):
-            raise InvalidInputError(f"{shown(text)} is not a store URL", hint=_EXAMPLE_HINT)
+            raise InvalidInputError(f"{mask_secrets(text)} is not a store URL", hint=_EXAMPLE_HINT)
         if protocol in _NO_STORES:
             raise InvalidInputError(
                 f"{protocol}: cannot hold a store: its files do not appear whole or not at all",
@@ -117,11 +121,18 @@ class StoreUrl:
             lambda found: f";endpoint={quote(found[1].encode(errors='replace'), safe='%')}", rest, count=1
         )
         authority, _, path = rest.partition("/")
+        backend = backends.find(protocol)
+        if backend.settings & _OPTIONS and _MISPLACED_OPTION.search(path):
+            raise InvalidInputError(
+                "an option of a store URL is in its path",
+                hint="Options belong between bucket and path, s3://BUCKET;region=NAME/PATH, without a slash before them. "
+                "In a path, write ; as %3B.",
+            )
         authority, *options = authority.split(";")
-        authority = _checked_authority(protocol, authority, text)
-        endpoint, region = _options(protocol, options)
-        segments = _segments(protocol, path)
-        if protocol == "memory" and not authority and segments and _AUTHORITY.fullmatch(segments[0]):
+        authority = _check_authority(protocol, backend, authority, text)
+        endpoint, region = _options(protocol, backend, options)
+        segments = _segments(backend, path)
+        if backend.authority == "optional" and not authority and segments and _AUTHORITY.fullmatch(segments[0]):
             authority = segments.pop(0)  # memory:///a/b and memory://a/b are one place
         return StoreUrl(protocol, authority, "/".join(segments), endpoint, region)
 
@@ -136,55 +147,56 @@ class StoreUrl:
 
 
 def encode_segment(segment: str) -> str:
-    """One path segment, percent-encoded so that neither globs, queries nor a locator's "/-/" can be
-    read into it."""
+    """One path segment, percent-encoded so that it cannot be read as a glob, a query or a locator's
+    "/-/"."""
     return "%2D" if segment == "-" else quote(segment.encode(errors="surrogateescape"), safe=_SEGMENT_SAFE)
 
 
 def decode_percent(text: str, title: str) -> bytes:
-    """Strict: `%` is followed by two hex digits, and none of `? * [ ] #`, controls or spaces stands
-    unencoded."""
+    """Strict: two hex digits follow each `%`, and `? * [ ] #`, controls and spaces must be
+    encoded."""
     if re.search(r"%(?![0-9A-Fa-f]{2})", text):
         raise InvalidInputError(
-            f"{title} {shown(text)} has a % without two hex digits", hint="Write a percent sign as %25."
+            f"{title} {mask_secrets(text)} has a % without two hex digits", hint="Write a percent sign as %25."
         )
     if found := re.search(r"[?*\[\]#\x00-\x20\x7f]", text):
         raise InvalidInputError(
-            f"{title} {shown(text)} has the character {found[0]!r}", hint=f"Write it as %{ord(found[0]):02X}."
+            f"{title} {mask_secrets(text)} has the character {found[0]!r}", hint=f"Write it as %{ord(found[0]):02X}."
         )
     try:
         return unquote_to_bytes(text.encode(errors="surrogateescape"))
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"{title} {shown(text)} is not valid Unicode", hint="Write its bytes as %XX."
+            f"{title} {mask_secrets(text)} is not valid Unicode", hint="Write its bytes as %XX."
         ) from error
 
 
-def _checked_authority(protocol: str, authority: str, text: str) -> str:
-    if protocol in AZURE_PROTOCOLS and (azure := _AZURE.fullmatch(authority)):
+def _check_authority(protocol: str, backend: Backend, authority: str, text: str) -> str:
+    if backend.authority == "account" and (azure := _AZURE.fullmatch(authority)):
         return authority if azure["host"] else f"{authority}.dfs.core.windows.net"
-    if "@" in authority and protocol in AZURE_PROTOCOLS:
+    if "@" in authority and backend.authority == "account":
         raise InvalidInputError(
             f"{protocol}: a container has 1 to 63 of a-z, 0-9, $ and -, an account 3 to 24 of a-z and 0-9",
             hint=f"Behind {protocol}:// come CONTAINER@ACCOUNT and a path. {_CREDENTIALS_HINT}",
         )
     if "@" in authority:
         raise InvalidInputError("a store URL carries no user name, key or password", hint=_CREDENTIALS_HINT)
-    if protocol == "file":
+    if backend.authority == "absent":
         if authority:
             raise InvalidInputError(
-                f"{shown(text)} has a host", hint=f"A local directory is file:///…; did you mean file:///{authority}…?"
+                f"{mask_secrets(text)} has a host",
+                hint=f"A local directory is file:///…; did you mean file:///{authority}…?",
             )
-    elif not _AUTHORITY.fullmatch(authority) and (authority or protocol != "memory"):
-        raise InvalidInputError(f"{shown(text)} does not name a bucket or host", hint=_EXAMPLE_HINT)
+    elif not _AUTHORITY.fullmatch(authority) and (authority or backend.authority != "optional"):
+        raise InvalidInputError(f"{mask_secrets(text)} does not name a bucket or host", hint=_EXAMPLE_HINT)
     return authority
 
 
-def _options(protocol: str, options: list[str]) -> tuple[str | None, str | None]:
+def _options(protocol: str, backend: Backend, options: list[str]) -> tuple[str | None, str | None]:
     found: dict[str, str] = {}
     for option in options:
         name, equals, value = option.partition("=")
-        if name not in ("endpoint", "region") or protocol != "s3":
+        if name not in backend.settings & _OPTIONS:
             # The value is not shown: it may be a secret.
             raise InvalidInputError(
                 f"{protocol}: store URLs have no option {name[:32]!r}",
@@ -192,12 +204,14 @@ def _options(protocol: str, options: list[str]) -> tuple[str | None, str | None]
             )
         if name in found or not equals or not value:
             raise InvalidInputError(
-                f"the option {name} of a store URL is empty or stands twice", hint=f"Give it once, as {name}=VALUE."
+                f"the option {name} of a store URL is empty or given twice", hint=f"Give it once, as {name}=VALUE."
             )
         found[name] = _text(decode_percent(value, f"option {name}"), name)
     endpoint, region = found.get("endpoint"), found.get("region")
     if region is not None and not _REGION.fullmatch(region):
-        raise InvalidInputError(f"{shown(region)} is not the name of a region", hint="For example region=us-east-1.")
+        raise InvalidInputError(
+            f"{mask_secrets(region)} is not the name of a region", hint="For example region=us-east-1."
+        )
     return (None if endpoint is None else _endpoint(endpoint)), region
 
 
@@ -219,16 +233,16 @@ def _endpoint(text: str) -> str:
         or not re.fullmatch(r"[A-Za-z0-9_.:%-]+", host)
     ):
         raise InvalidInputError(
-            f"the endpoint {shown(text)} is not an http or https URL of a host", hint=hint, details=place
+            f"the endpoint {mask_secrets(text)} is not an http or https URL of a host", hint=hint, details=place
         )
     shown_host = f"[{host}]" if ":" in host else host
     shown_port = "" if port is None or port == _PORTS[parts.scheme] else f":{port}"
     return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"
 
 
-def _segments(protocol: str, text: str) -> list[str]:
+def _segments(backend: Backend, text: str) -> list[str]:
     segments = [decode_percent(segment, "path segment") for segment in text.split("/") if segment]
-    if protocol == "file":
+    if backend.authority == "absent":
         decoded = [segment.decode(errors="surrogateescape") for segment in segments]
     else:
         decoded = [_text(segment, "path") for segment in segments]
@@ -254,9 +268,9 @@ def _text(data: bytes, title: str) -> str:
         ) from error
 
 
-def shown(text: str) -> str:
-    """Text for a message: what could be user information, an option's value or a query is left
-    out."""
+def mask_secrets(text: str) -> str:
+    """The text for a message, without parts that may be user information, an option's value or a
+    query."""
     text = re.sub(r"//.*@", "//…@", text, flags=re.DOTALL)
     text = re.sub(r"[?].*", "?…", text, flags=re.DOTALL)
     return repr(re.sub(r";([^=;/]*)=[^;/]*", r";\1=…", text)[:200])

@@ -4,13 +4,13 @@
 
 Every byte is verified by its hash before use (`PackReader`, `BlockCache`). A miss fetches, in one
 request, the blocks that follow in the index and lie next to each other in the pack: at least 256
-KiB, or 64 KiB while somebody knows that reads are `scattered`, doubling up to 4 MiB while misses
-follow on one another. The first segment comes with what lies before it in its pack: mostly the
-blocks that are needed next. Two threads that miss the same block wait for one request. `prefetch`
-fetches many blocks with parallel requests.
+KiB, or 64 KiB while a caller has declared its reads `expect_scattered_reads`, doubling up to 4 MiB
+while misses follow on one another. The first segment is fetched together with the blocks before it
+in its pack: usually those are needed next. Two threads that miss the same block wait for one
+request. `prefetch` fetches many blocks with parallel requests.
 
-A neighbour that turns out to be damaged harms nobody who does not need it: the wanted block is then
-fetched alone.
+A damaged neighbour does not affect readers that do not need it: the wanted block is then fetched
+alone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
-from cowfs.flights import Flights, was_left
+from cowfs.base.errors import CorruptError, NotFoundError, UnsupportedFormatError
+from cowfs.base.ids import ChunkHash, PackId
+from cowfs.base.single_flight import Flights, was_left
+from cowfs.base.thread_pool import Helpers
 from cowfs.format.blocklist import BlockRef, decode_segment
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection
-from cowfs.helpers import Helpers
-from cowfs.ids import ChunkHash, PackId
 from cowfs.index.cache import BlockCache
 from cowfs.index.overlay import PAGE_BYTES, ZERO_PAGE
 from cowfs.store.packs import ChunkRequest, Lead, PackReader
@@ -34,20 +34,20 @@ from cowfs.store.packs import ChunkRequest, Lead, PackReader
 FETCH_FLOOR_BYTES = 256 << 10
 FETCH_CEILING_BYTES = 4 << 20
 SCATTERED_FLOOR_BYTES = 64 << 10
-"""Two versions of a million files that differ in ten are compared with 1.4 MB; with
+"""Comparing two versions of a million files that differ in ten fetches 1.4 MB; with
 FETCH_FLOOR_BYTES 3.2 MB."""
 LEAD_BYTES = 128 << 10
 """The first pages of most indexes, all pages of a small one."""
 PREFETCH_BATCH_BYTES = 1 << 20
 PREFETCH_THREADS = 16
-"""Round trips of a scattered change are the blocks it needs divided by this, for each level of the
-tree. Guessed."""
+"""For a scattered change, each level of the tree costs the number of needed blocks divided by this
+in round trips. Guessed."""
 
 T = TypeVar("T")
 
 
 class StoreBlocks:
-    """Blocks of one section. Any thread. Nothing to close: the cache and the reader belong to the
+    """Blocks of one section. Thread-safe. Needs no closing: the cache and the reader belong to the
     caller."""
 
     def __init__(self, reader: PackReader, section: IndexSection, cache: BlockCache, *, url: str = "") -> None:
@@ -66,18 +66,18 @@ class StoreBlocks:
         self.reader = reader
         self.cache = cache
         self._segments: dict[int, Sequence[BlockRef | None]] = {}
-        self._flights: Flights[ChunkHash, bytes] = Flights(cache.recent)  # else another thread's has just landed
+        self._flights: Flights[ChunkHash, bytes] = Flights(cache.recent)  # a load may have just ended
         self._lock = threading.Lock()
         self._next_miss = -1
         self._window_bytes = FETCH_FLOOR_BYTES
-        self._scattered = 0  # so many know that their reads are
+        self._scattered = 0  # how many callers have declared their reads scattered
 
     @property
     def count(self) -> int:
         return self.section.pages
 
     def read(self, number: int) -> bytes:
-        """CorruptError, UnavailableError as the packs have it."""
+        """CorruptError, UnavailableError as for packs."""
         ref = self.ref(number)
         if ref is None:
             return ZERO_PAGE
@@ -85,17 +85,17 @@ class StoreBlocks:
         if raw is None:
             raw = self._fetch_near(number, ref)
         if len(raw) != PAGE_BYTES:
-            raise CorruptError(f"{self.title} is damaged: what it names as page {number + 1} is not a page")
+            raise CorruptError(f"{self.title} is damaged: the block of page {number + 1} is not a page")
         return raw
 
     def prefetch(self, numbers: Iterable[int]) -> None:
         wanted = sorted(set(numbers))
-        _in_parallel(self.segment, sorted({n // SEGMENT_ENTRIES for n in wanted} - self._segments.keys()))
+        _run_parallel(self.segment, sorted({n // SEGMENT_ENTRIES for n in wanted} - self._segments.keys()))
         refs = {ref.hash: ref for n in wanted if (ref := self.ref(n)) is not None and not self.cache.holds(ref.hash)}
-        _in_parallel(self._fetch, _batches(list(refs.values())))
+        _run_parallel(self._fetch, _batches(list(refs.values())))
 
     @contextmanager
-    def scattered(self) -> Iterator[None]:
+    def expect_scattered_reads(self) -> Iterator[None]:
         with self._lock:
             self._scattered += 1
         try:
@@ -108,11 +108,11 @@ class StoreBlocks:
         """Where block `number` lies; None: it was never written."""
         return self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES]
 
-    def named(self, positions: Iterable[int], *, without: Container[int] = ()) -> dict[ChunkHash, int]:
-        """Hash and number of each block that these segments name, but for the numbers in `without`;
-        of equal ones one number."""
+    def list_blocks(self, positions: Iterable[int], *, without: Container[int] = ()) -> dict[ChunkHash, int]:
+        """Hash and number of each block that these segments name, except the numbers in `without`;
+        equal blocks are returned once."""
         wanted = list(positions)
-        _in_parallel(self.segment, [position for position in wanted if position not in self._segments])
+        _run_parallel(self.segment, [position for position in wanted if position not in self._segments])
         return {
             ref.hash: SEGMENT_ENTRIES * position + place
             for position in wanted
@@ -146,7 +146,8 @@ class StoreBlocks:
         return segment
 
     def _keep(self, segment: Sequence[BlockRef | None], lead: Lead) -> None:
-        """The blocks that came with the segment. Damage shows when a damaged block is read."""
+        """Caches the blocks that came with the segment. Damage shows when a damaged block is
+        read."""
         for ref in segment:
             if ref is not None and lead.has(ref.pack, ref.offset, ref.stored_length) and not self.cache.holds(ref.hash):
                 with suppress(CorruptError):
@@ -163,11 +164,11 @@ class StoreBlocks:
             self._next_miss = number + len(run)
         try:
             return self._brought(ref.pack, _requests(run))
-        except (CorruptError, NotFoundError):  # its own fault or a neighbour's: shows when it is fetched alone
+        except (CorruptError, NotFoundError):  # damage of this block, or of a neighbour, shows later
             return self._brought(ref.pack, _requests([ref]))
 
     def _run(self, number: int, ref: BlockRef, window_bytes: int) -> list[BlockRef]:
-        """The block and those after it in the index and in the pack that are not here yet."""
+        """The block and the blocks behind it in index and pack that are not cached yet."""
         run, size = [ref], ref.stored_length
         for other in self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES + 1 :]:
             last = run[-1]
@@ -180,7 +181,7 @@ class StoreBlocks:
         return run
 
     def _fetch(self, refs: Sequence[BlockRef]) -> None:
-        """Blocks of one pack into the cache. Damage shows when a damaged block is read."""
+        """Fetches blocks of one pack into the cache. Damage shows when a damaged block is read."""
         for flight in self._fly(refs[0].pack, _requests(refs)):
             try:
                 flight.result()
@@ -191,7 +192,7 @@ class StoreBlocks:
                     raise
 
     def _brought(self, pack: PackId, requests: Sequence[ChunkRequest]) -> bytes:
-        """The first of them."""
+        """Fetches blocks; returns the first."""
         while True:
             flight = self._fly(pack, requests)[0]
             try:
@@ -201,8 +202,8 @@ class StoreBlocks:
                     raise
 
     def _fly(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[Future[bytes]]:
-        """Fetches what no other thread is fetching; the flights of all, in order. A failed request
-        fails all its blocks."""
+        """Fetches blocks that no other thread is fetching; returns the flights of all, in order. A
+        failed request fails all its blocks."""
         flights, mine = self._flights.claim([request.hash for request in requests])
         if not mine:
             return flights
@@ -211,7 +212,7 @@ class StoreBlocks:
             for request, raw in zip(wanted, self.reader.read_many(pack, wanted), strict=True):
                 self.cache.put(request.hash, raw)
                 self._flights.end(mine[request.hash], None, raw)
-        except BaseException as error:  # handed to every thread that waits
+        except BaseException as error:  # passed to every waiting thread
             for flight in mine.values():
                 self._flights.end(flight, error)
             if not isinstance(error, Exception):
@@ -220,8 +221,8 @@ class StoreBlocks:
 
 
 def enter(reader: PackReader, section: IndexSection, cache: BlockCache) -> None:
-    """Brings what whoever reads the index needs first, with one request: for who is going to read
-    many of them in turn. Damage shows when they are read."""
+    """Fetches the first blocks that a reader of the index needs, with one request: for a caller
+    that reads many indexes in turn. Damage shows when they are read."""
     with suppress(CorruptError, NotFoundError):
         StoreBlocks(reader, section, cache).segment(0)
 
@@ -230,8 +231,8 @@ def _requests(refs: Sequence[BlockRef]) -> list[ChunkRequest]:
     return [ChunkRequest(ref.offset, ref.stored_length, PAGE_BYTES, ref.codec, ref.hash) for ref in refs]
 
 
-def _in_parallel(work: Callable[[T], object], items: Sequence[T]) -> None:
-    """Runs work on each item; the first error is raised when all have ended."""
+def _run_parallel(work: Callable[[T], object], items: Sequence[T]) -> None:
+    """Runs work on each item; raises the first error when all have ended."""
     if len(items) == 1:
         work(items[0])
     elif items:

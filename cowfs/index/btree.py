@@ -1,17 +1,17 @@
-"""Finds the pages on the way to keys in a SQLite tree, without SQLite: so that they can be fetched
-together.
+"""Finds the pages on the paths to keys in a SQLite tree, without SQLite, so that they can be
+fetched together.
 
 SQLite asks for one page at a time; a thousand scattered keys would be a thousand round trips. This
-walks down all the trees at once, level by level, and prefetches each level's pages in one go: as
-many round trips as the deepest tree has levels.
+module walks down all trees at once, level by level, and prefetches the pages of each level
+together: as many round trips as the deepest tree has levels.
 
     page     type (1: 2 interior index, 5 interior table, 10 and 13 leaves), cells (2 bytes at 3), right child (4 at 8),
              pointers to cells (2 bytes each from 12); page 1 has 100 bytes before all this
     cell     left child (4), then a varint rowid (table) or a varint payload length and a record (index, WITHOUT ROWID)
     record   varint header length, a varint type for each value, the values
 
-(https://sqlite.org/fileformat2.html.) Only a help: pages are untrusted, and where they make no
-sense the walk ends there in silence; SQLite will look at the same page and say what is wrong.
+(https://sqlite.org/fileformat2.html.) Prefetching only: pages are untrusted, and the walk ends
+silently at an invalid page; SQLite will read the same page and report the fault.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAX_DEPTH = 20
 
 
 def prefetch_paths(blocks: Blocks, keys: Mapping[int, Sequence[Key]]) -> None:
-    """Fetches what look-ups of these keys will read. keys: root page of a tree → sorted keys (a
-    prefix of a key will do)."""
+    """Fetches the pages that look-ups of these keys will read. keys: root page of a tree → sorted
+    keys (a prefix of a key is enough)."""
     level: dict[int, Sequence[Key]] = {root: wanted for root, wanted in keys.items() if wanted}
     for _ in range(MAX_DEPTH):
         level = {page: wanted for page, wanted in level.items() if 0 < page <= blocks.count}
@@ -69,7 +69,7 @@ def _children(page: bytes, first: bool, wanted: Sequence[Key]) -> dict[int, Sequ
 
 
 class _Cells(Sequence[Key]):
-    """The keys of an interior page, decoded when asked for."""
+    """The keys of an interior page, decoded on access."""
 
     def __init__(self, page: bytes, start: int) -> None:
         self._page = page
@@ -100,7 +100,7 @@ class _Cells(Sequence[Key]):
 
 
 def first_two(page: bytes, at: int) -> Key:
-    """The first two values of a record: the primary keys here have no more."""
+    """The first two values of a record: no primary key here has more."""
     header, types_at = varint(page, at)
     first, types_at = varint(page, types_at)
     second, _ = varint(page, types_at)

@@ -1,13 +1,13 @@
-"""Blocks this machine already has: recent ones in memory, all of them as files.
+"""Cached blocks of indexes: recent ones in memory, all of them as files.
 
     <cache_dir>/blocks/<2 hex>/<64 hex>     raw bytes of a block (or of a list segment), by the name they have in their store
 
-Shared by every mount of a user and by every version: equal blocks have equal names (those of an
-encrypted store others than elsewhere). Files appear
-whole (temporary name, then rename), are verified on each read, and may be deleted at any time; one
-that fails its hash is removed and fetched again. A directory that cannot be written or a full disk
-costs speed, nothing else. A file's modification time is when it was last read; `Engine.trim_cache`
-deletes by it, in one account with chunks and whole files (native/cache/src/account.rs).
+Shared by every mount of a user and by every version: equal blocks have equal names (in an encrypted
+store other names than elsewhere). Files appear completely (temporary name, then rename), are
+verified on each read, and may be deleted at any time; one with a wrong hash is removed and fetched
+again. An unwritable directory or a full disk costs only speed. A file's modification time is its
+last read; `Engine.trim_cache` deletes by it, in one account with chunks and whole files
+(native/cache/src/account.rs).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock, private_directories
+from cowfs.base.ids import ChunkHash
 from cowfs.format.codec import hash_of
-from cowfs.ids import ChunkHash
 
 MEMORY_BYTES = 32 << 20
-"""2,000 blocks: all of an index of some 200,000 files. Guessed."""
+"""2,000 blocks: the whole index of some 200,000 files. Guessed."""
 
 
 class BlockCache:
-    """Any thread."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -37,8 +37,9 @@ class BlockCache:
         memory_bytes: int = MEMORY_BYTES,
         name: Callable[[bytes], ChunkHash] = hash_of,
     ) -> None:
-        """name: how the store names blobs (`Sealing.name`)."""
-        self.directory = cache_dir / "blocks"
+        """name: how the store names blobs (`Sealing.name`). AccessDeniedError: other users can
+        write to the directory."""
+        self.directory = private_directories.require(cache_dir / "blocks")
         self._name = name
         self._memory: OrderedDict[bytes, bytes] = OrderedDict()
         self._memory_bytes = 0
@@ -55,7 +56,7 @@ class BlockCache:
         return raw
 
     def recent(self, digest: ChunkHash) -> bytes | None:
-        """What is in memory; touches no disk."""
+        """The block if it is in memory; touches no disk."""
         with self._lock:
             raw = self._memory.get(digest)
             if raw is not None:
@@ -63,7 +64,7 @@ class BlockCache:
             return raw
 
     def holds(self, digest: ChunkHash) -> bool:
-        """Whether `get` would probably find it; the file is not read."""
+        """Whether `get` would probably find the block; the file is not read."""
         with self._lock:
             if digest in self._memory:
                 return True
@@ -84,8 +85,8 @@ class BlockCache:
                 self._memory_bytes -= len(self._memory.popitem(last=False)[1])
 
     def let_go(self, digests: Iterable[ChunkHash]) -> None:
-        """They will hardly be read soon: none stays in memory. Else a mount that commits for hours
-        would fill it with blocks of versions that are no more than history."""
+        """Removes blocks that are hardly needed soon from memory. Otherwise a mount that commits
+        for hours would fill it with blocks of past versions."""
         with self._lock:
             for digest in digests:
                 self._memory_bytes -= len(self._memory.pop(digest, b""))
@@ -115,7 +116,8 @@ class BlockCache:
             try:
                 temporary.write_bytes(raw)
             except FileNotFoundError:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # blocks hold file names
+                private_directories.make(self.directory)  # blocks hold file names
+                path.parent.mkdir(mode=0o700, exist_ok=True)
                 temporary.write_bytes(raw)
             os.replace(temporary, path)
         except OSError:

@@ -1,40 +1,39 @@
-"""Keeps the catalogues of a version few: the base's, the new one, and now and then several small
-ones merged into one.
+"""Keeps the number of a version's catalogues small: the base's, the new one, and from time to time
+several small ones merged into one.
 
-Which to merge is `to_merge`'s decision, one merge a commit. A commit therefore reads at most 17
-catalogues and writes at most MAX_ENTRIES entries more than its own, and a version names about 16 of
-a size.
+`to_merge` decides which to merge, one merge per commit. So a commit reads at most 17 catalogues and
+writes at most MAX_ENTRIES entries more than its own, and a version names about 16 of each size.
 
-Merging is a saving: a catalogue that cannot be read stays as it is, and the commit goes on without
-it. The list keeps the order of age: a merged catalogue stands where its youngest part stood.
+Merging is optional: a catalogue that cannot be read stays as it is, and the commit continues
+without it. The list is ordered by age: a merged catalogue takes the place of its youngest part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cowfs.errors import CowfsError
+from cowfs.base.errors import CowfsError
+from cowfs.base.thread_pool import Helpers
 from cowfs.format.catalogue import MAX_PER_TIER, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef
 from cowfs.format.pack import BlobKind
-from cowfs.helpers import Helpers
 from cowfs.store.packs import PackReader, PackUploader
 
 
 def add_catalogues(
     old: Sequence[CatalogueRef], new: Iterable[bytes], *, uploader: PackUploader, reader: PackReader
 ) -> tuple[CatalogueRef, ...]:
-    """The catalogues of the new version, of which `new` list what is new. What is uploaded is
-    durable after the uploader's next flush."""
+    """The catalogues of the new version; `new` list its new chunks. Uploaded catalogues are durable
+    after the uploader's next flush."""
     refs = list(old)
     for position, raw in enumerate(new):
         if position == 0:
-            refs = _merged(refs, uploader, reader)
+            refs = _merge_some(refs, uploader, reader)
         refs.append(_upload(raw, uploader))
     return tuple(refs)
 
 
-def _merged(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader) -> list[CatalogueRef]:
+def _merge_some(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader) -> list[CatalogueRef]:
     parts = _load([refs[position] for position in to_merge([ref.chunks for ref in refs])], reader)
     if len(parts) < 2:
         return refs
@@ -44,7 +43,7 @@ def _merged(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader
 
 
 def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef, Catalogue]:
-    """Those that can be read."""
+    """The catalogues that can be read."""
 
     def load(ref: CatalogueRef) -> Catalogue | None:
         try:

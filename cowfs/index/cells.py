@@ -1,14 +1,14 @@
-"""The rows that lie on one page, taken apart without SQLite: what two versions are compared by.
+"""Splits a page into its rows without SQLite, to compare versions by rows.
 
     type 2    interior page of a WITHOUT ROWID table: its cells are rows too, behind a child's number (4 bytes)
     type 10   leaf of such a table
     type 13   leaf of a table with rowids (inodes, links, packs, origins); interior ones (5) hold no rows
 
-A row is its bytes as the page has them, so that equal rows on different pages are equal. Which
-table it is of, the number and kind of its columns tell. A row that goes on in overflow pages is
-`is_long`: its bytes are not all here. Only an attribute's value can be that large.
+A row is its bytes as the page has them, so that equal rows on different pages are equal. The number
+and types of its columns tell which table it belongs to. A row that continues in overflow pages is
+`is_long`: the page has only a part of its bytes. Only an attribute's value can be that large.
 
-Pages are untrusted. One that makes no sense raises ValueError or IndexError.
+Pages are untrusted. An invalid one raises ValueError or IndexError.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 from cowfs.index.btree import INTERIOR_INDEX, first_two, varint
 from cowfs.index.overlay import PAGE_BYTES
+from cowfs.native.constants import LAST_INO
 
 LEAF_INDEX, LEAF_TABLE = 10, 13
 LOCAL_BYTES = (PAGE_BYTES - 12) * 64 // 255 - 23
-"""A longer row of a WITHOUT ROWID table goes on in overflow pages."""
+"""A longer row of a WITHOUT ROWID table continues in overflow pages."""
 INODE_COLUMNS, EXTENT_COLUMNS, LINK_COLUMNS = 13, 10, 7
 
 
@@ -33,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class Ino(NamedTuple):
-    """A row of `inodes`, or one of `extents`, `xattrs` or `links`, which belongs to the inode."""
+    """A row of `inodes`, or of `extents`, `xattrs` or `links`, which belong to an inode."""
 
     number: int
 
@@ -62,7 +63,7 @@ def cells(page: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def child_pages(page: bytes) -> list[int]:
-    """Of an interior page, in order; from 0."""
+    """The children of an interior page, in order; numbered from 0."""
     count = int.from_bytes(page[3:5])
     if 12 + 2 * count > PAGE_BYTES:
         raise ValueError("more cells than a page has room for")
@@ -72,26 +73,32 @@ def child_pages(page: bytes) -> list[int]:
 
 
 def owner(cell: bytes) -> Entry | Ino | None:
-    """What a row is about; None: nothing that makes a difference between trees (meta, packs,
-    origins)."""
+    """The entry or inode that a row belongs to; None: the row does not affect the tree (meta,
+    packs, origins)."""
     is_table = cell[0]
     _, at = varint(cell, 1)
     if is_table:
         ino, at = varint(cell, at)
-        return Ino(ino) if _columns(cell, at)[0] in (INODE_COLUMNS, LINK_COLUMNS) else None
+        return _of_inode(ino) if _columns(cell, at)[0] in (INODE_COLUMNS, LINK_COLUMNS) else None
     count, last = _columns(cell, at)
     if count == EXTENT_COLUMNS:
-        return Ino(_first(cell, at))
+        return _of_inode(_first(cell, at))
     if count != 3:
         return None
     first, name = first_two(cell, at)
     if not isinstance(first, int) or not isinstance(name, bytes):
         raise ValueError("a key of the wrong kind")
-    return Ino(first) if last >= 12 else Entry(first, name)
+    return _of_inode(first) if last >= 12 else Entry(first, name)
 
 
-def named_by(cell: bytes) -> int:
-    """The inode of a row of `dirents`."""
+def _of_inode(number: int) -> Ino:
+    if not 0 < number <= LAST_INO:
+        raise ValueError("a row of no inode")
+    return Ino(number)
+
+
+def entry_inode(cell: bytes) -> int:
+    """The inode in a row of `dirents`."""
     _, at = varint(cell, 1)
     return third(cell, at)
 

@@ -1,12 +1,12 @@
-"""What a commit changes in an index, as plain rows.
+"""The changes of a commit to an index, as plain rows.
 
 A change set is complete: it names every row that differs from the base, and for the files in
-`contents` and the inodes in `xattrs` the complete new list (the writer finds out which rows
-differ). Applying one changes nothing in it, so it can be applied again. Rows are the tuples of the
-engine (`cowfs/_native.pyi`).
+`contents` and the inodes in `xattrs` it has the complete new list (the writer determines which rows
+differ). Applying a change set does not change it, so it can be applied again. Rows are the tuples
+of the engine (`cowfs/_native.pyi`).
 
-A change set may be larger than memory. So its rows are iterables in the order of their keys, gone
-through several times, of which the writer never holds more than a window; `Stream` makes one of a
+A change set may be larger than memory. So its rows are iterables in the order of their keys, which
+the writer iterates several times, holding at most a window of rows; `Stream` makes an iterable of a
 function that reads page by page.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from cowfs.ids import PackId
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import PackId
 from cowfs.index.links import Link
-from cowfs.values import dataclass
 
 # (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags,
 # symlink target or b"")
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Stream(Generic[T]):
-    """Rows that are read anew each time somebody goes through them."""
+    """Rows that are read again at each iteration."""
 
     def __init__(self, read: Callable[[], Iterator[T]]) -> None:
         self._read = read
@@ -55,7 +55,7 @@ class Stream(Generic[T]):
 
 class Totals(NamedTuple):
     """files: inodes that are not directories. directories: without the root. bytes: sizes of
-    regular files, each once and as 8 TiB at most (a sparse file may claim far more)."""
+    regular files, each counted once and as 8 TiB at most (a sparse file may claim far more)."""
 
     files: int
     directories: int
@@ -64,16 +64,15 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True)
 class ChangeSet:
-    """inodes: new or changed rows, each still named. removed: inodes that no name leads to any more
-    (unknown ones are fine). packs: pack numbers the base does not have. next_ino: smallest inode
+    """inodes: new or changed rows; each still has a name. removed: inodes without any name (unknown
+    ones are allowed). packs: pack numbers that the base does not have. next_ino: smallest inode
     number never used, at least the base's.
 
-    All but packs in the order of their keys (ino; parent and name for entries), no key twice, and
-    the same each time they are gone through.
+    All but packs are in the order of their keys (ino; parent and name for entries), without
+    duplicates, and the same at each iteration.
 
-    links: files that become links, or other ones than they were; they have no contents.
-    forgets_links: no uncommitted work stands on the base, so that links which are none any more
-    need not be kept (`links`)."""
+    links: files that become links, or links to other objects; they have no contents. forgets_links:
+    no uncommitted work is based on the base, so that outdated links need not be kept (`links`)."""
 
     next_ino: int
     inodes: Iterable[InodeRow] = ()

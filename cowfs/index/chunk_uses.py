@@ -1,16 +1,17 @@
-"""Which chunks a version needs, read from the pages of its table of extents alone, so that versions
-that share pages are gone through once.
+"""Lists the chunks that a version needs, from the pages of its table of extents alone, so that a
+page shared by several versions is read once.
 
     section ─▶ root of `extents` ─▶ interior pages, level by level ─▶ (page, its hash) of all with rows ─▶ rows
 
-The pages above the leaves are read to find the leaves; the leaves are not, until the caller asks
-for those whose hash it has not seen. Interior pages hold rows themselves. A row names its pack by a
-number, which stands for a pack in this line of versions only: equal pages of two lines may mean
-different packs.
+The pages above the leaves are read to find the leaves; a leaf is read only when the caller asks for
+it, by a hash that it has not seen. Interior pages hold rows themselves. A row names its pack by a
+number, which is valid in this line of versions only: equal pages of two lines may mean different
+packs.
 
-Pages are untrusted: what makes no sense is CorruptError, never passed over, since what is not found
-here may be deleted. SQLite is asked for the schema, the root and the packs; `docs/format/index.md`
-says why a row of `extents` always has one byte for its length and eleven for its header.
+Pages are untrusted: invalid ones raise CorruptError and are never skipped, since a chunk that is
+not found here may be deleted. SQLite is asked for the schema, the root and the packs;
+`docs/format/index.md` says why a row of `extents` always has one byte for its length and eleven for
+its header.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from cowfs.errors import CorruptError
+from cowfs.base.errors import CorruptError
+from cowfs.base.ids import PackId
 from cowfs.format.blocklist import BlockRef
-from cowfs.ids import PackId
 from cowfs.index import statements
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.btree import INTERIOR_INDEX, MAX_DEPTH
 from cowfs.index.cells import LEAF_INDEX, child_pages
-from cowfs.index.damage import damaged
+from cowfs.index.damage import damage_error
 from cowfs.index.index import Index
 from cowfs.index.overlay import PAGE_BYTES
 from cowfs.index.rows import LAST_PACK
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 11
 HASH_TYPE = 76
-"""Of a value of 32 bytes."""
+"""The serial type of a value of 32 bytes."""
 _HASH, _PACK, _PACK_OFFSET, _STORED_LENGTH = 3, 4, 5, 6
 _SIZES = (0, 1, 2, 3, 4, 6, 8, -1, 0, 0)
 
@@ -46,7 +47,7 @@ Use = tuple[int, int, int]
 
 
 class ChunkUses:
-    """One version. cache: of blocks, which versions share."""
+    """The chunks of one version. cache: of blocks, which versions share."""
 
     def __init__(self, packs: PackReader, section: IndexSection, cache: BlockCache, *, url: str) -> None:
         self._blocks = StoreBlocks(packs, section, cache, url=url)
@@ -62,19 +63,19 @@ class ChunkUses:
         return (ref for ref in self._blocks.segment(position) if ref is not None)
 
     def pages(self) -> dict[int, BlockRef]:
-        """Every page with rows of extents, by its number; no leaf is read but the first."""
+        """Every page with rows of extents, by its number; reads no leaf except the first."""
         found: list[int] = []
         level = [self._root]
         for _ in range(MAX_DEPTH):
             found += level
             if len(set(found)) != len(found) or not all(0 <= number < self._blocks.count for number in level):
-                raise self._damaged("its tree of extents leads to no page, or to one twice")
+                raise self._damage_error("its tree of extents leads to no page, or to one twice")
             if self._kind(level[0]) == LEAF_INDEX:
                 self._leaves.update(level)
                 return {number: self._ref(number) for number in found}
             self._blocks.prefetch(level)
             level = [child for number in level for child in self._children(number)]
-        raise self._damaged("its tree of extents is too deep")
+        raise self._damage_error("its tree of extents is too deep")
 
     def uses(self, numbers: Iterable[int]) -> Iterator[tuple[int, list[Use]]]:
         """(page, its rows) of these pages, which are fetched together."""
@@ -82,19 +83,19 @@ class ChunkUses:
         self._blocks.prefetch(wanted)
         for number in wanted:
             if (self._kind(number) == LEAF_INDEX) != (number in self._leaves):
-                raise self._damaged("its tree of extents is not balanced")
+                raise self._damage_error("its tree of extents is not balanced")
             try:
                 yield number, list(_uses(self._blocks.read(number)))
             except (IndexError, ValueError) as error:
-                raise self._damaged(f"page {number + 1} does not hold extents: {error}") from error
+                raise self._damage_error(f"page {number + 1} does not hold extents: {error}") from error
 
     def _children(self, number: int) -> list[int]:
         if self._kind(number) != INTERIOR_INDEX:
-            raise self._damaged("its tree of extents is not balanced")
+            raise self._damage_error("its tree of extents is not balanced")
         try:
             return child_pages(self._blocks.read(number))
         except (IndexError, ValueError) as error:
-            raise self._damaged(f"page {number + 1} has no children: {error}") from error
+            raise self._damage_error(f"page {number + 1} has no children: {error}") from error
 
     def _kind(self, number: int) -> int:
         return self._blocks.read(number)[0]
@@ -102,11 +103,11 @@ class ChunkUses:
     def _ref(self, number: int) -> BlockRef:
         ref = self._blocks.ref(number)
         if ref is None:
-            raise self._damaged(f"page {number + 1} of its extents was never written")
+            raise self._damage_error(f"page {number + 1} of its extents was never written")
         return ref
 
-    def _damaged(self, problem: str) -> CorruptError:
-        return damaged(self._blocks.title, problem)
+    def _damage_error(self, problem: str) -> CorruptError:
+        return damage_error(self._blocks.title, problem)
 
 
 def _uses(page: bytes) -> Iterator[Use]:
@@ -130,7 +131,7 @@ def _use(page: bytes, start: int) -> Use:
     for place, kind in enumerate(types):
         size = 32 if place == _HASH else _SIZES[kind]
         if size < 0:
-            raise ValueError("a value that is no integer")
+            raise ValueError("a value that is not an integer")
         if place in (_PACK, _PACK_OFFSET, _STORED_LENGTH):
             values.append(int.from_bytes(page[at : at + size], signed=True) if kind < 8 else kind - 8)
         at += size

@@ -1,22 +1,23 @@
-"""Which rows of two indexes differ, found without reading what is equal.
+"""Finds the rows in which two indexes differ, without reading equal parts.
 
     block lists ─▶ segments that differ ─▶ pages that only one side has ─▶ their rows, as bytes ─▶ owners of rows that only one side has
 
-SQLite's tree is not a Merkle tree (docs/format/index.md), so nothing is concluded from an interior
-page being equal: a row differs only if it lies on a page that the other version does not have, and
-there each row is compared by its bytes. Rows that only moved to another page cancel.
+SQLite's tree is not a Merkle tree (docs/format/index.md), so equal interior pages prove nothing: a
+row can differ only on a page that the other version does not have, and there rows are compared by
+their bytes. Rows that only moved to another page cancel out.
 
-What is returned are keys: a superset of what differs, to be looked up in both. It is complete:
+The result is a set of keys: a superset of the differences, to be looked up in both indexes. It is
+complete:
 
 - a row on a page that both have is in both
-- a value that goes on in overflow pages never cancels, and if an overflow page differs, every inode
-  with such a value is named
+- a value that continues in overflow pages never cancels out, and if an overflow page differs, every
+  inode with such a value is returned
 
-One of them may be published nowhere (`IndexDelta.unpublished`): pages that lie over published ones
-are taken for its own.
+One of the indexes may be unpublished (`IndexDelta.open_unpublished`): pages that replace published
+ones count as its own.
 
-Cost: both block lists' differing segments, and the differing pages of both. Memory: the rows on
-those pages of one side.
+Cost: the differing segments of both block lists, and the differing pages of both. Memory: the rows
+on those pages of one side.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.format.manifest import SEGMENT_ENTRIES
 from cowfs.index import statements
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cells import LOCAL_BYTES, Entry, Ino, cells, holds_rows, owner
-from cowfs.index.damage import damaged
+from cowfs.index.damage import damage_error
 from cowfs.index.overlay import ZERO_PAGE, Blocks, Overlay
-from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.index.index import Index
@@ -43,7 +44,7 @@ FIRST_TRUNK_AT = 32  # of page 1
 
 @dataclass
 class Differing:
-    """entries: (parent, name); inodes: whose row, extents or attributes may differ."""
+    """entries: (parent, name); inodes: those whose row, extents or attributes may differ."""
 
     entries: set[Entry] = field(default_factory=set)
     inodes: set[int] = field(default_factory=set)
@@ -56,7 +57,7 @@ class Differing:
 
 
 def differing(a: Index, b: Index) -> Differing:
-    """CorruptError: a page that differs makes no sense."""
+    """CorruptError: a differing page is invalid."""
     only_a, only_b = _own_pages(a.blocks, b.blocks)
     found = Differing()
     rows: set[bytes] = set()
@@ -79,7 +80,7 @@ def differing(a: Index, b: Index) -> Differing:
 
 
 def _short(page: bytes | None, found: Differing, blocks: Blocks) -> Iterator[bytes]:
-    """Rows that are whole; the owners of others are found to differ."""
+    """Complete rows; the owners of incomplete ones are added to `found`."""
     if page is None:
         return
     try:
@@ -89,20 +90,20 @@ def _short(page: bytes | None, found: Differing, blocks: Blocks) -> Iterator[byt
             else:
                 yield row
     except (IndexError, ValueError) as error:
-        raise damaged(blocks.title, "a page does not hold rows") from error
+        raise damage_error(blocks.title, "a page does not hold rows") from error
 
 
 def _owner(row: bytes, blocks: Blocks) -> Entry | Ino | None:
     try:
         return owner(row)
     except (IndexError, ValueError) as error:
-        raise damaged(blocks.title, "a row is of no table") from error
+        raise damage_error(blocks.title, "a row is of no table") from error
 
 
 def _own_pages(a: Blocks, b: Blocks) -> tuple[list[int], list[int]]:
-    """Numbers of the pages that the other one does not have, wherever."""
-    below_a, changed_a = _stored(a)
-    below_b, changed_b = _stored(b)
+    """Numbers of the pages that the other index does not have in any place."""
+    below_a, changed_a = _split_published(a)
+    below_b, changed_b = _split_published(b)
     if below_a is None or below_b is None:
         pages_a = {a.read(number): number for number in range(a.count)}
         pages_b = {b.read(number): number for number in range(b.count)}
@@ -114,23 +115,23 @@ def _own_pages(a: Blocks, b: Blocks) -> tuple[list[int], list[int]]:
     both = min(len(segments_a), len(segments_b))
     same = {place for place in range(both) if segments_a[place].hash == segments_b[place].hash}
     same -= {number // SEGMENT_ENTRIES for number in changed_a | changed_b}
-    hashes_a = below_a.named((place for place in range(len(segments_a)) if place not in same), without=changed_a)
-    hashes_b = below_b.named((place for place in range(len(segments_b)) if place not in same), without=changed_b)
+    hashes_a = below_a.list_blocks((place for place in range(len(segments_a)) if place not in same), without=changed_a)
+    hashes_b = below_b.list_blocks((place for place in range(len(segments_b)) if place not in same), without=changed_b)
     return (
         sorted(changed_a | {number for digest, number in hashes_a.items() if digest not in hashes_b}),
         sorted(changed_b | {number for digest, number in hashes_b.items() if digest not in hashes_a}),
     )
 
 
-def _stored(blocks: Blocks) -> tuple[StoreBlocks | None, set[int]]:
-    """The published pages, if there are any, and the numbers of those that lie over them."""
+def _split_published(blocks: Blocks) -> tuple[StoreBlocks | None, set[int]]:
+    """The published pages, if there are any, and the numbers of pages that replace some of them."""
     if isinstance(blocks, Overlay):
-        return blocks.base if isinstance(blocks.base, StoreBlocks) else None, blocks.written_numbers()
+        return blocks.base if isinstance(blocks.base, StoreBlocks) else None, blocks.list_written_numbers()
     return blocks if isinstance(blocks, StoreBlocks) else None, set()
 
 
 def _rows_and_others(blocks: Blocks, numbers: list[int]) -> Iterator[bytes | None]:
-    """Each page that holds rows; None for one that values go on in."""
+    """The rows of each page that holds rows; None for an overflow page."""
     trunks: set[int] | None = None
     for at in range(0, len(numbers), BATCH_PAGES):
         batch = [number for number in numbers[at : at + BATCH_PAGES] if number != SCHEMA_PAGE]
@@ -147,7 +148,7 @@ def _rows_and_others(blocks: Blocks, numbers: list[int]) -> Iterator[bytes | Non
 
 
 def _trunks(blocks: Blocks) -> set[int]:
-    """Pages that list free pages: they begin as overflow pages do, but no value goes on there."""
+    """Pages that list free pages: they begin like overflow pages, but hold no values."""
     found: set[int] = set()
     following = int.from_bytes(blocks.read(SCHEMA_PAGE)[FIRST_TRUNK_AT : FIRST_TRUNK_AT + 4])
     while 0 < following <= blocks.count and following - 1 not in found:

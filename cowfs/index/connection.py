@@ -1,18 +1,18 @@
-"""Connections to index databases: locked down, checked, with errors of our tree; and a pool of them
+"""Connections to index databases, locked down and checked, with cowfs' errors; and a pool of them
 for readers.
 
-An index comes from a store, so its bytes are untrusted even when every hash is right: somebody may
-have made a hostile version on purpose. What keeps it harmless:
+An index comes from a store, so its bytes are untrusted even when every hash is right: a hostile
+version may have been made on purpose. Protection:
 
-    schema        what the database says it holds must be, statement for statement, what schema.sql says: no view, trigger,
-                  generated column or virtual table can be there
+    schema        the schema must equal schema.sql, statement for statement: no view, trigger, generated column or virtual
+                  table can be there
     SQLite        trusted_schema off, defensive, no extensions, no mmap, no attached files, cell_size_check on, values limited
     work          a query that takes more steps than its database can have rows for is stopped
     rows          checked for type and range by `rows`
 
-Whatever SQLite then reports is a CorruptError that names the index; an error below SQLite (the
-store does not answer, a block fails its hash) is raised as it is. A connection that saw an error is
-thrown away.
+Any fault that SQLite reports after that is a CorruptError that names the index; an error below
+SQLite (the store does not answer, a block has a wrong hash) is raised unchanged. A connection with
+an error is thrown away.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from typing import Any
 
 import apsw
 
-from cowfs.errors import CorruptError, CowfsError, InvalidInputError, InvalidStateError, UnsupportedFormatError
+from cowfs.base.errors import CorruptError, CowfsError, InvalidInputError, InvalidStateError, UnsupportedFormatError
+from cowfs.base.fork_gate import GATE
 from cowfs.index import links
-from cowfs.index.fork_gate import GATE
 from cowfs.index.overlay import PAGE_BYTES, Blocks
 from cowfs.index.vfs import BlockFile, open_connection, raise_failure
 
 INDEX_FORMAT = 1
-"""Without links; 2 with them (`links`)."""
+"""The format without links; it is 2 with them (`links`)."""
 FORMATS = (1, 2)
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 LARGEST_VALUE_BYTES = 1 << 20
 STEPS_BETWEEN_CHECKS = 100_000
 STEPS_PER_PAGE = 50_000
-"""A page has at most 2,700 cells (6 bytes each) and a query spends fewer than 20 steps on a row."""
+"""A page has at most 2,700 cells (6 bytes each), and a query takes fewer than 20 steps per row."""
 READER_CONNECTIONS = 8
 ROWS_AT_ONCE = 64
 READER_CACHE_KIB = 1024
 WRITER_CACHE_KIB = 16384
-"""Rows are written in the order of their keys: a page that was left is hardly needed again, and
-what is changed goes to the overlay."""
+"""Rows are written in the order of their keys: a page is hardly needed again after the next one,
+and changed pages go to the overlay."""
 
 _READER_PRAGMAS = ("temp_store = memory", f"cache_size = -{READER_CACHE_KIB}")
 _WRITER_PRAGMAS = (
@@ -74,9 +74,7 @@ class Connection:
         with self._errors():
             self._connection = open_connection(self._file, flags)
         try:
-            if (
-                writable
-            ):  # "defensive" would refuse it. After any error the overlay is dropped: nothing is ever rolled back
+            if writable:  # "defensive" would refuse it. After any error the overlay is dropped: no rollback needed
                 self.execute("PRAGMA journal_mode = off")
             self._lock_down()
             for pragma in _WRITER_PRAGMAS if writable else _READER_PRAGMAS:
@@ -114,11 +112,11 @@ class Connection:
             raise
         except apsw.ConstraintError as error:
             raise InvalidInputError(f"a change does not fit into {self.title}: {error}") from error
-        except (apsw.Error, UnicodeDecodeError) as error:  # text that is not UTF-8 comes from no writer of ours
+        except (apsw.Error, UnicodeDecodeError) as error:  # no writer of cowfs stores text that is not UTF-8
             raise_failure(self._file)
             raise CorruptError(
                 f"{self.title} is damaged: {error}",
-                hint="Its blocks are what was stored, but they do not form an index. Use another version.",
+                hint="Its blocks have the right hashes, but they do not form an index. Use another version.",
             ) from error
         raise_failure(self._file)
 
@@ -130,7 +128,7 @@ class Connection:
                 return list(self._connection.execute(sql, values))
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """Rows one by one: for results that must be judged before they are all in memory."""
+        """Rows one by one: for results that must be checked before they are all in memory."""
         self._steps = 0
         with self._errors():
             with GATE:
@@ -159,8 +157,8 @@ class Connection:
 
     def check_schema(self) -> None:
         """CorruptError or UnsupportedFormatError unless the database has exactly the tables of
-        schema.sql, and with format 2 those of links.sql."""
-        most = expected_schema(FORMATS[-1])
+        schema.sql, and in format 2 those of links.sql."""
+        most = load_schema(FORMATS[-1])
         found = set(self.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (len(most) + 1,)))
         meta = next(row for row in most if row[1] == "meta")
         format = INDEX_FORMAT
@@ -172,7 +170,7 @@ class Connection:
                     hint="Use a newer cowfs.",
                 )
             format = number[0][0] if number else format
-        if found != expected_schema(format):
+        if found != load_schema(format):
             raise CorruptError(f"{self.title} is damaged: its tables are not those of an index")
 
     def close(self) -> None:
@@ -183,7 +181,7 @@ class Connection:
 
 
 @cache
-def expected_schema(format: int = INDEX_FORMAT) -> frozenset[Any]:
+def load_schema(format: int = INDEX_FORMAT) -> frozenset[Any]:
     """(type, name, sql) of every object that an index of this format holds."""
     with GATE:
         connection = apsw.Connection(":memory:")

@@ -1,12 +1,12 @@
-"""The error for an index whose blocks are what was stored, and make no sense."""
+"""The error for an index whose blocks have the right hashes but make no sense."""
 
 from __future__ import annotations
 
-from cowfs.errors import CorruptError
+from cowfs.base.errors import CorruptError
 
 
-def damaged(title: str, problem: str) -> CorruptError:
+def damage_error(title: str, problem: str) -> CorruptError:
     return CorruptError(
         f"{title} is damaged: {problem}",
-        hint="Its blocks are what was stored, but they do not form an index. Use another version.",
+        hint="Its blocks have the right hashes, but they do not form an index. Use another version.",
     )

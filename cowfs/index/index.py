@@ -1,48 +1,52 @@
-"""An open index: queries, and the way to a changed one.
+"""An open index: queries, and changes that produce a new one.
 
     Index ── ConnectionPool ── SQLite ── BlockFile ── StoreBlocks ── BlockCache, PackReader        a published version
                                                ├── MemoryBlocks                                a volume without versions
-                                               └── Overlay ── StoreBlocks, MemoryBlocks        work that is in no version (`IndexDelta`)
+                                               └── Overlay ── StoreBlocks, MemoryBlocks        unpublished work (`IndexDelta`)
 
 An index is immutable. Each query is one look-up or one range of one table (a directory joins the
-inodes), on a connection of its own, so threads run beside each other; a query that needs a block
-from the store waits without a lock that others need.
+inodes), on its own connection, so threads run in parallel; a query that waits for a block from the
+store holds no lock that others need.
 
     query        blocks it reads when nothing is cached (1 M files: trees of 3 levels)
     inode        3
+    find         3 a name, except for directories that were looked up recently
     directory    3 + its entries / 400, and as many of the inodes table when they were created together
-    content      3 + extents / 150, and 3 of xattrs; of a block of inodes hardly more
+    content      3 + extents / 150, and 3 of xattrs; for a block of inodes hardly more
 """
 
 from __future__ import annotations
 
 import json
+import os
 import stat
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Set
-from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from cowfs.errors import CorruptError, InvalidStateError
+from cowfs.base.errors import CorruptError, InvalidStateError
+from cowfs.base.ids import PackId
 from cowfs.format.sealing import PLAIN, Sealing
-from cowfs.ids import PackId
 from cowfs.index import statements
+from cowfs.index.applying import apply_changes, read_meta
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.changes import ChangeSet, ContentRows, ExtentRow, InodeRow, Totals
 from cowfs.index.connection import Connection, ConnectionPool
+from cowfs.index.damage import damage_error
 from cowfs.index.links import Link, read_link, read_links
 from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import (
-    by_inode,
-    checked_entries,
-    checked_extent,
-    checked_extents,
-    checked_inode,
-    checked_places,
-    checked_xattrs,
+    EntryChecker,
+    check_extent,
+    check_extents,
+    check_inode,
+    check_places,
+    check_xattrs,
+    group_by_inode,
 )
-from cowfs.index.writer import apply_changes, read_meta
 from cowfs.native.constants import ROOT_INO
 
 if TYPE_CHECKING:
@@ -52,15 +56,20 @@ if TYPE_CHECKING:
 
 
 ENTRIES_AT_ONCE = 10_000
+KEPT_WAYS = 1024
+"""One thread may list directories while others read the files in them: so many directories may lie
+between the two."""
+LONGEST_WAY_BYTES = 4096
+"""The longest path to a directory that is remembered; longer ones are looked up each time."""
 CONTENT_ROWS_AT_ONCE = 2048
 SHORT_VALUE_BYTES = 1024
 
 
 def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, cache_dir: Path) -> Index:
-    """The index a manifest names. Fetches the first blocks (two requests); the rest comes as
-    queries need it.
+    """The index that a manifest names. Fetches the first blocks (two requests); queries fetch the
+    rest as they need it.
 
-    Blocks are kept in `<cache_dir>/blocks`; a cache that cannot be written is done without.
+    Blocks are kept in `<cache_dir>/blocks`; without a writable cache, they are not.
     CorruptError, UnsupportedFormatError, UnavailableError here and from every query.
     """
     cache = BlockCache(cache_dir, name=packs.sealing.name)
@@ -70,8 +79,8 @@ def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, 
 def empty_index(
     cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_ns: int, sealing: Sealing = PLAIN
 ) -> Index:
-    """The index of a volume without versions: a root directory of this owner and mode. Nothing is
-    stored or requested.
+    """The index of a volume without versions: a root directory of this owner and mode. Stores and
+    requests nothing.
 
     cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`); sealing: of the
     store they will lie in.
@@ -89,7 +98,7 @@ def empty_index(
         connection.execute("COMMIT")
     finally:
         connection.close()
-    pages = [page for _, page in overlay.written()]
+    pages = [page for _, page in overlay.list_written()]
     overlay.close()
     return Index(MemoryBlocks(nothing.title, pages), BlockCache(cache_dir, name=sealing.name))
 
@@ -102,21 +111,28 @@ class Index:
         self._blocks = blocks
         self._cache = cache
         self._connections = ConnectionPool(blocks)
+        self._ways_lock = Lock()
+        self._ways = OrderedDict[bytes, tuple[int, ...]]()  # to the directories looked up last
         with self._connections.connection() as connection:
             meta = read_meta(connection)
         self._next_ino = meta["next_ino"]
         self._totals = Totals(meta["files"], meta["directories"], meta["bytes"])
+        self._attribute_bytes = meta.get("attribute_bytes", 0)
         self._format = meta["format"]
 
     @property
     def section(self) -> IndexSection | None:
-        """What the manifest says about this index; None for an index that was never published."""
+        """The section in the manifest; None for an index that was never published."""
         return self._blocks.section if isinstance(self._blocks, StoreBlocks) else None
 
     @property
     def blocks(self) -> Blocks:
-        """Its pages, for what looks at them without SQLite (`comparing`, `places`)."""
+        """Its pages, for readers without SQLite (`comparing`, `places`)."""
         return self._blocks
+
+    def damage_error(self, problem: str) -> CorruptError:
+        """The error for rows that cannot be in a version's index."""
+        return damage_error(self._blocks.title, problem)
 
     @property
     def connections(self) -> ConnectionPool:
@@ -131,18 +147,57 @@ class Index:
     def totals(self) -> Totals:
         return self._totals
 
+    @property
+    def counted_bytes(self) -> int:
+        """The bytes that a quota counts: of files, link targets and extended attributes."""
+        return self._totals.bytes + self._attribute_bytes
+
     def inode(self, ino: int) -> InodeRow | None:
         with self._connections.connection() as connection:
             rows = connection.execute(statements.READ_INODE, (ino,))
-            return checked_inode(connection.title, rows[0]) if rows else None
+            return check_inode(connection.title, rows[0]) if rows else None
 
     def entry(self, parent: int, name: bytes) -> int | None:
-        """The inode that the directory's entry of this name has."""
+        """The inode of the directory's entry of this name."""
         with self._connections.connection() as connection:
             rows = connection.execute(statements.READ_ENTRY, (parent, name))
             if rows and type(rows[0][0]) is not int:
-                raise CorruptError(f"{connection.title} is damaged: {name!r} has no inode number")
+                raise self.damage_error(f"{name!r} has no inode number")
             return rows[0][0] if rows else None
+
+    def find(self, path: bytes) -> int | None:
+        """The inode at a path, without following links. One look-up if its directory was used
+        recently. CorruptError: a directory of the path lies in itself."""
+        path = path.strip(b"/")
+        above, _, name = path.rpartition(b"/")
+        way = self._way(above)
+        if name:
+            way = self._longer(way, name, path)
+        return way[-1] if way else None
+
+    def _way(self, path: bytes) -> tuple[int, ...]:
+        """The inodes from the root to the path; empty if it does not exist."""
+        known, names = path, list[bytes]()
+        with self._ways_lock:
+            while known and known not in self._ways:
+                known, _, name = known.rpartition(b"/")
+                names.append(name)
+            way = self._ways.setdefault(known, (ROOT_INO,))
+            self._ways.move_to_end(known)
+        for name in filter(None, reversed(names)):
+            way = self._longer(way, name, path)
+        with self._ways_lock:
+            if len(path) <= LONGEST_WAY_BYTES:
+                self._ways[path] = way
+            while len(self._ways) > KEPT_WAYS:
+                self._ways.popitem(last=False)
+        return way
+
+    def _longer(self, way: tuple[int, ...], name: bytes, path: bytes) -> tuple[int, ...]:
+        found = self.entry(way[-1], name) if way else None
+        if found in way:
+            raise self.damage_error(f"{os.fsdecode(path)!r} lies in itself")
+        return (*way, found) if found is not None else ()
 
     def directory(self, ino: int) -> list[tuple[bytes, InodeRow]]:
         """Every entry with its inode, ordered by name; empty when `ino` has none or is not a
@@ -150,78 +205,86 @@ class Index:
         return [entry for page in self.directory_pages(ino) for entry in page]
 
     def directory_pages(self, ino: int) -> Iterator[list[tuple[bytes, InodeRow]]]:
-        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Go through all of
-        them: a connection is held."""
+        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Holds no connection
+        between two pages."""
+        checker = EntryChecker()
+        page = self._directory_page(checker, statements.READ_DIRECTORY_START, ino)
+        while page:
+            yield page
+            if len(page) < ENTRIES_AT_ONCE:
+                return
+            page = self._directory_page(checker, statements.READ_DIRECTORY_AFTER, ino, checker.last)
+
+    def _directory_page(self, checker: EntryChecker, sql: str, *values: int | bytes) -> list[tuple[bytes, InodeRow]]:
         with self._connections.connection() as connection:
-            entries = checked_entries(connection.title, connection.rows(statements.READ_DIRECTORY, (ino,)))
-            while page := list(islice(entries, ENTRIES_AT_ONCE)):
-                yield page
+            rows = connection.rows(sql, (*values, ENTRIES_AT_ONCE))
+            return list(checker.entries(connection.title, rows))
 
     def names_of(self, inodes: Set[int]) -> dict[int, tuple[int, bytes]]:
-        """(parent, name): one for each of these inodes that has any. Reads every entry: there is no
-        index by inode."""
+        """(parent, name): one for each of these inodes that has a name. Reads every entry: there is
+        no index by inode."""
         found: dict[int, tuple[int, bytes]] = {}
         last: tuple[int, bytes] = (0, b"")
         with self._connections.connection() as connection:
             while rows := connection.execute(statements.READ_ENTRIES, (*last, ENTRIES_AT_ONCE)):
-                places = checked_places(connection.title, rows, last)
+                places = check_places(connection.title, rows, last)
                 found |= {ino: place for ino, place in places if ino in inodes}
                 last = places[-1][1]
         return found
 
     def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
-        """Extents by offset and extended attributes by name; both empty for an inode that has none
-        or does not exist. InvalidStateError: a linked file, so that nobody takes it for one without
-        bytes; `content_with_links` and `stored_content` are for those who know links."""
-        extents, xattrs = self.stored_content(ino)
+        """Extents by offset and extended attributes by name; both empty for an inode without any,
+        or a missing one. InvalidStateError: a linked file, which must not look like a file without
+        bytes; callers that support links use `content_with_links` and `read_stored_content`."""
+        extents, xattrs = self.read_stored_content(ino)
         if not extents and (link := self.link(ino)) is not None and link.is_current:
             raise InvalidStateError(
-                f"a file of the version is linked to {link.url}, and this needs its bytes in the store",
-                hint="Store what is linked first (`cowfs import --absorb NAME`, Volume.absorb()).",
+                f"a file of the version is linked to {link.url}, and this operation needs its bytes in the store",
+                hint="Store linked files first (`cowfs import --absorb NAME`, Store().absorb()).",
             )
         return extents, xattrs
 
-    def stored_content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
+    def read_stored_content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
         """As `content`; a linked file has no extents."""
         with self._connections.connection() as connection:
-            extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
-            return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
+            extents = list(check_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
+            return extents, list(check_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
 
-    def stored_contents(self, first: int, last: int) -> list[ContentRows]:
-        """The same of inodes between these two, themselves included: of all whose rows can be had
-        without looking at more than CONTENT_ROWS_AT_ONCE of a kind or at a value of more than
-        SHORT_VALUE_BYTES, and that have any."""
+    def read_stored_contents(self, first: int, last: int) -> list[ContentRows]:
+        """As `read_stored_content`, for the inodes from `first` to `last`, both included. Returns
+        inodes that have rows, unless reading them takes more than CONTENT_ROWS_AT_ONCE rows of a
+        kind or a value of more than SHORT_VALUE_BYTES."""
         with self._connections.connection() as connection:
             title, limit = connection.title, CONTENT_ROWS_AT_ONCE
             extents = connection.execute(statements.READ_EXTENTS_BETWEEN, (first, last, limit))
             xattrs = connection.execute(statements.READ_SHORT_XATTRS_BETWEEN, (SHORT_VALUE_BYTES, first, last, limit))
         ends = [rows[-1][0] for rows in (extents, xattrs) if len(rows) == limit]
         long = {row[0] for row in xattrs if row[2] is None}
-        extents_of, xattrs_of = by_inode(title, extents), by_inode(title, xattrs)
+        extents_of, xattrs_of = group_by_inode(title, extents), group_by_inode(title, xattrs)
         return [
             (
                 ino,
-                list(checked_extents(title, iter(extents_of.get(ino, ())))),
-                list(checked_xattrs(title, iter(xattrs_of.get(ino, ())))),
+                list(check_extents(title, iter(extents_of.get(ino, ())))),
+                list(check_xattrs(title, iter(xattrs_of.get(ino, ())))),
             )
             for ino in sorted(extents_of.keys() | xattrs_of.keys())
             if ino not in long and all(ino < end for end in ends)
         ]
 
-    def stored_extents(self, inodes: Iterable[int]) -> list[ExtentRow]:
-        """Those of all these files."""
+    def read_stored_extents(self, inodes: Iterable[int]) -> list[ExtentRow]:
+        """The extents of all these files."""
         with self._connections.connection() as connection:
             rows = connection.rows(statements.READ_EXTENTS_OF, (json.dumps(list(inodes)),))
-            return [checked_extent(connection.title, row) for row in rows]
+            return [check_extent(connection.title, row) for row in rows]
 
     @property
     def may_have_links(self) -> bool:
-        """Whether `link` may find any."""
+        """Whether `link` may find a link."""
         return self._format > 1
 
     def link(self, ino: int) -> Link | None:
-        """The object that the file is; None for a file with bytes of its own. One that `is_current`
-        is not is for uncommitted work alone."""
+        """The object that the file is linked to; None for a file with its own bytes. A link that is
+        not `is_current` serves only uncommitted work."""
         if not self.may_have_links:
             return None
         with self._connections.connection() as connection:
@@ -239,49 +302,49 @@ class Index:
             yield from (each for each in page if each[1].is_current)
 
     def pack_id(self, number: int) -> PackId | None:
-        """The pack of that number. Two or three blocks."""
+        """The pack with that number. Reads two or three blocks."""
         with self._connections.connection() as connection:
             rows = connection.execute(statements.READ_PACK, (number,))
             if not rows:
                 return None
             [(pack,)] = rows
             if type(pack) is not bytes or len(pack) != PackId.length:
-                raise CorruptError(f"{connection.title} is damaged: pack {number} has an impossible id")
+                raise self.damage_error(f"pack {number} has an impossible id")
             return PackId(pack)
 
     def last_pack_number(self) -> int:
-        """The largest number that any pack has; 0: there is none."""
+        """The largest number of a pack; 0: there are no packs."""
         with self._connections.connection() as connection:
             [(number,)] = connection.execute(statements.READ_LAST_PACK)
             if number is not None and (type(number) is not int or number < 1):
-                raise CorruptError(f"{connection.title} is damaged: {number!r} is no pack number")
+                raise self.damage_error(f"{number!r} is not a pack number")
             return number or 0
 
     def pack_ids(self) -> dict[int, PackId]:
-        """Number → id of every pack extents may name, for who looks at a whole version: reads the
-        table, 800 packs a block."""
+        """Number → id of every pack that extents may name, for a walk over a whole version: reads
+        the table, 800 packs a block."""
         with self._connections.connection() as connection:
             found: dict[int, PackId] = {}
             last = 0
             for number, pack in connection.rows(statements.READ_PACKS):
                 if type(number) is not int or type(pack) is not bytes or len(pack) != PackId.length or number <= last:
-                    raise CorruptError(f"{connection.title} is damaged: pack {number!r} has an impossible number or id")
+                    raise self.damage_error(f"pack {number!r} has an impossible number or id")
                 found[number] = PackId(pack)
                 last = number
             return found
 
     def apply(self, changes: ChangeSet) -> IndexDelta:
-        """The index with `changes` made, in one transaction on a copy-on-write overlay; this index
-        stays as it is.
+        """Applies `changes` in one transaction on a copy-on-write overlay; this index stays
+        unchanged.
 
-        Nothing is published. InvalidInputError: the change set contradicts itself or the base. May
-        be repeated.
+        Publishes nothing. InvalidInputError: the change set contradicts itself or the base. May be
+        repeated.
         """
         overlay, facts = apply_changes(self._blocks, changes, spill_dir=self._cache.directory)
         return IndexDelta(overlay, facts, self._cache)
 
     def close(self) -> None:
-        """Waits for queries under way; further ones raise InvalidStateError. Deltas made from this
+        """Waits for running queries; further ones raise InvalidStateError. Deltas made from this
         index stay usable."""
         self._connections.close()
 
@@ -293,14 +356,15 @@ class Index:
 
 
 class IndexDelta:
-    """A changed index that is published nowhere: the pages by which it differs from its base.
+    """An unpublished changed index: the pages by which it differs from its base.
 
-    For one thread. `close` it when it was published or given up: until then its pages take memory
+    For one thread. `close` it after it was published or given up: until then its pages take memory
     or disk.
     """
 
     def __init__(self, overlay: Overlay, facts: Mapping[str, int], cache: BlockCache) -> None:
         self.totals = Totals(facts["files"], facts["directories"], facts["bytes"])
+        self.counted_bytes = facts["bytes"] + facts.get("attribute_bytes", 0)
         self.format = facts["format"]
         self.linked_bytes = facts.get("linked_bytes", 0)
         self.cache = cache
@@ -314,29 +378,29 @@ class IndexDelta:
 
     @property
     def base(self) -> StoreBlocks | None:
-        """Where the unchanged pages are; None when nothing was published before."""
+        """The unchanged pages; None if there is no published version."""
         return self._overlay.base if isinstance(self._overlay.base, StoreBlocks) else None
 
     def pages(self) -> Iterator[tuple[int, bytes]]:
-        """(page number from 1, its 16 KiB) of each page that was written, ascending: without a
-        base, of every page."""
+        """(page number from 1, its 16 KiB) of each written page, ascending; without a base, of
+        every page."""
         if self.base is None:
             for number in range(self._overlay.count):
                 yield number + 1, self._overlay.read(number)
         else:
-            for number, page in self._overlay.written():
+            for number, page in self._overlay.list_written():
                 yield number + 1, page
 
     def as_index(self, section: IndexSection) -> Index:
-        """The new version's index; `section` is what `publish` returned for this delta. Its changed
+        """The new version's index; `section` is the result of `publish` for this delta. Its changed
         blocks are in the cache."""
         if self.reader is None:
             raise InvalidStateError("this index was not published yet")
         url = self.base.url if self.base is not None else ""
         return Index(StoreBlocks(self.reader, section, self.cache, url=url), self.cache)
 
-    def unpublished(self) -> Index:
-        """The changed index as it is, for one thread, to be closed before the delta is."""
+    def open_unpublished(self) -> Index:
+        """The changed index, for one thread; close it before the delta."""
         return Index(self._overlay, self.cache)
 
     def close(self) -> None:

@@ -1,21 +1,21 @@
-"""Linked files in an index of format 2 (`links.sql`): reading rows, and writing them within a
+"""Linked files in an index of format 2 (`links.sql`): reading their rows, and writing them within a
 writer's transaction.
 
-    no link        format 1; the tables are made when the first link comes
+    no link        format 1; the tables are made with the first link
     link           a row that is current, and no extents
-    contents       of a file that had a link, or no file any more: its row is not current any longer
-    forgotten      rows that are not current go, when the writer says that no journal refers to them;
-                   with the last row the tables go, and the format is 1 again
+    contents       the file had a link, or was removed: its row is no longer current
+    forgotten      rows that are not current are deleted once the writer says that no journal refers
+                   to them; the tables are deleted with the last row, and the format is 1 again
 
-To whoever reads files (engines, downloads, comparisons) a linked file has extents that no index has
-(`content_with_links`):
+For readers of files (engines, downloads, comparisons) a linked file has extents that are not in any
+index (`content_with_links`):
 
-    number of the pack    FIRST_NUMBER + inode number: no pack has such a number
+    number of the pack    FIRST_NUMBER + inode number: never the number of a pack
     chunk                 PIECE_BYTES of the object, not compressed
-    name of the chunk     BLAKE3 of origin, key, state and range, in a context of its own (`range_name`)
+    name of the chunk     BLAKE3 of origin, key, state and range, in its own context (`range_name`)
 
 A mount names linked bytes in its journal by the inode of the row, so a row must outlast its file
-while there may be uncommitted work on top of the version (docs/decisions/0041-linked-imports.md).
+while there may be uncommitted work based on the version (docs/decisions/0041-linked-imports.md).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from cowfs.errors import CorruptError
+from cowfs.base.errors import CorruptError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.format.canonical import encode
-from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ SCHEMA = Path(__file__).with_name("links.sql").read_text(encoding="utf-8")
 KEY_BYTES = 4096
 TAG_BYTES = 1024
 MAX_INO = (1 << 31) - 1
-"""Uncommitted work names linked bytes by 32-bit numbers, half of which are for packs."""
+"""Uncommitted work names linked bytes by 32-bit numbers; the other half is for packs."""
 FIRST_NUMBER = MAX_INO + 1
 PIECE_BYTES = 1 << 20
 _CONTEXT = "cowfs 2026-11-22 name of a range of a linked object"
@@ -63,8 +63,8 @@ _KEYS = ("links", "linked_bytes", "links_left")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Which state of which object a file is. url: of the origin. is_current: False for a row that
-    only uncommitted work may refer to."""
+    """The state of the object that a file is linked to. url: of the origin. is_current: False for a
+    row that only uncommitted work may refer to."""
 
     url: str
     key: bytes
@@ -75,7 +75,7 @@ class Link:
 
 
 def link_problem(link: Any) -> str | None:
-    """What is wrong with a link; None when nothing is."""
+    """The fault of a link; None if it has none."""
     types = (str, bytes, int, int, str)
     if tuple(map(type, (link.url, link.key, link.size, link.mtime_ns, link.tag))) != types:
         return "a link has values of the wrong type"
@@ -87,9 +87,9 @@ def link_problem(link: Any) -> str | None:
 
 
 def read_link(connection: Connection, ino: int) -> Link | None:
-    """Of an index of format 2; also one that is not current."""
+    """The link in an index of format 2, current or not."""
     rows = connection.execute(_READ, (ino,))
-    return _checked(connection.title, rows[0]) if rows else None
+    return _to_link(connection.title, rows[0]) if rows else None
 
 
 def read_links(connection: Connection, after: int, limit: int) -> list[tuple[int, Link]]:
@@ -97,24 +97,24 @@ def read_links(connection: Connection, after: int, limit: int) -> list[tuple[int
     rows = connection.execute(_READ_AFTER, (after, limit))
     if any(type(row[0]) is not int for row in rows):
         raise CorruptError(f"{connection.title} is damaged: a link has no inode number")
-    return [(row[0], _checked(connection.title, row[1:])) for row in rows]
+    return [(row[0], _to_link(connection.title, row[1:])) for row in rows]
 
 
-def _checked(title: str, row: Any) -> Link:
+def _to_link(title: str, row: Any) -> Link:
     url, key, size, mtime_ns, tag, is_current = row
     try:
         link = Link(url, key, size, mtime_ns, tag.decode(), is_current == 1)
     except (AttributeError, UnicodeDecodeError):
         link = None
-    problem = "a link has a tag that is no text" if link is None else link_problem(link)
+    problem = "a link has a tag that is not text" if link is None else link_problem(link)
     if link is None or problem is not None:
         raise CorruptError(f"{title} is damaged: {problem}", hint="Use another version.")
     return link
 
 
 def content_with_links(index: Index, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
-    """As `Index.content`, with extents of linked files."""
-    extents, xattrs = index.stored_content(ino)
+    """As `Index.content`, with extents for linked files."""
+    extents, xattrs = index.read_stored_content(ino)
     if not extents and (link := index.link(ino)) is not None and link.is_current:
         extents = _extents(ino, link)
     return extents, xattrs
@@ -130,14 +130,14 @@ def _extents(ino: int, link: Link) -> list[ExtentRow]:
 
 
 def range_name(link: Link, offset: int, length: int) -> bytes:
-    """What stands for the hash of a range of a linked object. It names a state, and proves
+    """Replaces the hash of a range of a linked object. It identifies a state, and proves
     nothing."""
     said = {"url": link.url, "key": link.key.hex(), "size": link.size, "mtime_ns": link.mtime_ns, "tag": link.tag}
     return blake3(encode({**said, "offset": offset, "length": length}), derive_key_context=_CONTEXT).digest()
 
 
 class LinkWriter:
-    """Within a transaction. meta: the facts of the base."""
+    """Writes links within a transaction. meta: the facts of the base."""
 
     def __init__(self, connection: Connection, meta: dict[str, int]) -> None:
         self._connection = connection
@@ -148,7 +148,7 @@ class LinkWriter:
             self._origins = {url: number for number, url in connection.execute(_READ_ORIGINS)}
 
     def outdate(self, inodes: Iterable[int]) -> None:
-        """These files are gone, or have bytes of their own now."""
+        """Marks the rows of files that were removed or have their own bytes now."""
         if not self._is_there:
             return
         for ino in inodes:
@@ -159,7 +159,7 @@ class LinkWriter:
                 self._left += 1
 
     def write(self, rows: Iterator[tuple[int, Link]]) -> None:
-        """New links, of files without one."""
+        """Adds links of files that have none."""
         for ino, link in rows:
             if not self._is_there:
                 self._connection.execute(SCHEMA)
@@ -172,13 +172,13 @@ class LinkWriter:
             self._add(+1, link.size)
 
     def forget(self) -> None:
-        """No uncommitted work refers to rows that are not current."""
+        """Deletes rows that are not current: no uncommitted work refers to them."""
         if self._left:
             self._connection.execute(_FORGET)
             self._left = 0
 
     def finish(self) -> dict[str, int]:
-        """What meta says of links now; the format is among it."""
+        """The facts of meta about links, including the format."""
         if self._is_there and not (self._count or self._left):
             for table in ("links", "origins"):
                 self._connection.execute(f"DROP TABLE {table}")

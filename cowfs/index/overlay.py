@@ -2,10 +2,10 @@
 
     write ──▶ overlay ──(page never written)──▶ base blocks
 
-Written pages stay in memory up to a limit, then go to an unnamed temporary file: a commit of any
-size fits. Dropping the overlay is the rollback. A page below `count` that nobody wrote and the base
-does not have reads as zeros (SQLite leaves out the page at 1 GiB, where its lock bytes would lie).
-One thread at a time.
+Written pages stay in memory up to a limit, then go to an unnamed temporary file, so the size of a
+commit is not limited by memory. Dropping the overlay is the rollback. A page below `count` that was
+not written and that the base does not have reads as zeros (SQLite leaves out the page at 1 GiB,
+where its lock bytes would lie). One thread at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
+from cowfs.base import private_directories
+
 PAGE_BYTES = 16384
 """A page of SQLite, a block of the store. Measured: 1 M files, one rewrite dirties 64 KiB (with 256
 KiB blocks 768 KiB)."""
 
 ZERO_PAGE = bytes(PAGE_BYTES)
 MEMORY_PAGES = 1024
-"""16 MiB of changed pages stay in memory: a commit of some 100,000 small files. Those of a larger
-one lie in the kernel's page cache, which it gives up when memory is short."""
+"""16 MiB of changed pages stay in memory: a commit of some 100,000 small files. The pages of a
+larger one lie in the kernel's page cache, which shrinks when memory is short."""
 
 
 class Blocks(Protocol):
@@ -40,13 +42,13 @@ class Blocks(Protocol):
     def read(self, number: int) -> bytes: ...
 
     def prefetch(self, numbers: Iterable[int]) -> None:
-        """Makes reads of these blocks cheap, with as few round trips as it can. Raises what `read`
-        would."""
+        """Makes reads of these blocks cheap, with as few round trips as possible. Raises the errors
+        of `read`."""
         ...
 
-    def scattered(self) -> AbstractContextManager[None]:
-        """While it is entered, most reads are far apart: less is fetched of what follows a
-        block."""
+    def expect_scattered_reads(self) -> AbstractContextManager[None]:
+        """Within the context most reads are far apart: fewer blocks behind a requested one are
+        fetched."""
         ...
 
 
@@ -67,12 +69,12 @@ class MemoryBlocks:
     def prefetch(self, numbers: Iterable[int]) -> None:
         """Nothing to do."""
 
-    def scattered(self) -> AbstractContextManager[None]:
+    def expect_scattered_reads(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
 class Overlay:
-    """Blocks that can be written, over ones that cannot."""
+    """Writable blocks over read-only ones."""
 
     def __init__(self, base: Blocks, spill_dir: Path, *, memory_pages: int = MEMORY_PAGES) -> None:
         self.base = base
@@ -86,12 +88,13 @@ class Overlay:
         self._file: BinaryIO | None = None
 
     @classmethod
-    def on(cls, base: Blocks, spill_dir: Path) -> Self:
-        """Over an overlay: one with its pages, over what that lies on."""
+    def stack_on(cls, base: Blocks, spill_dir: Path) -> Self:
+        """A new overlay over `base`. Over an overlay: one with a copy of its pages, over its
+        base."""
         if not isinstance(base, Overlay):
             return cls(base, spill_dir)
         made = cls(base.base, spill_dir)
-        for number, page in base.written():
+        for number, page in base.list_written():
             made.write(number, page)
         made.count = base.count
         return made
@@ -112,8 +115,8 @@ class Overlay:
             n for n in numbers if n < self.base.count and n not in self._memory and n not in self._spilled
         )
 
-    def scattered(self) -> AbstractContextManager[None]:
-        return self.base.scattered()
+    def expect_scattered_reads(self) -> AbstractContextManager[None]:
+        return self.base.expect_scattered_reads()
 
     def write(self, number: int, page: bytes) -> None:
         if number in self._spilled or (number not in self._memory and len(self._memory) >= self._memory_pages):
@@ -129,13 +132,13 @@ class Overlay:
             del self._spilled[number]  # its slot stays unused: SQLite does not shrink these files
         self.count = count
 
-    def written(self) -> Iterator[tuple[int, bytes]]:
+    def list_written(self) -> Iterator[tuple[int, bytes]]:
         """(block number, page) of every block that was written or lies beyond the base,
         ascending."""
-        for number in sorted(self.written_numbers()):
+        for number in sorted(self.list_written_numbers()):
             yield number, self.read(number)
 
-    def written_numbers(self) -> set[int]:
+    def list_written_numbers(self) -> set[int]:
         return set(self._memory) | set(self._spilled) | set(range(self.base.count, self.count))
 
     def close(self) -> None:
@@ -156,7 +159,7 @@ class Overlay:
 
     def _open_file(self) -> BinaryIO:
         try:
-            self._spill_dir.mkdir(parents=True, exist_ok=True)
+            private_directories.make_unchecked(self._spill_dir)
             return tempfile.TemporaryFile(dir=self._spill_dir)
-        except OSError:  # an unwritable cache directory is done without
+        except OSError:  # the cache directory is not writable: memory is used instead
             return tempfile.TemporaryFile()

@@ -14,7 +14,8 @@
 --   key      name of the fact
 --   value    integer
 -- Keys: format (1), next_ino (smallest inode number never used), files (inodes that are not directories),
--- directories (without the root), bytes (sum of the sizes of regular files, each inode once).
+-- directories (without the root), bytes (sum of the sizes of regular files, each inode once), and, if not 0,
+-- attribute_bytes (link targets, names and values of extended attributes).
 CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
     value INTEGER NOT NULL
@@ -34,7 +35,7 @@ CREATE TABLE dirents (
 -- One row for each inode with at least one name, and the root.
 --   ino        never used for another inode in this volume's line of versions
 --   mode       type and permission bits as in stat(2)
---   nlink      number of links as in stat(2)
+--   nlink      number of links as in stat(2), at least 1
 --   uid, gid   owner
 --   rdev       device number of a block or character device, else 0
 --   size       bytes of a regular file, length of a symlink's target, else 0

@@ -1,9 +1,9 @@
-"""A directory of a version as if it were the whole version: for mounts of one folder.
+"""Presents one directory of a version as a whole version, for mounts of one folder.
 
-The directory's inode has the root's number here, and nothing else changes: rows below it are those
-of the version. Its own number is nobody's here, so that there is one name for it; what lies outside
-has no path, but is still found by its inode number, as file handles name it. Read-only: a change
-set would say where the root is.
+The directory's inode has the root's number here; otherwise the rows are those of the version. Its
+original number does not exist here, so that it has only one name. Entries outside of the directory
+have no path, but are still found by their inode number, as file handles name them. Read-only: a
+change set would have to say which root it means.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import stat
 from collections.abc import Iterator, Sequence, Set
 from typing import NoReturn
 
-from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow
 from cowfs.index.index import Index
 from cowfs.native.constants import ROOT_INO
 
 
 class Subtree(Index):
-    """source: what commands call the version. NotFoundError: there is nothing at `path`, whose
-    names are those of directories, without links. InvalidInputError: it is no directory."""
+    """source: the version as commands name it. NotFoundError: `path` does not exist; links are not
+    followed. InvalidInputError: it is not a directory."""
 
     def __init__(self, whole: Index, path: bytes, source: str) -> None:
         super().__init__(whole._blocks, whole._cache)
@@ -39,22 +39,22 @@ class Subtree(Index):
         return super().inode(ino) if ino != self._directory else None
 
     def entry(self, parent: int, name: bytes) -> int | None:
-        return super().entry(self._stored(parent), name)
+        return super().entry(self._real_inode(parent), name)
 
     def directory_pages(self, ino: int) -> Iterator[list[tuple[bytes, InodeRow]]]:
-        return super().directory_pages(self._stored(ino))
+        return super().directory_pages(self._real_inode(ino))
 
     def names_of(self, inodes: Set[int]) -> dict[int, tuple[int, bytes]]:
         found = super().names_of(inodes)
         return {ino: (ROOT_INO if parent == self._directory else parent, name) for ino, (parent, name) in found.items()}
 
-    def stored_content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
-        return super().stored_content(self._stored(ino))
+    def read_stored_content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
+        return super().read_stored_content(self._real_inode(ino))
 
     def apply(self, changes: ChangeSet) -> NoReturn:
         raise InvalidStateError("one folder of a version is read-only", hint="Open the whole version to change it.")
 
-    def _stored(self, ino: int) -> int:
+    def _real_inode(self, ino: int) -> int:
         return self._directory if ino == ROOT_INO else ino
 
     def _find(self, path: bytes, source: str) -> int:
@@ -65,8 +65,8 @@ class Subtree(Index):
             if found is None:
                 raise NotFoundError(
                     f"the version has no {os.fsdecode(path)!r}",
-                    hint=f"`cowfs ls {_place(source, names[:depth])}`, or a mount of the whole Volume.version, shows what there "
-                    "is; links are not followed.",
+                    hint=f"`cowfs ls {_place(source, names[:depth])}`, or a mount of the whole Volume.version, shows the existing "
+                    "entries; links are not followed.",
                 )
             ino = found
         row = super().inode(ino)
@@ -80,5 +80,5 @@ class Subtree(Index):
 
 
 def _place(source: str, names: Sequence[bytes]) -> str:
-    """As a shell takes it."""
+    """The place, quoted for a shell."""
     return shlex.quote(f"{source}:{os.fsdecode(b'/'.join(names))}" if names else source)

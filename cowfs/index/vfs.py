@@ -1,17 +1,15 @@
-"""The file system SQLite sees: files that consist of 16 KiB blocks from elsewhere, and nothing
-else.
+"""The file system that SQLite sees: only files made of 16 KiB blocks from elsewhere.
 
     SQLite ── xRead(16384 at 16384·n) ──▶ BlockFile ──▶ Blocks.read(n)      read-only: a published version
            ── xWrite ─────────────────────▶ BlockFile ──▶ Overlay.write(n)    a writer's private copy
 
-No disk file can be opened through it, no journal, no temporary file (connections keep those in
-memory), and nothing is locked: a read-only file never changes and an overlay belongs to one
-connection. A read-only file says so (IOCAP_IMMUTABLE), which spares SQLite its checks for other
-writers.
+It opens no disk file, no journal and no temporary file (connections keep those in memory), and it
+locks nothing: a read-only file never changes, and an overlay belongs to one connection. A read-only
+file says so (IOCAP_IMMUTABLE), which spares SQLite its checks for other writers.
 
-Errors below travel as what they are: the exception is kept in `BlockFile.failure`, because SQLite
-may replace it by a vague "disk I/O error" or go on without. Whoever runs a query looks there
-(`connection`). A file is used by one connection, so by one thread at a time.
+Errors below keep their type: the exception is stored in `BlockFile.failure`, because SQLite may
+replace it by a vague "disk I/O error" or continue without one. Code that runs a query checks it
+there (`connection`). A file is used by one connection, so by one thread at a time.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ import threading
 
 import apsw
 
-from cowfs.errors import InvalidStateError, NoSpaceError
-from cowfs.fork_locks import ForkLock
-from cowfs.index.fork_gate import GATE
+from cowfs.base.errors import InvalidStateError, NoSpaceError
+from cowfs.base.fork_gate import GATE
+from cowfs.base.fork_locks import ForkLock
 from cowfs.index.overlay import PAGE_BYTES, Blocks, Overlay
 
 VFS_NAME = "cowfs-index"
 
 
 class BlockFile:
-    """One open database file. The methods named x… are SQLite's
+    """One open database file. SQLite defines the methods named x…
     (https://sqlite.org/c3ref/io_methods.html)."""
 
     def __init__(self, blocks: Blocks, *, writable: bool) -> None:
@@ -103,10 +101,10 @@ class BlockFile:
         """Nothing is durable before `publish`."""
 
     def xLock(self, level: int) -> None:  # noqa: N802
-        """Nobody else has this file."""
+        """No other connection has this file."""
 
     def xUnlock(self, level: int) -> None:  # noqa: N802
-        """Nobody else has this file."""
+        """No other connection has this file."""
 
     def xCheckReservedLock(self) -> bool:  # noqa: N802
         return False
@@ -115,7 +113,7 @@ class BlockFile:
         return False
 
     def xClose(self) -> None:  # noqa: N802
-        """The blocks belong to whoever opened them."""
+        """The blocks belong to the code that opened them."""
 
 
 class _BlockVFS(apsw.VFS):
@@ -175,7 +173,7 @@ def open_connection(file: BlockFile, flags: int) -> apsw.Connection:
 
 
 def raise_failure(file: BlockFile) -> None:
-    """Raises what went wrong below SQLite since the last call, if anything did."""
+    """Raises the error that occurred below SQLite since the last call, if any."""
     failure, file.failure = file.failure, None
     if failure is not None:
         raise failure

@@ -1,1 +1,1 @@
-"""cowfs inside of other libraries' interfaces. Nothing else imports these modules."""
+"""cowfs behind the interfaces of other libraries. No other module imports these."""

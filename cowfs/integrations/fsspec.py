@@ -1,23 +1,23 @@
-"""cowfs as an fsspec file system: for pandas, pyarrow, duckdb, zarr, dask and everything else that
-opens URLs.
+"""cowfs as an fsspec file system: for pandas, pyarrow, duckdb, zarr, dask and other libraries that
+open URLs.
 
     cowfs://NAME/path             the newest version of a volume in the default store; may be written
     cowfs://NAME@TAG/path         a version; NAME@VERSION likewise, 8 digits or more, NAME@{3}, NAME@{2026-11-20T12:00}
     LOCATOR/path                  cowfs+s3://bucket/prefix/-/NAME@ID/path: a version, wherever its store is
     cowfs+s3://bucket/-/NAME/path a volume there; `store=` says the same of cowfs:// URLs
 
-A file system stands for a store. Its paths are NAME[@…]/path, its root lists the volumes.
+A file system represents a store. Its paths are NAME[@…]/path, and its root lists the volumes.
 
-Writing publishes: each file when it is closed, each other call when it returns, as one version.
-`with fs.transaction:` is one version for all that is in it, or none if it raises; until then it
-shows what was there before, and directories that it has made. A forked child cannot add to it.
-What is written lies in temporary files of this machine meanwhile. Work of others in between is kept
-if it concerns other paths, and ConflictError otherwise (head_changes).
-A version that is read stays the same for as long as a file of it is open.
+Writes publish versions: a file when it is closed, any other call when it returns, each as one
+version. `with fs.transaction:` publishes all its changes as one version, or none if it raises.
+Until then the old contents are visible, plus directories that the transaction has made. A forked
+child cannot add to it. Written data is held in temporary files of this machine meanwhile. Changes
+that others publish in between are kept if they concern other paths; otherwise ConflictError is
+raised (head_changes). A version stays the same for as long as a file of it is open for reading.
 
-A file that is not closed is not published: one whose `with` block raises, one that is forgotten.
-Pickles and tokens have the store's URL, never credentials: those come from where the process that
-uses it has them.
+A file that is not closed is not published, for example because its `with` block raises or because
+it is forgotten. Pickles and tokens contain the store's URL, never credentials. These come from the
+environment of the process that uses them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ from fsspec.compression import compr, noop_file
 from fsspec.core import get_compression
 from fsspec.spec import AbstractFileSystem
 
-from cowfs.api import overview, sources, stores
+from cowfs.api import sources, stores
 from cowfs.api.files import Entry, RWFiles
-from cowfs.api.head_changes import Change
+from cowfs.api.mounts import overview
 from cowfs.api.ro_volume import ROVolume
+from cowfs.api.versions.head_changes import Change
 from cowfs.api.volume import Volume
 from cowfs.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.format import backends
 from cowfs.integrations.fsspec_files import CompressedFile, ReadFile, TextFile, WrittenFile
 from cowfs.integrations.fsspec_transactions import Batch, CowfsTransaction
 
-STORES = ("abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3")
 PIECE_BYTES = 1 << 20
 VERSIONS_KEPT = 8
-"""With their sessions, which have threads; others are opened anew. Open files keep theirs."""
+"""The number of versions kept open with their sessions, which have threads; others are reopened.
+Open files keep their version."""
 _OF_TEXT = ("encoding", "errors", "newline")
 _LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?\[]")
@@ -60,10 +62,10 @@ _PINNED = re.compile(r"@([0-9a-f]{8,64})$")
 
 
 class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """store: URL of a store; None: the default store. Credentials are those of the process; a
-    server that only a locator names (located) is sent none, unless the user has named it before."""
+    """store: URL of a store; None: the default store. Credentials are those of the process. A
+    server that only a locator names (located) gets none, unless the user has named it before."""
 
-    protocol = ("cowfs", *(f"cowfs+{each}" for each in STORES))
+    protocol = ("cowfs", *(f"cowfs+{each}" for each in backends.protocols()))
     root_marker = ""
 
     def __init__(self, store: str | None = None, *, located: str | None = None, **options: Any) -> None:
@@ -116,7 +118,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # -- reading
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        source, inner = _parted(self._strip_protocol(path))
+        source, inner = _part(self._strip_protocol(path))
         if not source:
             return {"name": "", "size": 0, "type": "directory"}
         version = self._version(source)
@@ -128,7 +130,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return _info(version, f"{source}/{inner}", here)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        source, inner = _parted(self._strip_protocol(path))
+        source, inner = _part(self._strip_protocol(path))
         if not source:
             found = [{"name": each.name, "size": 0, "type": "directory"} for each in overview.volumes_of(self._store)]
         else:
@@ -139,14 +141,60 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 found = []
             elif here.type == "directory":
                 with _of_paths(path):
-                    found = [_info(version, f"{above}/{each.name}", each) for each in version.files.ls(inner)]
+                    found = [_list(version, f"{above}/{each.name}", each) for each in version.files.ls(inner)]
             else:
                 found = [_info(version, above, here)]
         return found if detail else [each["name"] for each in found]
 
+    def exists(self, path: str, **options: Any) -> bool:
+        """False if the path does not exist. If the store does not answer, this raises an error,
+        where fsspec would return False."""
+        return self._type(path) is not None
+
+    def isfile(self, path: str) -> bool:
+        return self._type(path) == "file"
+
+    def isdir(self, path: str) -> bool:
+        return self._type(path) == "directory"
+
+    def _type(self, path: str) -> str | None:
+        """None: it does not exist. Nothing exists at a place where this machine has never seen a
+        store."""
+        try:
+            return cast("str", self.info(path)["type"])
+        except OSError as error:
+            _require_absent(error)
+        except NotFoundError:
+            if stores.was_used(self._store):
+                stores.require_there(stores.open_store(self._store))  # the store exists, but not the version
+        return None
+
+    def walk(
+        self, path: str, maxdepth: int | None = None, topdown: bool = True, on_error: Any = None, **options: Any
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """As in fsspec, but also for trees deeper than Python's stack. on_error None: missing
+        entries are left out; other errors are raised."""
+        on_error = on_error or _require_absent
+        if maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        waiting: list[tuple[str, int | None, Any]] = [(self._strip_protocol(path), maxdepth, None)]
+        while waiting:
+            at, depth, listed = waiting.pop()
+            if listed is not None:
+                yield listed
+                continue
+            for found in super().walk(at, maxdepth=1, on_error=on_error, **options):
+                if topdown:
+                    yield found
+                else:
+                    waiting.append((at, None, found))
+                if depth is None or depth > 1:
+                    names = reversed(list(found[1]))
+                    waiting += ((f"{at}/{name}".lstrip("/"), depth and depth - 1, None) for name in names)
+
     def _entry(self, version: ROVolume | None, source: str, inner: str, path: str, *, follow: bool) -> Entry | None:
-        """None: an empty directory, that of a volume without versions, or one that this transaction
-        has made."""
+        """None: an empty directory: a volume without versions, or a directory made by this
+        transaction."""
         batch = self._current()
         is_empty = not inner or (batch is not None and batch.has_made(source, inner))
         with _of_paths(path):
@@ -168,6 +216,15 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             first, last, _ = slice(start, end).indices(size)
             return version.files.read(inner, first, max(last - first, 0))
 
+    def get(self, rpath: Any, lpath: Any, recursive: bool = False, *arguments: Any, **options: Any) -> None:
+        """recursive: links to directories become empty directories, as for local files. Links that
+        lead nowhere or out of the volume, pipes and similar files are left out."""
+        super().get(rpath, lpath, recursive, *arguments, files_only=recursive, **options)
+
+    def get_file(self, rpath: str, lpath: Any, *arguments: Any, files_only: bool = False, **options: Any) -> None:
+        if not files_only or self.info(rpath)["type"] != "other":
+            super().get_file(rpath, lpath, *arguments, **options)
+
     def modified(self, path: str) -> datetime:
         return datetime.fromtimestamp(self.info(path).get("mtime", 0), UTC)
 
@@ -175,28 +232,31 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self.modified(path)
 
     def ukey(self, path: str) -> str:
-        """Changes when the file may have."""
+        """A key that changes whenever the file may have changed."""
         version, inner = self._file(path)
         return f"{version.id}/{inner}"
 
     def _file(self, path: str) -> tuple[ROVolume, str]:
-        source, inner = _parted(self._strip_protocol(path))
+        source, inner = _part(self._strip_protocol(path))
         version = self._version(source) if source else None
         if version is None or not inner:
             raise (IsADirectoryError if not inner else FileNotFoundError)(path)
         return version, inner
 
     def _version(self, source: str) -> ROVolume | None:
-        """What NAME, NAME@TAG or NAME@VERSION means now; None: a volume without versions."""
+        """The current meaning of NAME, NAME@TAG or NAME@VERSION; None: a volume without
+        versions."""
         with self._versions_lock:
             known = self._versions.get(source)
             pinned = _PINNED.search(source)  # unless it is a tag, which may move
             if known is not None and pinned is not None and known.id.startswith(pinned[1]):
                 self._versions.move_to_end(source)
                 return known
+        store = stores.open_store(self._store)
         try:
             found = sources.find(source, self._store)
         except NotFoundError as error:
+            stores.require_there(store)
             raise FileNotFoundError(2, error.message, source) from error
         if found.version is None:
             return None
@@ -220,8 +280,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         compression: str | None = None,
         **options: Any,
     ) -> Any:
-        """What is written by way of a compressor, or as text, is closed with it, and not published
-        if its `with` block raises."""
+        """Text and compressed data are written through a wrapper. It is closed with the file, and
+        nothing is published if its `with` block raises."""
         of_text = {name: options.pop(name) for name in _OF_TEXT if name in options and "b" not in mode}
         if "r" in mode:
             return super().open(path, mode, block_size, cache_options, compression, **of_text, **options)
@@ -256,7 +316,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return WrittenFile(
             path,
             mode,
-            lambda content: batch.add(volume, seen, _written(inner, mode, content), content),
+            lambda content: batch.add(volume, seen, _write(inner, mode, content), content),
             autocommit=autocommit or batch.holds,
         )
 
@@ -268,7 +328,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _make_directory(self, path: str, *, parents: bool, exist_ok: bool) -> None:
         volume, inner = self._writable(path)
-        if self.exists(at := path if inner else volume):
+        if self._has_made(at := path if inner else volume):
             if not exist_ok or not self.isdir(at):
                 raise FileExistsError(path)
             return
@@ -279,13 +339,20 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if (batch := self._batch()) is not None:
             batch.make(volume, inner)
 
+    def _has_made(self, path: str) -> bool:
+        """As `exists`, but also works before the store is created."""
+        try:
+            return self.exists(path)
+        except NotFoundError:  # Volume.new creates one
+            return False
+
     def rmdir(self, path: str) -> None:
-        """An empty directory, and nothing else."""
+        """Removes an empty directory, and nothing else."""
         volume, inner = self._writable(path)
         self._change(volume, partial(_remove, inner, is_directory=True), inner)
 
     def rm_file(self, path: str) -> None:
-        """A file or a link."""
+        """Removes a file or a link."""
         volume, inner = self._writable(path)
         self._change(volume, partial(_remove, inner, is_directory=False), inner)
 
@@ -293,7 +360,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """As of local files, what links lead to stays, but where the path itself names it."""
+        """As for local files, targets of links stay, except where the path itself names the
+        target."""
         is_whole = recursive and maxdepth is None
         with self._one_version():
             for each in reversed(self._to_remove(path, maxdepth if recursive else None)):
@@ -304,8 +372,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
                     self.rm_file(each)
 
     def _to_remove(self, path: Any, depth: int | None) -> list[str]:
-        """What is named or matches, and what lies so many levels below. FileNotFoundError: nothing
-        matches."""
+        """The named or matching paths and everything below them, down to the given number of
+        levels. FileNotFoundError: nothing matches."""
         if depth is not None and depth < 1:
             raise ValueError("maxdepth must be at least 1")
         found = set[str]()
@@ -314,7 +382,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if not _MAGIC.search(named):
                 found |= {named, *self._below(named, depth)}
                 continue
-            matching = [at for at in self.glob(named, maxdepth=depth) if not self._is_beyond_link(at, named)]
+            matching = self.glob(named, maxdepth=depth)
             found.update(matching)
             for at in matching:
                 found.update(self._below(at, depth and depth - 1))
@@ -323,28 +391,21 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return sorted(found)
 
     def _below(self, path: str, depth: int | None) -> Iterator[str]:
-        here = self.info(path) if depth else {}
-        if depth and here["type"] == "directory" and not here.get("islink"):
-            for name in self.ls(path, detail=False):
-                yield name
-                yield from self._below(name, depth - 1)
-
-    def _is_beyond_link(self, path: str, pattern: str) -> bool:
-        """Whether a link leads there that the pattern does not name."""
-        above = path.rpartition("/")[0]
-        named = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0]
-        while len(above) > len(named):
-            if self.info(above).get("islink"):
-                return True
-            above = above.rpartition("/")[0]
-        return False
+        waiting = [(path, depth or 0)]
+        while waiting:
+            at, left = waiting.pop()
+            here = self.info(at) if left else {}
+            if left and here["type"] == "directory" and not here.get("islink"):
+                names = self.ls(at, detail=False)
+                yield from names
+                waiting += ((name, left - 1) for name in names)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        """Within a volume chunks are shared."""
+        """Copies a file; within a volume chunks are shared."""
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
-        (source, old), (volume, new) = _parted(self._strip_protocol(path1)), self._writable(path2)
+        (source, old), (volume, new) = _part(self._strip_protocol(path1)), self._writable(path2)
         self.info(path1)
 
         def copied(files: RWFiles) -> None:
@@ -364,9 +425,10 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        """Each within a volume as os.rename, else copied and removed; of several (a pattern, or a
-        list) each into path2, unless that is a list, too. InvalidInputError: maxdepth, or one of
-        several would take the place of another."""
+        """Moves paths: within a volume as os.rename, otherwise by copying and removing. Several
+        paths (a pattern, or a list) are moved into path2, unless that is a list, too.
+        InvalidInputError: maxdepth is given, or one of several would replace another. Directories
+        are moved whole, even without recursive, as local ones are."""
         if maxdepth is not None:
             raise InvalidInputError("a move takes all that lies below", hint="Leave maxdepth out.")
         pairs = self._moves(path1, path2)
@@ -378,7 +440,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with self._one_version():
             for source, target in pairs:
                 if _plain(source) != _plain(target):
-                    self._move(source, target, recursive=recursive, **options)
+                    self._move(source, target, **options)
 
     def _moves(self, path1: Any, path2: Any) -> list[tuple[str, str]]:
         if isinstance(path1, str) and not _MAGIC.search(self._strip_protocol(path1)):
@@ -390,13 +452,11 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return [*zip(sources, path2, strict=True)]
         return [(source, f"{path2.rstrip('/')}/{_plain(source).rpartition('/')[2]}") for source in sources]
 
-    def _move(self, path1: str, path2: str, *, recursive: bool, **options: Any) -> None:
-        (source, old), (volume, new) = _parted(self._strip_protocol(path1)), self._writable(path2)
-        found = self.info(path1)
-        if found["type"] == "directory" and not found.get("islink") and not recursive:
-            raise IsADirectoryError(path1)
+    def _move(self, path1: str, path2: str, **options: Any) -> None:
+        (source, old), (volume, new) = _part(self._strip_protocol(path1)), self._writable(path2)
+        self.info(path1)
         if source != volume or not old:
-            super().mv(path1, path2, recursive=recursive, **options)
+            super().mv(path1, path2, recursive=True, **options)
             return
 
         def moved(files: RWFiles) -> None:
@@ -416,7 +476,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # -- publishing
 
     def _writable(self, path: str) -> tuple[str, str]:
-        source, inner = _parted(self._strip_protocol(path))
+        source, inner = _part(self._strip_protocol(path))
         if "@" in source:
             raise ReadOnlyError(
                 f"{source} is a version, and a version never changes",
@@ -434,7 +494,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             batch.add(volume, batch.seen(volume), Change(touched, apply))
 
     def _batch(self) -> Batch | None:
-        """What changes of this moment belong to; None: each is published by itself."""
+        """The batch that current changes belong to; None: each change is published on its own."""
         if (batch := self._current()) is not None:
             batch.require_own()
         return batch
@@ -444,7 +504,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @contextmanager
     def _one_version(self) -> Iterator[Batch]:
-        """Publishes what the block changes as one version, unless it is part of more."""
+        """Publishes the changes of the block as one version, unless the block is part of a larger
+        batch."""
         if (batch := self._batch()) is not None:
             yield batch
             return
@@ -460,7 +521,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         batch.publish()
 
 
-def _written(inner: str, mode: str, content: BinaryIO) -> Change:
+def _write(inner: str, mode: str, content: BinaryIO) -> Change:
     def write(files: RWFiles) -> None:
         _make_parents(files, inner)
         if mode == "xb" and files.exists(inner):
@@ -479,12 +540,19 @@ def _remove(inner: str, files: RWFiles, *, is_directory: bool) -> None:
     files.remove(inner)
 
 
+def _require_absent(error: OSError) -> None:
+    """Raises any error except an error that means that a path leads nowhere."""
+    is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if not is_absent and error.errno not in (errno.ELOOP, errno.ENAMETOOLONG):
+        raise error
+
+
 def _make_parents(files: RWFiles, inner: str) -> None:
     if "/" in inner:
         files.mkdir(inner.rpartition("/")[0], parents=True, exist_ok=True)
 
 
-def _parted(path: str) -> tuple[str, str]:
+def _part(path: str) -> tuple[str, str]:
     """(source, path in it)."""
     source, _, inner = path.partition("/")
     return source, inner.strip("/")
@@ -499,14 +567,22 @@ def _bytes(inner: str) -> bytes:
     return b"/".join(part for part in inner.encode(errors="surrogateescape").split(b"/") if part)
 
 
+def _list(version: ROVolume, name: str, entry: Entry) -> dict[str, Any]:
+    """As `_info`, except that a link to a directory is "other". Code that walks listings then does
+    not enter it: links may form loops."""
+    found = _info(version, name, entry)
+    return {**found, "type": "other"} if found.get("islink") and found["type"] == "directory" else found
+
+
 def _info(version: ROVolume, name: str, entry: Entry) -> dict[str, Any]:
-    """Of a link what it leads to; "other" when that is nothing."""
+    """For a link, the information of its target; "other" if the target does not exist."""
     found: dict[str, Any] = {"name": name}
     if entry.type == "symlink":
         found |= {"islink": True, "destination": entry.target}
         try:
             entry = version.files.stat(entry.path)
-        except OSError:
+        except OSError as error:
+            _require_absent(error)
             return {**found, "size": 0, "type": "other", "mtime": entry.mtime_ns / 1e9, "mode": entry.mode}
     kind = entry.type if entry.type in ("file", "directory") else "other"
     size = entry.size if kind == "file" else 0
@@ -515,7 +591,7 @@ def _info(version: ROVolume, name: str, entry: Entry) -> dict[str, Any]:
 
 @contextmanager
 def _of_paths(path: str) -> Iterator[None]:
-    """Errors name the path as the caller knows it."""
+    """Rewrites errors to name the path as the caller wrote it."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,5 @@
-"""The file objects that `fsspec.CowfsFileSystem.open` returns: what reads a file of a version, and
-what keeps a written file until it is published.
-"""
+"""The file objects that `fsspec.CowfsFileSystem.open` returns: one reads a file of a version, the
+others hold a written file until it is published."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, SupportsIndex, cast
 
 from fsspec.core import OpenFile
 
-from cowfs import log
+from cowfs.base import log
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -28,11 +27,12 @@ _log = log.get("fsspec")
 
 
 class ReadFile(io.BufferedReader):
-    """A file of a version, with what programs expect of one of fsspec. Pickles to where it is in
-    that very version; whoever loads it opens it anew.
+    """A file of a version, with the attributes that programs expect of an fsspec file. Pickles to
+    its path in that exact version; unpickling opens it anew.
 
-    blocksize, _fetch_range, and that closed can be set: for fsspec's cache of blocks, which gives
-    it a cache of its own. It is read past that: cowfs has one."""
+    blocksize, _fetch_range and the closed state can be set, because fsspec's block cache attaches a
+    cache of its own. Reads bypass that cache: cowfs has one.
+    """
 
     blocksize = BUFFER_BYTES
 
@@ -57,17 +57,17 @@ class ReadFile(io.BufferedReader):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Not `__reduce__`: from Python 3.12 on a buffered reader has this one, and it refuses."""
-        return _reopened, (self.fs, self._lasting_path, self.tell())
+        return _reopen, (self.fs, self._lasting_path, self.tell())
 
 
-def _reopened(fs: AbstractFileSystem, path: str, position: int) -> ReadFile:
+def _reopen(fs: AbstractFileSystem, path: str, position: int) -> ReadFile:
     file: ReadFile = fs.open(path)
     file.seek(position)
     return file
 
 
 class _Ending(io.IOBase):
-    """What a `with` block that raises leaves is given up."""
+    """A file whose `with` block raises is discarded."""
 
     def give_up(self) -> None:
         raise NotImplementedError
@@ -81,8 +81,8 @@ class _Ending(io.IOBase):
 
 
 class WrittenFile(_Ending, io.BufferedIOBase):
-    """A file that is being written: in a temporary file of this machine until it is closed, or, if
-    that does not commit it, until `commit`."""
+    """A file that is being written. It is held in a temporary file of this machine until it is
+    closed, or until `commit` if closing does not commit it."""
 
     def __init__(self, path: str, mode: str, finish: Callable[[BinaryIO], None], *, autocommit: bool = True) -> None:
         self.path, self.mode = path, mode
@@ -117,7 +117,7 @@ class WrittenFile(_Ending, io.BufferedIOBase):
     def truncate(self, size: int | None = None) -> int:
         self._require_open()
         size = self._file.tell() if size is None else size
-        self._file.rollover()  # what is in memory does not grow
+        self._file.rollover()  # data in memory does not grow
         self._file.truncate(size)
         return size
 
@@ -131,11 +131,11 @@ class WrittenFile(_Ending, io.BufferedIOBase):
             self.commit()
 
     def give_up(self) -> None:
-        """What is written is not whole: `close` publishes nothing of it."""
+        """The written data is incomplete: `close` publishes nothing of it."""
         self._is_given_up = True
 
     def discard(self) -> None:
-        """Nothing of it is published."""
+        """Discards the file; nothing of it is published."""
         super().close()
         if not self._is_over:
             self._is_over = True
@@ -159,7 +159,7 @@ class WrittenFile(_Ending, io.BufferedIOBase):
 
 
 class _Wrapper(_Ending):
-    """Hands what is written on to another file, and ends with it."""
+    """Passes written data on to another file, and ends with it."""
 
     _written: WrittenFile | CompressedFile
 
@@ -177,7 +177,7 @@ class _Wrapper(_Ending):
 
 
 class CompressedFile(_Wrapper, io.BufferedIOBase):
-    """Writes by way of a compressor, and closes with it what that writes to."""
+    """Writes through a compressor, and closes the underlying file with it."""
 
     def __init__(self, compressor: Any, written: WrittenFile) -> None:
         self._compressor, self._written = compressor, written
@@ -204,12 +204,12 @@ class CompressedFile(_Wrapper, io.BufferedIOBase):
             self._written.close()
 
     def __del__(self) -> None:
-        """The written file tells of it."""
+        """The written file reports the loss."""
         self.give_up()
 
 
 class TextFile(_Wrapper, io.TextIOWrapper):
-    """Text that is written."""
+    """A text file that is being written."""
 
     def __init__(self, file: WrittenFile | CompressedFile, **options: Any) -> None:
         super().__init__(cast("BinaryIO", file), **options)
@@ -230,8 +230,8 @@ class TextFile(_Wrapper, io.TextIOWrapper):
 
 
 def _is_closed_by_error(file: WrittenFile) -> bool:
-    """Whether fsspec's `OpenFile` closes it since its `with` block has raised: that only calls
-    `close`, and has wrappers of its own."""
+    """Whether fsspec's `OpenFile` closes the file because its `with` block raised. `OpenFile` only
+    calls `close`, and has wrappers of its own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is OpenFile.__exit__.__code__:

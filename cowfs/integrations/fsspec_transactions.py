@@ -1,6 +1,5 @@
-"""What fsspec's file system changes, until it is published as one version of each volume: all of a
-call, or of a transaction.
-"""
+"""The changes of fsspec's file system, until they are published as one version of each volume: all
+of a call, or all of a transaction."""
 
 from __future__ import annotations
 
@@ -10,22 +9,23 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from fsspec.transaction import Transaction
 
-from cowfs import log
-from cowfs.api import head_changes, stores
-from cowfs.api.head_changes import Change
+from cowfs.api import stores
 from cowfs.api.provenance import commit_request
+from cowfs.api.versions import head_changes
+from cowfs.api.versions.head_changes import Change
+from cowfs.base import log
 from cowfs.errors import InvalidStateError, NotFoundError
 
 if TYPE_CHECKING:
-    from cowfs.ids import VersionId
+    from cowfs.base.ids import VersionId
     from cowfs.integrations.fsspec import CowfsFileSystem
 
 _log = log.get("fsspec")
 
 
 class Batch:
-    """Changes that become one version of each volume concerned. holds: until `publish` is called;
-    else each is published when it is added."""
+    """Changes that become one version of each affected volume. holds: they are held until `publish`
+    is called; otherwise each is published when it is added."""
 
     def __init__(self, fs: CowfsFileSystem) -> None:
         self._fs = fs
@@ -41,8 +41,8 @@ class Batch:
         self.holds = False
 
     def require_own(self) -> None:
-        """InvalidStateError in a child that was forked meanwhile: the process that began it does
-        not hear of what is added there."""
+        """InvalidStateError in a child that was forked meanwhile: changes added there would not
+        reach the process that began the batch."""
         if os.getpid() != self._pid:
             raise InvalidStateError(
                 f"this write belongs to a transaction of process {self._pid}, which cannot publish what a child of it "
@@ -52,8 +52,7 @@ class Batch:
             )
 
     def seen(self, volume: str) -> VersionId | None:
-        """The version that changes of the volume are based on: the newest one when it is first
-        asked."""
+        """The version that changes of the volume are based on: the newest one at the first call."""
         with self._lock:
             if volume not in self._seen:
                 try:
@@ -65,7 +64,7 @@ class Batch:
             return self._seen[volume]
 
     def add(self, volume: str, seen: VersionId | None, change: Change, content: BinaryIO | None = None) -> None:
-        """content: what the change reads."""
+        """content: the data that the change reads."""
         self.require_own()
         with self._lock:
             if content is not None:
@@ -78,7 +77,7 @@ class Batch:
             self.publish()
 
     def make(self, volume: str, directory: str) -> None:
-        """It is to be a directory, and all above it."""
+        """Records that the path and its parents are to be directories."""
         names = directory.split("/")
         with self._lock:
             self._directories |= {(volume, "/".join(names[: count + 1])) for count in range(len(names))}
@@ -99,8 +98,8 @@ class Batch:
             self.drop()
 
     def tell_others(self) -> None:
-        """Nothing is published, and only who began the transaction is told of it by an
-        exception."""
+        """Warns of changes that other threads made in the failed transaction, which are not
+        published. Only the code that began the transaction gets the exception."""
         if self._of_others:
             _log.warning(
                 "what other threads wrote in a transaction is not published (%d changes): it has failed. A file system "
@@ -109,7 +108,7 @@ class Batch:
             )
 
     def drop(self) -> None:
-        """What is not published yet is not going to be."""
+        """Drops changes that are not published yet."""
         with self._lock:
             self._is_over = True
             while self._contents:
@@ -131,7 +130,7 @@ class CowfsTransaction(Transaction):  # type: ignore[misc]
             batch.tell_others()
         try:
             for file in self.files:
-                if commit and not file.closed:  # what is in the buffers of its wrappers has not come
+                if commit and not file.closed:  # buffered data of its wrappers is missing
                     _log.warning("%s was never closed, and is not published", file.path)
                     file.discard()
             super().complete(commit)

@@ -1,7 +1,7 @@
 """cowfs for universal-pathlib: `UPath(locator) / "x"`, `UPath("cowfs://NAME/x")`.
 
-How a path is parted is asked of the file system's class, and for one that fsspec has not loaded yet
-universal-pathlib guesses, for good: so importing this module makes the class known.
+universal-pathlib splits a path with the help of the file system's class. If fsspec has not loaded
+the class yet, it guesses and keeps the guess. Importing this module therefore registers the class.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ for _protocol in {*CowfsFileSystem.protocol} - {*fsspec.registry}:
 
 
 class CowfsPath(UPath):
-    """Its file system is `CowfsFileSystem`. As text, and as_uri(), it is a URL that opens the same
-    file anywhere: with its store, if that is not the default one."""
+    """Its file system is `CowfsFileSystem`. As text, and as as_uri(), it is a URL that opens the
+    same file anywhere; the URL includes the store unless it is the default one."""
 
     __slots__ = ()
 

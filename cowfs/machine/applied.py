@@ -1,19 +1,19 @@
-"""What `apply` and `up` of one declaring file have done on this machine, so that it can be compared
-with the file, and undone.
+"""The record of what `apply` and `up` of one declaring file have done on this machine, to compare
+it with the file and to undo it.
 
     <state dir>/declared/<24 hex>.json     the hex is of the file's path
     {"format": 1, "file",
      "volumes": [{"store_url", "volume", "path", "made", "settings",         made: "created" or "registered"
-                  "write_id"}],                                              of the first head of one that was created
+                  "write_id"}],                                              of the first head of a created volume
      "mounts":  [{"mount_path", "id", "store_url", "volume", "source"}]}     id: of the registry, "" before it is known
 
-Volumes are what `apply` knows: one that it created, or one that was there and was registered.
-Mounts are those that `apply` or `up` made; one that somebody else has made is never in it. A mount
-is entered before it is made, so that one whose maker was killed is found again.
+A volume is entered by `apply`, either as created or, if it already existed, as registered. A mount
+is entered if `apply` or `up` made it; mounts made in any other way are not. A mount is entered
+before it is made, so that it is found again if its maker was killed.
 
 Guarantees: the file is replaced whole and is on stable storage before a step counts as done. One
-process at a time works on it (`locked`); a second one is refused at once. Losing it loses no data:
-volumes are then registered again, as ones that were there, and mounts are unmounted by hand. Not
+process at a time works on it (`hold_lock`); a second one is refused at once. Losing it loses no
+data: the next apply registers the volumes as existing ones, and mounts are unmounted by hand. Not
 here: stores, plans (`api.declared`). Format: docs/format/applied.md.
 """
 
@@ -30,10 +30,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
-from cowfs import config
-from cowfs.errors import ConflictError, CorruptError, CowfsError, UnsupportedFormatError, unusable
+from cowfs.base import config, private_directories
+from cowfs.base.errors import ConflictError, CorruptError, CowfsError, UnsupportedFormatError, unusable
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.machine.state import replace_durably
-from cowfs.values import dataclass
 
 FORMAT = 1
 ELSEWHERE = "set COWFS_STATE_DIR."
@@ -62,7 +62,8 @@ class AppliedMount:
 
 @dataclass(frozen=True)
 class Applied:
-    """The record of one file. Changing it makes another one, which `store` writes."""
+    """The record of one declaring file. Immutable: changes return a new record, and `store` writes
+    it."""
 
     file: str
     volumes: tuple[AppliedVolume, ...] = ()
@@ -73,7 +74,7 @@ class Applied:
         return not self.volumes and not self.mounts
 
     def with_volume(self, volume: AppliedVolume) -> Applied:
-        """In place of what is known of that volume at that path."""
+        """Replaces the entry for that volume at that path, if there is one."""
         return replace(self, volumes=(*self._others(volume), volume))
 
     def without_volume(self, volume: AppliedVolume) -> Applied:
@@ -101,7 +102,7 @@ class Applied:
 
 
 def load(file: Path) -> Applied:
-    """An empty record when there is none. CorruptError, UnsupportedFormatError,
+    """The record of the file; an empty one if none is stored. CorruptError, UnsupportedFormatError,
     AccessDeniedError."""
     path = place_of(file)
     try:
@@ -113,9 +114,9 @@ def load(file: Path) -> Applied:
 
 
 def records() -> list[Applied]:
-    """Those of every file; one that cannot be read is left out."""
+    """The records of all files, except those that cannot be read."""
     found = []
-    for path in config.listed(config.state_dir() / "declared"):
+    for path in config.list_directory(config.state_subdirectory("declared")):
         if path.suffix == ".json":
             with suppress(CowfsError, OSError):
                 found.append(parse(path.read_bytes(), path))
@@ -132,22 +133,22 @@ def parse(data: bytes, path: Path) -> Applied:
             )
         return Applied(
             str(record["file"]),
-            tuple(AppliedVolume(**_known(AppliedVolume, each)) for each in record["volumes"]),
-            tuple(AppliedMount(**_known(AppliedMount, each)) for each in record["mounts"]),
+            tuple(AppliedVolume(**_pick_fields(AppliedVolume, each)) for each in record["volumes"]),
+            tuple(AppliedMount(**_pick_fields(AppliedMount, each)) for each in record["mounts"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"{path} is no record of what was applied", hint=hint) from error
+        raise CorruptError(f"{path} is not a record of applied files", hint=hint) from error
 
 
-def _known(kind: type[AppliedVolume | AppliedMount], record: dict[str, Any]) -> dict[str, Any]:
-    """Its fields; others, of a later cowfs, are ignored. What an earlier one did not write has its
-    default."""
+def _pick_fields(kind: type[AppliedVolume | AppliedMount], record: dict[str, Any]) -> dict[str, Any]:
+    """The known fields of the record. Unknown ones, of a later cowfs, are ignored; missing ones, of
+    an earlier cowfs, get their defaults."""
     known = fields(kind)
     return {each.name: record[each.name] for each in known if each.name in record or each.default is MISSING}
 
 
 def store(applied: Applied) -> None:
-    """On stable storage when this returns. Call it while `locked`."""
+    """On stable storage when this returns. Call it within `hold_lock`."""
     path = place_of(Path(applied.file))
     try:
         replace_durably(path, applied.to_json())
@@ -156,14 +157,14 @@ def store(applied: Applied) -> None:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Nobody else applies, mounts or unmounts what the file declares. ConflictError: somebody
-    does."""
+def hold_lock(file: Path) -> Iterator[None]:
+    """Keeps other processes from applying, mounting or unmounting what the file declares.
+    ConflictError: another process is doing so."""
     path = place_of(file).with_suffix(".lock")
     lock: FileIO | None = None
     try:
         try:
-            lock = _opened(path)
+            lock = _open_lock(path)
             _take(lock.fileno(), file)
             yield
         finally:
@@ -171,18 +172,18 @@ def locked(file: Path) -> Iterator[None]:
                 lock.close()
     finally:
         if lock is not None:
-            lock.close()  # Ctrl-C may have come before the first
+            lock.close()  # here, since Ctrl-C may come before any statement of the block
 
 
-def _opened(path: Path) -> FileIO:
+def _open_lock(path: Path) -> FileIO:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return FileIO(path, "r+", opener=_made)
+        private_directories.make(path.parent)
+        return FileIO(path, "r+", opener=_create_file)
     except OSError as error:
         raise unusable(error, f"{path} cannot be opened", elsewhere=ELSEWHERE) from error
 
 
-def _made(path: str, _: int) -> int:
+def _create_file(path: str, _: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -200,4 +201,4 @@ def _take(fd: int, file: Path) -> None:
 
 def place_of(file: Path) -> Path:
     name = hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:24]
-    return config.state_dir() / "declared" / f"{name}.json"
+    return config.state_subdirectory("declared") / f"{name}.json"

@@ -1,8 +1,8 @@
-"""The log of a mount's daemon, as its starter and the daemon open it.
+"""Opens the log of a mount's daemon, for the daemon and for the process that starts it.
 
-That of a writable mount lies in the working copy, which whoever has its lock may delete at any
-moment: a process that tidies up after the mount before, say. So its directory is made again until
-the file is there, and the daemon opens it once more when it has the lock.
+The log of a writable mount lies in the working copy, which the holder of its lock may delete at any
+moment: for example a process that tidies up after the previous mount. So the directory is made
+again until the file exists, and the daemon opens the log once more when it has the lock.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cowfs.errors import unusable
+from cowfs.base import private_directories
+from cowfs.base.errors import unusable
 
 ATTEMPTS = 100
-"""A link that leads nowhere looks like a directory that is deleted each time."""
+"""How often to try: a dangling link looks like a directory that is deleted each time."""
 
 
-def opened(path: Path) -> int:
-    """A descriptor that appends to it; makes file and directory. AccessDeniedError, ReadOnlyError,
-    NoSpaceError: it cannot be made."""
+def open_log(path: Path) -> int:
+    """A descriptor that appends to the log; makes the file and its directory. AccessDeniedError,
+    ReadOnlyError, NoSpaceError: they cannot be made."""
     for left in reversed(range(ATTEMPTS)):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_directories.make_unchecked(path.parent)
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if isinstance(error, (FileExistsError, FileNotFoundError)) and left:

@@ -1,9 +1,10 @@
-"""Mounts whose daemon has died: every use of them fails until they are unmounted, or mounted again.
+"""Finds mounts whose daemon has died: they fail every use until they are unmounted or mounted
+again.
 
-The kernel's table has the mounts, the registry the living daemons; what is in the first only may be
-dead, or be served by a daemon that this user's registry does not know (another user's, or one with
-other directories). Only asking tells: a dead mount answers ENOTCONN at once. It is asked in a
-thread, since a mount that hangs would hang whoever asks.
+The kernel's table lists the mounts, the registry the living daemons. A mount that is only in the
+table may be dead, or its daemon may be missing in this user's registry (another user's daemon, or
+one with other directories). Only a request tells: a dead mount answers ENOTCONN at once. The
+request is made in a thread, since a mount that hangs would hang its caller.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def find() -> list[MountInfo]:
 
 
 def find_at(path: str) -> MountInfo | None:
-    """The mount at this canonical path if it is one of cowfs whose daemon is gone; one that hangs
-    counts as alive."""
+    """The mount at this canonical path, if it is a mount of cowfs without a daemon. A mount that
+    hangs counts as alive."""
     mount = mount_table.mount_at(path)
     if mount is None or not mount.is_cowfs or registry.find_by_path(path) is not None:
         return None
@@ -37,13 +38,13 @@ def find_at(path: str) -> MountInfo | None:
 
 
 def find_around(path: str) -> MountInfo | None:
-    """As `find_at`, of the mount that this canonical path lies in, or is."""
+    """As `find_at`, for the mount that contains this canonical path or is mounted on it."""
     inside = [mount.path for mount in mount_table.mounts() if f"{path}/".startswith(f"{mount.path.rstrip('/')}/")]
     return find_at(max(inside, key=len)) if inside else None
 
 
 def registration(mount: MountInfo) -> MountEntry | None:
-    """What a dead mount was entered as; None: in no registry that this user's directories have."""
+    """The registry entry of a dead mount; None: no registry in this user's directories has one."""
     entry = registry.find_dead(mount.path)
     return entry if entry is not None and entry.volume == mount.volume else None
 
@@ -59,7 +60,7 @@ def _is_disconnected(path: str) -> bool:
 
 def _error_of(path: str) -> int:
     try:
-        os.statvfs(path)  # stat may be answered from the kernel's cache
+        os.statvfs(path)  # the kernel may answer stat from its cache
     except OSError as error:
         return error.errno or 0
     return 0

@@ -1,4 +1,4 @@
-"""What the kernel offers a mount, read from /proc and /sys: FUSE over io_uring, passthrough,
+"""Probes the kernel's features for a mount in /proc and /sys: FUSE over io_uring, passthrough,
 read-ahead, cheap waking.
 
 Every answer is about this machine and this process; nothing here mounts or changes anything.
@@ -22,7 +22,7 @@ BDI = Path("/sys/class/bdi")
 
 
 def is_uring_offered() -> bool:
-    """Whether this kernel knows FUSE over io_uring, switched on or not."""
+    """Whether this kernel supports FUSE over io_uring, enabled or not."""
     return URING_PARAMETER.exists()
 
 
@@ -34,25 +34,25 @@ def is_uring_enabled() -> bool:
 
 
 def is_uring_permitted() -> bool:
-    """Whether this process may use io_uring. The kernel's setting: 0, everybody; 1, CAP_SYS_ADMIN
-    or a group; 2, nobody."""
+    """Whether this process may use io_uring. The kernel's setting: 0, all processes; 1, processes
+    with CAP_SYS_ADMIN or in a group; 2, none."""
     level = _number(URING_DISABLED)
     return level is None or level == 0 or (level == 1 and has_capability(CAP_SYS_ADMIN))
 
 
 def knows_passthrough() -> bool:
-    """Whether the kernel is new enough to read files of a mount by itself."""
+    """Whether the kernel is new enough to read files of a mount without the daemon."""
     return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) >= PASSTHROUGH_RELEASE
 
 
 def halt_poll_ns() -> int | None:
-    """How long an idle processor of this virtual machine waits before its host takes it back; None:
-    not this kernel's to set."""
+    """How long an idle processor of this virtual machine polls before it is returned to the host;
+    None: this kernel cannot set it."""
     return _number(GUEST_HALT_POLL_NS)
 
 
 def read_ahead_kb(device: str) -> int | None:
-    """The read-ahead of the mount with this device number; None where it can't be seen."""
+    """The read-ahead of the mount with this device number; None where it is not visible."""
     return _number(BDI / device / "read_ahead_kb")
 
 

@@ -1,11 +1,11 @@
-"""The lock of a working copy: flock on its `lock` file, whose text says who holds it.
+"""The lock of a working copy: flock on its `lock` file, whose text names the holder.
 
-flock decides, the text is for messages only: it is written after the lock was taken and emptied
-before it is let go, and believed only while the process it names lives. A daemon whose mount is
-over says so (`mark_ending`): it still has to sync and to leave the store, and whoever wants to
-mount again waits for it. He waits for one that is not ready yet (`mark_ready`), too: it goes if its
-starter was killed. The file may be deleted together with its directory by the one who holds
-it; a lock taken on a deleted file does not count and is taken again.
+Only flock decides. The text is for messages: it is written after the lock was taken, emptied before
+the lock is released, and believed only while the process that it names lives. A daemon whose mount
+has ended says so (`mark_ending`): it still has to sync and to leave the store, and a process that
+wants to mount again waits for it. Such a process also waits for a daemon that is not ready yet
+(`mark_ready`), which exits if its starter was killed. The holder may delete the file together with
+its directory; a lock taken on a deleted file does not count and is taken again.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cowfs import apart, clock, config
-from cowfs.errors import CowfsError, LeaseHeldError, unusable
+from cowfs.base import clock, config, interruptible, private_directories
+from cowfs.base.errors import CowfsError, LeaseHeldError, unusable
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
-from cowfs.values import dataclass
 
 ENDING_S = 90.0
-"""More than a daemon takes that lets a commit under way finish."""
+"""More than a daemon takes to end, including a commit that is under way."""
 NAMELESS_S = 1.0
-"""A holder writes its name right after it has the lock, and removes it right before it lets go. Who
-only looks (`is_held`) has the lock for a moment, under the name of the last holder."""
+"""A holder writes its name right after taking the lock, and removes it right before releasing it.
+`is_held` takes the lock for a moment, under the name of the last holder."""
 PAUSE_S = 0.05
 _ATTEMPTS = 100
 
 _locked: set[int] = set()
-"""Descriptors that hold a lock of this process."""
+"""Descriptors with which this process holds locks."""
 
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Who holds a working copy: shown to the next one who wants it. is_opening: its mount is not
-    ready yet. is_ending: its mount is over."""
+    """The holder of a working copy, shown to the next process that wants it. is_opening: its mount
+    is not ready yet. is_ending: its mount has ended."""
 
     user: str
     host: str
@@ -58,8 +58,8 @@ class LockHolder:
         return cls(user_name(), socket.gethostname(), clock.now_ns(), mount_path, processes.this_process())
 
     @classmethod
-    def for_a_moment(cls, purpose: str) -> LockHolder:
-        """This process, which gives the lock back soon: others wait for it."""
+    def make_brief(cls, purpose: str) -> LockHolder:
+        """This process, which releases the lock soon: others wait for it."""
         return replace(cls.this_process(purpose), is_ending=True)
 
     def to_json(self) -> bytes:
@@ -70,7 +70,7 @@ class LockHolder:
 
     @classmethod
     def from_json(cls, data: bytes) -> LockHolder | None:
-        """None for anything that is not a holder: the text may be torn."""
+        """None for any text that does not describe a holder: it may be torn."""
         try:
             record: dict[str, Any] = json.loads(data)
             process = ProcessIdentity.from_record(record)
@@ -88,12 +88,13 @@ class LockHolder:
 
 
 def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
-    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process
-    has it and is not about to end, or to get ready; of one of another container, after NAMELESS_S.
+    """Takes the lock and returns the descriptor that holds it; makes the directory. LeaseHeldError:
+    another process has the lock and is neither ending nor about to get ready; for a process in
+    another container it is raised after NAMELESS_S.
 
-    A killed process is dead for all to see before its last thread is gone, which closes its files,
-    and with them the lock. Each state of the lock has its time: who was waited for is nameless for
-    a moment in the end.
+    A killed process counts as dead before its last thread has exited, which closes its files and
+    releases the lock. The patience begins anew with each change of the holder's text: near its end,
+    a holder that was waited for is unnamed for a moment.
     """
     seen: LockHolder | None = None
     since_s = clock.monotonic_s()
@@ -117,12 +118,13 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
             if found != seen:
                 seen, since_s = found, clock.monotonic_s()
             is_going = found is not None and (found.is_ending or found.is_opening or not found.process.is_alive)
-            # Of a foreign one nothing tells whether he lives: perhaps it is `is_held` that has the lock.
+            # Nothing tells whether a foreign process lives: `is_held` may have the lock for a
+            # moment.
             may_be_nobody = found is None or found.process.is_foreign
             patience_s = ENDING_S if is_going else NAMELESS_S if may_be_nobody else 0.0
             if clock.monotonic_s() >= since_s + patience_s:
-                raise _held(volume, found) from None
-            apart.require_wanted()
+                raise _error_of_holder(volume, found) from None
+            interruptible.require_wanted()
             clock.sleep_s(PAUSE_S)
             continue
         except BaseException:
@@ -132,17 +134,17 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
 
 
 def mark_ending(fd: int) -> None:
-    """The lock is about to be let go."""
+    """Says that the lock is about to be released."""
     _rewrite(fd, lambda found: replace(found, is_ending=True))
 
 
 def mark_ready(fd: int) -> None:
-    """Of a holder that began with is_opening: the lock stays held."""
+    """Says that a holder which began with is_opening is ready; the lock stays held."""
     _rewrite(fd, lambda found: replace(found, is_opening=False))
 
 
 def _rewrite(fd: int, change: Callable[[LockHolder], LockHolder]) -> None:
-    """Only for messages and for those who wait, so a full disk is no matter."""
+    """The text serves only messages and waiting processes, so a full disk does not matter."""
     text = os.pread(fd, 65536, 0)
     if (found := LockHolder.from_json(text)) is not None:
         with contextlib.suppress(OSError):
@@ -150,7 +152,7 @@ def _rewrite(fd: int, change: Callable[[LockHolder], LockHolder]) -> None:
 
 
 def _write_text(fd: int, text: bytes) -> None:
-    """On a full disk the holder stays unnamed: the lock is held all the same."""
+    """On a full disk the holder stays unnamed, but still holds the lock."""
     os.ftruncate(fd, 0)
     try:
         os.pwrite(fd, text, 0)
@@ -160,14 +162,14 @@ def _write_text(fd: int, text: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """The directory of a working copy, for its owner alone; AccessDeniedError, ReadOnlyError
-    or NoSpaceError where it cannot be made."""
+    """Makes the directory of a working copy, for its owner alone. AccessDeniedError, ReadOnlyError,
+    NoSpaceError: it cannot be made."""
     for left in reversed(range(_ATTEMPTS)):
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_directories.make_unchecked(path)
             return
         except OSError as error:
-            if not (isinstance(error, FileExistsError) and left):  # else it may have been deleted between two looks
+            if not (isinstance(error, FileExistsError) and left):  # it may be deleted between two attempts
                 raise _unusable(path, error) from error
 
 
@@ -176,22 +178,21 @@ def release(fd: int) -> None:
         return  # a forked child, which has closed its copy: the lock is its parent's
     _locked.discard(fd)
     os.ftruncate(fd, 0)
-    fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor, which would keep the lock
+    fcntl.flock(fd, fcntl.LOCK_UN)  # the copy of the descriptor in a forked child would keep the lock
     os.close(fd)
 
 
 def excludes_all(fd: int) -> bool:
-    """Whether the lock held by `fd` keeps out every process under this kernel, in whatever
-    container.
+    """Whether the lock held by `fd` excludes every process under this kernel, in any container.
 
-    True of local file systems. One of a network, of FUSE or an overlay can be mounted twice, and
-    each mount then have locks of its own.
+    True for local file systems. A network file system, FUSE or an overlay can be mounted twice, and
+    each mount then has its own locks.
     """
     return mount_table.is_local(fd)
 
 
 def excludes_all_at(directory: Path) -> bool:
-    """The same of locks of files in a directory."""
+    """As `excludes_all`, for locks of files in a directory."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return excludes_all(fd)
@@ -200,7 +201,7 @@ def excludes_all_at(directory: Path) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock, named or not; as far as the file may be opened."""
+    """Whether a process holds the lock, named or not; True if the file cannot be opened."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -212,20 +213,20 @@ def is_held(path: Path) -> bool:
     except BlockingIOError:
         return True
     else:
-        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the file, too
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a forked child has a copy of the descriptor
     finally:
         os.close(fd)
     return False
 
 
 def holder(path: Path) -> LockHolder | None:
-    """Who holds the lock, as far as can be told without touching it; None: nobody."""
+    """The holder of the lock, determined without touching the lock; None: it is free."""
     found = last_holder(path)
     return found if found is not None and found.process.is_alive else None
 
 
 def last_holder(path: Path) -> LockHolder | None:
-    """Who holds the lock, or has died with it; None: nobody, it was released."""
+    """The holder of the lock, or the one that died with it; None: it was released."""
     try:
         return LockHolder.from_json(path.read_bytes())
     except FileNotFoundError:
@@ -235,7 +236,7 @@ def last_holder(path: Path) -> LockHolder | None:
 
 
 def user_name() -> str:
-    """The login name, or the numeric user id where there is none (containers)."""
+    """The login name, or the numeric user id if there is none, as in containers."""
     import getpass
 
     try:
@@ -245,7 +246,7 @@ def user_name() -> str:
 
 
 def time_text(time_ns: int) -> str:
-    """A time as people read it: UTC, to the second."""
+    """A readable time: UTC, to the second."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -270,16 +271,17 @@ def _unusable(path: Path, error: OSError) -> CowfsError:
     return unusable(error, f"{path} cannot be used for a working copy", elsewhere=f"choose another place with {how}.")
 
 
-def beside(volume: str) -> str:
-    """A fork of the volume itself has what is not committed, too, and that is the other's."""
+def advise_fork(volume: str) -> str:
+    """The fork is of the last version, since a fork of the volume would include uncommitted work of
+    its writer."""
     return f"work beside it in a fork of its last version (`cowfs fork '{volume}@{{0}}' NEW`, Volume.version({volume!r}).fork())"
 
 
-def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
+def _error_of_holder(volume: str, found: LockHolder | None) -> LeaseHeldError:
     if found is None:
         return LeaseHeldError(
             f"volume {volume!r} is being mounted writable by another process on this machine",
-            hint=f"Wait a moment, or {beside(volume)}.",
+            hint=f"Wait a moment, or {advise_fork(volume)}.",
         )
     since = time_text(found.since_ns)
     details: dict[str, object] = {"who": f"{found.user}@{found.host}", "where": found.mount_path, "since": since}
@@ -289,27 +291,27 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
         return LeaseHeldError(
             f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
             hint="A copy, a commit or a program that uses vol.files is at work. Wait until it ends and try again, or "
-            f"{beside(volume)}.",
+            f"{advise_fork(volume)}.",
             details=details,
         )
     if any(entry.is_detached and entry.process == found.process for entry in registry.list_mounts()):
         return LeaseHeldError(
-            f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path}, is not any more, but programs still "
+            f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path} and is unmounted, but programs still "
             f"have files of it open, or use it elsewhere; process {found.process.pid} serves them",
-            hint="Let them close their files (lsof shows them), unmount it where else it is, or end that process "
-            f"(`cowfs unmount {volume} --force`, or os.kill(); they get errors, and what was written is kept); or "
-            f"{beside(volume)}.",
+            hint="Let them close their files (lsof shows them), unmount it in the other places, or end that process "
+            f"(`cowfs unmount {volume} --force`, or os.kill(); they get errors, and the data written is kept); or "
+            f"{advise_fork(volume)}.",
             details=details,
         )
     return LeaseHeldError(
         f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
-        hint=f"{_way_on(volume, found)} or {beside(volume)}.",
+        hint=f"{_way_on(volume, found)} or {advise_fork(volume)}.",
         details=details,
     )
 
 
 def _way_on(volume: str, found: LockHolder) -> str:
-    """What can be done about who has it mounted."""
+    """The next step to take about a mounted volume."""
     mount = mount_table.mount_at(found.mount_path)
     if found.process.is_foreign:
         at = f"Work at {found.mount_path}; or u" if mount is not None and mount.volume == volume else "U"
@@ -320,6 +322,6 @@ def _way_on(volume: str, found: LockHolder) -> str:
     if mount is not None:
         return f"Work at {found.mount_path}, unmount it first,"
     return (
-        "No mount is to be seen there: programs may have files of it open still, or it is in another mount namespace. "
+        "No mount is visible there: programs may still have files of it open, or it is in another mount namespace. "
         f"End process {found.process.pid},"
     )

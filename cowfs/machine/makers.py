@@ -1,10 +1,10 @@
-"""Whether who has left something on this machine may be at work where nothing of him is to be seen:
-in another container, or on another machine that shares the directory.
+"""Tells whether the process that wrote a record may still run where it is not visible: in another
+container, or on another machine that shares the directory.
 
-Of a process of this pid namespace /proc tells; of another one nothing does. A reboot ends it, too.
-But a boot's id says little by itself: some containers are given one of their own, and another
-machine has another one. So it counts only for the same machine, on a file system that no other
-kernel can have mounted, and if his record is older than this kernel.
+/proc tells about processes of this pid namespace; nothing tells about those of another one. A
+reboot ends them, too. But a boot id alone proves little: some containers have one of their own, and
+another machine has another one. So a different boot id counts only if the record is of the same
+machine, lies on a file system that no other kernel can have mounted, and is older than this boot.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import os
 import time
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.machine import mount_table, proc, processes
 from cowfs.machine.processes import ProcessIdentity
 
 
 def may_be_elsewhere(maker: ProcessIdentity, record: Path) -> bool:
-    """record: the file that says who he is."""
+    """record: the file that names the maker."""
     return maker.is_foreign and not is_of_the_past(maker, record)
 
 
 def is_of_the_past(maker: ProcessIdentity, record: Path) -> bool:
-    """Whether he certainly ran before this machine was started anew."""
+    """Whether the maker certainly ran before the last boot of this machine."""
     if not proc.is_own():
         return False
     if maker.boot_id == processes.boot_id() or _machine(maker.host) != _machine(processes.machine_id()):
@@ -34,15 +34,15 @@ def is_of_the_past(maker: ProcessIdentity, record: Path) -> bool:
     except OSError:
         return False
     try:
-        return os.fstat(fd).st_mtime_ns < _booted_ns() and mount_table.is_local(fd)
+        return os.fstat(fd).st_mtime_ns < _boot_time_ns() and mount_table.is_local(fd)
     finally:
         os.close(fd)
 
 
-def _booted_ns() -> int:
+def _boot_time_ns() -> int:
     return clock.now_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _machine(host: str) -> str:
-    """Without the pid namespace."""
+    """The host without the pid namespace."""
     return host.rpartition(" ")[0]

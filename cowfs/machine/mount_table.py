@@ -1,8 +1,8 @@
-"""What the kernel says about mounts and their users, read from /proc and /sys without ever touching
-a mount.
+"""The kernel's view of mounts and their users, read from /proc and /sys without ever touching a
+mount.
 
 `stat` on a mount whose daemon hangs would hang with it, and a daemon that looks at its own mount
-waits for itself; so everything here reads tables: /proc/self/mountinfo, the links below
+would wait for itself. So this module only reads tables: /proc/self/mountinfo, the links below
 /proc/<pid>, /sys.
 """
 
@@ -12,16 +12,20 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
-from cowfs.errors import ConflictError
+from cowfs.base.errors import ConflictError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.machine import proc
-from cowfs.values import dataclass
 
 FILE_SYSTEM_TYPE = "fuse.cowfs"
 SCRATCH_MARK = "+scratch"
-"""Behind the volume in the source of a scratch mount; no volume's name has a plus sign."""
+"""Follows the volume in the source of a scratch mount; no volume name has a plus sign."""
 LOCAL_FILE_SYSTEMS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})
 READ_AHEAD_KB = 4096
+MountKind = Literal["fuse", "folder", "scratch"]
+"""How a mount is made, and what becomes of its work: by FUSE; as a folder of plain files, without
+FUSE; by FUSE, with writes that are dropped at the end unless they are committed."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +45,24 @@ class MountInfo:
         return self.file_system == FILE_SYSTEM_TYPE
 
     @property
-    def is_scratch(self) -> bool:
-        """Whether nothing of it is left once its daemon is gone."""
-        return self.is_cowfs and self.source.endswith(SCRATCH_MARK)
+    def kind(self) -> MountKind:
+        """Of a mount of cowfs. A scratch's files are lost once its daemon is gone."""
+        return "scratch" if self.source.endswith(SCRATCH_MARK) else "fuse"
 
     @property
     def volume(self) -> str:
-        """The volume's name, as far as a mount option can hold it."""
+        """The volume's name, cut to the length of a mount option."""
         return self.source.partition(":")[2].removesuffix(SCRATCH_MARK)
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is one of cowfs that this user has mounted."""
+        """Whether it is a mount of cowfs that this user has made."""
         return self.is_cowfs and f"user_id={os.geteuid()}" in self.options
 
 
 def mounts() -> list[MountInfo]:
-    """Every mount this process can see, in the order they were made. InvalidStateError where /proc
-    is not ours: who serves or uses one would not be seen."""
+    """Every mount that this process can see, in the order of mounting. InvalidStateError: /proc is
+    of another pid namespace, so the servers and users of mounts would not be visible."""
     proc.require_own()
     text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     return [_parse(line) for line in text.splitlines()]
@@ -71,14 +75,14 @@ def mount_at(path: str) -> MountInfo | None:
 
 
 def mount_of(fd: int) -> MountInfo | None:
-    """The mount that an open file lies in; None when it was detached."""
-    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    """The mount that an open file lies in; None: it was detached, or the kernel does not say."""
+    lines = _read_fdinfo(fd)
     number = next((int(line.split()[1]) for line in lines if line.startswith("mnt_id:")), None)
     return next((mount for mount in mounts() if mount.mount_id == number), None)
 
 
 def seems_local(path: str) -> bool:
-    """As `is_local`, of what the path says without its links; nothing is touched."""
+    """As `is_local`, for a path whose links are not followed; touches no mount."""
     path = os.path.normpath(path)
     around = [mount for mount in mounts() if path == mount.path or path.startswith(f"{mount.path.rstrip('/')}/")]
     innermost = max(reversed(around), key=lambda mount: len(mount.path), default=None)
@@ -86,21 +90,29 @@ def seems_local(path: str) -> bool:
 
 
 def is_local(fd: int) -> bool:
-    """Whether an open file lies on a file system that only this kernel can have mounted. One of a
-    network, of FUSE or an overlay can be mounted twice."""
+    """Whether an open file lies on a file system that only this kernel can have mounted. A network
+    file system, FUSE or an overlay can be mounted twice."""
     mount = mount_of(fd)
     return mount is not None and mount.file_system in LOCAL_FILE_SYSTEMS
 
 
 def device_served(fd: int) -> str | None:
-    """The device of the file system that an open /dev/fuse serves; None: the kernel does not say
-    (before Linux 6.16), or there is none."""
-    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    """The device of the file system that an open /dev/fuse serves; None: it serves none, or the
+    kernel does not say (before Linux 6.16)."""
+    lines = _read_fdinfo(fd)
     return next((f"0:{line.split()[1]}" for line in lines if line.startswith("fuse_connection:")), None)
 
 
+def _read_fdinfo(fd: int) -> list[str]:
+    """[]: before Linux 5.14, for a process that is not dumpable (`processes.hide_memory`)."""
+    try:
+        return Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    except PermissionError:
+        return []
+
+
 def require_nothing_inside(path: str) -> None:
-    """ConflictError: mounts lie below that canonical path, and would go with it."""
+    """ConflictError: mounts lie below that canonical path; unmounting it would remove them, too."""
     if inner := [each.path for each in mounts() if each.path.startswith(f"{path.rstrip('/')}/")]:
         raise ConflictError(
             f"{path} is in use: {', '.join(inner)} is mounted in it",
@@ -110,11 +122,11 @@ def require_nothing_inside(path: str) -> None:
 
 
 def users(mount: MountInfo) -> list[int]:
-    """Pids of processes that have a file of the mount open, mapped, or as their current directory;
-    ours left out.
+    """Pids of other processes that have a file of the mount open, mapped, or as their current
+    directory.
 
-    As far as this process may look; processes in other mount namespaces that see it elsewhere are
-    found by their maps only.
+    Limited to processes that this one may inspect. Processes that see the mount elsewhere, in
+    another mount namespace, are found by their maps only.
     """
     return [pid for pid in _pids() if pid != os.getpid() and _uses(pid, mount)]
 
@@ -130,20 +142,20 @@ def command(pid: int) -> str:
 def set_read_ahead(mount: MountInfo) -> bool:
     """Raises the kernel's read-ahead of this mount; False where that is not permitted.
 
-    Without it reads are cut into 128 KiB whatever the file system offers.
+    Otherwise the kernel cuts reads to 128 KiB, whatever the file system offers.
     """
     return _write(Path(f"/sys/class/bdi/{mount.device}/read_ahead_kb"), READ_AHEAD_KB)
 
 
 def set_max_background(mount: MountInfo, requests: int, congestion: int) -> bool:
-    """Raises the number of buffered reads in flight (12 by default) and the number from which the
-    kernel reads nothing ahead any more; False where that is not permitted."""
+    """Raises the number of buffered reads in flight (12 by default), and the number above which the
+    kernel stops reading ahead; False where that is not permitted."""
     connection = _connection(mount)
     return _write(connection / "max_background", requests) and _write(connection / "congestion_threshold", congestion)
 
 
 def abort(mount: MountInfo) -> bool:
-    """Breaks the connection: every request, waiting or to come, fails. False where that is not
+    """Breaks the connection: all waiting and later requests fail. False where that is not
     permitted."""
     return _write(_connection(mount) / "abort", 1)
 
@@ -176,7 +188,7 @@ def _uses(pid: int, mount: MountInfo) -> bool:
     try:
         links += [f"{process}/fd/{name}" for name in os.listdir(f"{process}/fd")]
     except OSError:
-        return False  # ended, or not ours to look into
+        return False  # ended, or not inspectable by this user
     return any(_leads_into(link, mount.path) for link in links) or _maps(process, mount.device)
 
 

@@ -1,12 +1,12 @@
-"""The place a volume is mounted on: checks before, options for, and unmounting.
+"""Mount points: checks before mounting, mount options, and unmounting.
 
 `prepare` refuses, each with its own error and hint: a missing parent, something that is not a
 directory, a directory with entries, a path that is mounted already, a machine or container without
 a usable /dev/fuse, one without the right to mount, a user without a setuid fusermount3. A mount
-whose daemon has died answers ENOTCONN to everyone for ever; `prepare` detaches such a one.
-Unmounting works as root by umount2(2) and otherwise through fusermount3, which is the only program
-started here. What it has done is seen by what it leaves and says: its exit status is lost where
-SIGCHLD is ignored, or somebody else's handler waits for every child.
+whose daemon has died answers every request with ENOTCONN; `prepare` detaches such a mount.
+Unmounting works as root by umount2(2) and otherwise through fusermount3, the only program started
+here. Its success is judged by its effect and its output, since its exit status is lost where
+SIGCHLD is ignored or another handler waits for every child.
 """
 
 from __future__ import annotations
@@ -19,11 +19,19 @@ import re
 import shutil
 import socket
 import stat
-import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
-from cowfs import clock
-from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError, unusable
+from cowfs.base import clock, programs
+from cowfs.base.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidInputError,
+    MountFailedError,
+    NotFoundError,
+    unusable,
+)
 from cowfs.machine import dead_mounts, mount_table, processes, registry
 from cowfs.machine.mount_table import MountInfo
 
@@ -35,8 +43,8 @@ MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
 MS_POSIXACL = 1 << 16
-"""The kernel leaves the umask to the server: a default ACL takes its place. The lane asks for that
-itself, pyfuse3 does not. fusermount3 has no word for it."""
+"""Makes the kernel leave the umask to the server, since a default ACL replaces it. The lane
+requests this itself, pyfuse3 does not. fusermount3 has no option for it."""
 UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_TIMEOUT_S = 60
 CONTAINER = "Start the container with --device /dev/fuse --cap-add SYS_ADMIN; in Kubernetes, with privileged: true."
@@ -46,8 +54,8 @@ UNCONFINED = (
 )
 STACKED_STALE_MOUNTS = 8
 BUSY_PATIENCE_S = 1.0
-"""A process that has just closed its files, or ended, may count as a user for a moment. Seen under
-load; the time is a guess."""
+"""A process that has just closed its files, or ended, may still count as a user for a moment. Seen
+under load; the time is a guess."""
 BUSY_STEP_S = 0.05
 _BUSY = object()
 
@@ -61,8 +69,8 @@ def prepare(path: str) -> bool:
 
 
 def prepare_directory(path: str, *, may_be_mount: bool = False) -> bool:
-    """Makes sure that `path` (canonical) is an empty directory and no mount; returns True when it
-    had to be made. may_be_mount: a mount of another file system will do."""
+    """Makes sure that `path` (canonical) is an empty directory and not a mount; returns True when
+    it had to be made. may_be_mount: a mount of another file system is acceptable."""
     mount = mount_table.mount_at(path)
     if mount is not None and (mount.is_cowfs or not may_be_mount):
         _detach_stale(path)
@@ -118,8 +126,8 @@ def check_device() -> None:
 
 
 def _check_opening() -> None:
-    """Opened, since only that shows a container's rules for devices, and loads the module where it
-    may."""
+    """Opens the device, since only that reveals a container's device rules; opening also loads the
+    module where permitted."""
     try:
         fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -130,7 +138,7 @@ def _check_opening() -> None:
         if error.errno == errno.EPERM:
             hint = f"A bind mount of the device gives no right to open it. {CONTAINER}"
             raise MountFailedError(f"the rules of this container do not let {DEVICE} be opened", hint=hint) from error
-        if error.errno == errno.EACCES:  # fusermount3 could: it is closed to this user on purpose
+        if error.errno == errno.EACCES:  # fusermount3 could, but this user is excluded on purpose
             raise MountFailedError(f"{DEVICE} may not be opened", hint=f"As root: chmod 666 {DEVICE}") from error
         raise MountFailedError(
             f"{DEVICE} cannot be opened: {error.strerror}", hint="Load the kernel module (modprobe fuse)."
@@ -162,23 +170,23 @@ def check_descriptor(fd: int) -> None:
 
 
 def require_seen(fd: int, path: str) -> None:
-    """MountFailedError: the mount that the descriptor serves is not at that canonical path for this
-    process, whose programs would use the directory below."""
+    """MountFailedError: this process does not see the descriptor's mount at that canonical path, so
+    its programs would use the underlying directory."""
     found = mount_table.mount_at(path)
     served = mount_table.device_served(fd)
     if found is None or not found.file_system.startswith("fuse") or served not in (None, found.device):
         raise MountFailedError(
             f"the mount of descriptor {fd} is not at {path} in this mount namespace",
-            hint="Name the path where it is mounted. If that was done outside of a container, the container must see what is "
-            "mounted later: a bind with `rslave` (docker, podman), `mountPropagation: HostToContainer` (Kubernetes).",
+            hint="Name the path where it is mounted. If it was mounted outside of a container, the container must see later "
+            "mounts: a bind with `rslave` (docker, podman), `mountPropagation: HostToContainer` (Kubernetes).",
         )
 
 
 def options(name: str, *, read_only: bool, allow_other: bool | None, scratch: bool = False) -> set[str]:
-    """Options (`mount`) of a mount that the table shows as `name`. default_permissions always:
-    nothing below it checks access.
+    """Options for `mount`; the mount table shows the mount as `name`. Always includes
+    default_permissions: the layers below check no access.
 
-    allow_other: None lets other users in where that is permitted; True demands it."""
+    allow_other: None admits other users where that is permitted; True requires it."""
     name = re.sub(r"[^A-Za-z0-9._@-]", "_", name)  # fusermount3 splits at commas
     if scratch:
         name += mount_table.SCRATCH_MARK
@@ -196,8 +204,8 @@ def options(name: str, *, read_only: bool, allow_other: bool | None, scratch: bo
 
 
 def mount(path: str, options: set[str]) -> int:
-    """Mounts on `path` with options as `options` gives them; the descriptor that answers for the
-    mount.
+    """Mounts on `path` with the result of `options`; returns the descriptor on which requests
+    arrive.
 
     As root by mount(2); for others fusermount3 does it, and sends the descriptor over a socket.
     """
@@ -215,33 +223,31 @@ def _mount_as_root(path: str, options: set[str]) -> int:
         return fd
     reason = os.strerror(ctypes.get_errno())
     os.close(fd)
-    raise refused(path, reason)
+    raise refusal(path, reason)
 
 
 def _mount_by_helper(path: str, options: set[str]) -> int:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            done = subprocess.run(
-                ["fusermount3", "-o", ",".join(sorted(options)), "--", path],
+            _, said = _fusermount3(
+                "-o",
+                ",".join(sorted(options)),
+                "--",
+                path,
                 pass_fds=[theirs.fileno()],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=FUSERMOUNT_TIMEOUT_S,
-                env={**os.environ, "LC_ALL": "C", "_FUSE_COMMFD": str(theirs.fileno())},
-                check=False,
+                variables={"_FUSE_COMMFD": str(theirs.fileno())},
             )
-        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)  # nothing, where it failed
+        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)  # empty if it failed
     if not descriptors:
-        raise refused(path, "; ".join(done.stderr.split("\n")).strip("; ") or "fusermount3 sent no descriptor")
+        raise refusal(path, "; ".join(said.split("\n")).strip("; ") or "fusermount3 sent no descriptor")
     os.set_inheritable(descriptors[0], False)
     return descriptors[0]
 
 
-def refused(path: str, reason: str) -> MountFailedError:
-    """The error for a mount that the kernel or fusermount3 refused. is_forbidden in its details:
-    for want of a right."""
+def refusal(path: str, reason: str) -> MountFailedError:
+    """The error for a mount that the kernel or fusermount3 refused. is_forbidden in its details: a
+    permission was missing."""
     is_forbidden = "Operation not permitted" in reason or "Permission denied" in reason
     if is_forbidden:
         hint = f"Mount on a directory you own. {UNCONFINED}"
@@ -262,9 +268,9 @@ def others_permitted() -> bool:
     return any(line.strip() == "user_allow_other" for line in lines)
 
 
-def verified(path: str, *, read_only: bool) -> MountInfo:
-    """The mount just made at `path`, proved by the mount table to be ours and to have its
-    permissions checked by the kernel."""
+def verify(path: str, *, read_only: bool) -> MountInfo:
+    """Returns the mount just made at `path`, after checking in the mount table that it is ours and
+    that the kernel checks its permissions."""
     mount = mount_table.mount_at(path)
     if mount is None or not mount.is_cowfs:
         raise MountFailedError(f"{path} is not mounted", hint="Something else unmounted it just now; try again.")
@@ -278,11 +284,11 @@ def verified(path: str, *, read_only: bool) -> MountInfo:
 
 
 def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
-    """Takes this mount off its path. ConflictError while processes use it, unless lazy. No longer
-    there: nothing to do.
+    """Unmounts this mount. ConflictError while processes use it, unless lazy. Does nothing if it is
+    gone already.
 
-    As long as its daemon lives, or it is in the table, no other mount can have its device number;
-    so what is found at the path under that number is it, and another mount over it is left alone.
+    While its daemon lives or it is in the table, no other mount can get its device number. So the
+    mount at the path with that number is this one; another mount over it is left alone.
     """
     there = mount_table.mount_at(mount.path)
     if there is None or there.device != mount.device:
@@ -296,15 +302,15 @@ def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
 
 
 def may_unmount(mount: MountInfo) -> bool:
-    """Whether this process has the right to: not in a container without privilege, for one that was
-    made outside and whose descriptor was handed in."""
+    """Whether this process may unmount it: not in an unprivileged container if the mount was made
+    outside and its descriptor passed in."""
     if os.geteuid() == 0:
         return processes.has_capability(processes.CAP_SYS_ADMIN)
     return f"user_id={os.getuid()}" in mount.options and shutil.which("fusermount3") is not None
 
 
 def detach_dead(path: str) -> bool:
-    """Takes the mount at `path` off if its daemon has died; False when there is no such mount."""
+    """Unmounts `path` if the daemon of its mount has died; False if there is no such mount."""
     mount = dead_mounts.find_at(path)
     if mount is None:
         return False
@@ -325,25 +331,30 @@ def _umount(mount: MountInfo, *, lazy: bool) -> object:
 
 
 def _fusermount(mount: MountInfo, *, lazy: bool) -> object:
-    done = subprocess.run(
-        ["fusermount3", "-u", *(["-z"] if lazy else []), "--", mount.path],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=FUSERMOUNT_TIMEOUT_S,
-        env={**os.environ, "LC_ALL": "C"},
-        check=False,
-    )
+    status, said = _fusermount3("-u", *(["-z"] if lazy else []), "--", mount.path)
     there = mount_table.mount_at(mount.path)
-    if there is None or there.device != mount.device or not (done.returncode or done.stderr):
+    if there is None or there.device != mount.device or not (status or said):
         return None
-    if "busy" in done.stderr:
+    if "busy" in said:
         return _BUSY
-    raise _stuck(mount, done.stderr.strip())
+    raise _stuck(mount, said.strip())
+
+
+def _fusermount3(
+    *arguments: str, pass_fds: Sequence[int] = (), variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, str]:
+    """Its exit status, and its error output."""
+    done = programs.run(
+        ["fusermount3", *arguments],
+        pass_fds=pass_fds,
+        env={**programs.environment(), "LC_ALL": "C", **variables},
+        timeout_s=FUSERMOUNT_TIMEOUT_S,
+    )
+    return done.returncode, done.stderr.decode(errors="replace")
 
 
 def _detach_stale(path: str) -> None:
-    """Takes off mounts of ours whose daemon has died; ConflictError for any other mount."""
+    """Unmounts mounts of ours whose daemon has died; ConflictError for any other mount."""
     for _ in range(STACKED_STALE_MOUNTS):
         mount = mount_table.mount_at(path)
         if mount is None:
@@ -357,15 +368,20 @@ def _detach_stale(path: str) -> None:
     raise MountFailedError(f"{path} carries too many dead mounts", hint="As root: umount -l " + path)
 
 
+def require_parent(path: str) -> None:
+    """NotFoundError: the parent directory of the path does not exist."""
+    parent = os.path.dirname(path)
+    if not os.path.lexists(parent):
+        raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {parent}")
+
+
 def _make(path: str) -> bool:
     try:
         os.mkdir(path)
     except FileExistsError:
-        raise _not_a_directory(path) from None  # a link that leads nowhere
+        raise _not_a_directory(path) from None  # a dangling link
     except OSError as error:
-        parent = os.path.dirname(path)
-        if not os.path.lexists(parent):
-            raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {parent}") from None
+        require_parent(path)
         raise unusable(error, f"{path} cannot be made", elsewhere="choose another path.") from error
     return True
 

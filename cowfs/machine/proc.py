@@ -1,7 +1,7 @@
-"""/proc: what runs here, and what is mounted, is read from it, and it has to be ours.
+"""Checks that /proc belongs to our pid namespace: cowfs reads processes and mounts from it.
 
-It shows the processes of the pid namespace that it was mounted for. Elsewhere (`unshare --pid`
-without `--mount-proc`) a pid names another process there than here, or none.
+/proc shows the processes of the pid namespace that it was mounted for. If that is another one
+(`unshare --pid` without `--mount-proc`), a pid names another process there, or none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cowfs.errors import InvalidStateError
+from cowfs.base.errors import InvalidStateError
 
 HINT = (
     "Mount it, for the pid namespace that cowfs runs in: `mount -t proc proc /proc`, `unshare --pid --fork --mount-proc`, "
@@ -19,7 +19,7 @@ HINT = (
 
 
 def is_own() -> bool:
-    """Whether it is there and of our pid namespace."""
+    """Whether /proc is mounted and of our pid namespace."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
@@ -28,7 +28,7 @@ def is_own() -> bool:
 
 def require_own() -> None:
     """InvalidStateError where `is_own` is False."""
-    with needed():
+    with require_readable():
         shown = os.readlink("/proc/self")
     if shown != str(os.getpid()):
         raise InvalidStateError(
@@ -37,8 +37,8 @@ def require_own() -> None:
 
 
 @contextmanager
-def needed() -> Iterator[None]:
-    """InvalidStateError where a file of it that the block opens is not there, or not for us."""
+def require_readable() -> Iterator[None]:
+    """InvalidStateError: a file in /proc that the block opens is missing or not readable."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Keeps a mount point, or a volume, for the process that is about to mount, until the mount is
-there.
+"""Reserves a mount point, or a volume, for the process that is about to mount, until the mount
+exists.
 
 The mount table is read before a daemon is started, and the daemon mounts: two processes that mount
 at the same moment would choose the same path. A lock on a file in the runtime directory, named
-after the path, keeps the second one away, and keeps whoever tidies up after an earlier mount from
-removing the directory. Whoever mounts the same volume waits for its turn: a mount that is being
-made is shared, not refused.
+after the path, excludes the second one, and also keeps a process that tidies up after an earlier
+mount from removing the directory. A process that mounts the same volume waits for its turn: a mount
+in the making is shared, not refused.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from cowfs import apart, clock, config, log
-from cowfs.errors import from_local_disk
-from cowfs.fork_locks import ForkLock
+from cowfs.base import clock, config, interruptible, log
+from cowfs.base.errors import from_local_disk
+from cowfs.base.fork_locks import ForkLock
 from cowfs.machine import dead_mounts, mount_table
 
 _logger = log.get("mount")
 
 PAUSE_S = 0.05
 PATIENCE_S = 5.0
-"""Less is not worth a word."""
+"""Shorter waits are not reported."""
 TURN_S = 600.0
-"""Twice what a mount may take without a sign of progress."""
+"""Twice the time that a mount may take without a sign of progress."""
 
 _lock = ForkLock()
 _told: dict[Path, bytes] = {}
-"""Whom somebody in this process was told to wait for last, by the file of the turn."""
+"""The holder that was last reported to waiting threads of this process, by the file of the turn."""
 
 
 @contextmanager
 def first_free(candidates: Iterable[str]) -> Iterator[str | None]:
-    """The first path that carries no live mount and that no other process reserves. It is reserved
+    """The first path that has no live mount and that no other process reserves. It is reserved
     until the block ends.
 
     None: every one is taken.
     """
     for path in candidates:
-        with reserved(path) as is_ours:
+        with reserve(path) as is_ours:
             if is_ours and (mount_table.mount_at(path) is None or dead_mounts.find_at(path) is not None):
                 yield path
                 return
@@ -52,7 +52,7 @@ def first_free(candidates: Iterable[str]) -> Iterator[str | None]:
 
 
 @contextmanager
-def reserved(path: str) -> Iterator[bool]:
+def reserve(path: str) -> Iterator[bool]:
     """Reserves the path until the block ends. False: another block has it."""
     lock = _try_lock(_file(path))
     try:
@@ -64,12 +64,12 @@ def reserved(path: str) -> Iterator[bool]:
 
 @contextmanager
 def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[bool]:
-    """Waits until no other block has it. One whose process is killed gives it back. doing: what
-    whoever waits is told that the other one does.
+    """Waits until no other block has the turn. A turn ends when its process is killed. doing: the
+    action of the other block, for the message to waiting users.
 
-    The wait also ends when is_needless says so. False then: this block has no turn. One whose
-    process is stopped does not give it back: once the same block has had it for TURN_S, the wait
-    ends in any case, and the working copy's lock decides.
+    The wait also ends once is_needless returns True; the block then runs without the turn, and the
+    value is False. A stopped process does not release its turn: once the same block has had it for
+    TURN_S, the wait ends in any case, and the working copy's lock decides.
     """
     file, holder, since_s, is_ours = _file(what, "turn"), b"", clock.monotonic_s(), True
     while (lock := _try_lock(file)) is None:
@@ -82,7 +82,7 @@ def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[
             break
         if waited_s > PATIENCE_S:
             _tell(file, holder, doing)
-        apart.require_wanted()
+        interruptible.require_wanted()
         clock.sleep_s(PAUSE_S)
     try:
         if lock is not None:
@@ -94,7 +94,7 @@ def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[
 
 
 def _sign(lock: FileIO, file: Path) -> None:
-    """Writes this block's name: of the same length always."""
+    """Writes this block's name, which always has the same length."""
     try:
         os.pwrite(lock.fileno(), b"%010d %s" % (os.getpid(), clock.random_bytes(8).hex().encode()), 0)
     except OSError as error:
@@ -102,7 +102,7 @@ def _sign(lock: FileIO, file: Path) -> None:
 
 
 def _tell(file: Path, holder: bytes, doing: str) -> None:
-    """Once a process and block, however many threads wait for it."""
+    """Reports each holder once, however many threads wait for it."""
     with _lock:
         if _told.get(file) == holder:
             return
@@ -122,11 +122,11 @@ def _unlock(lock: FileIO) -> None:
 
 
 def _try_lock(file: Path) -> FileIO | None:
-    """An open file that holds the lock, and gives it back when nobody has it any more: Ctrl-C may
-    come before any statement. None when another process has the lock. The file stays: there is
-    one a path or a volume, and it is empty, or says whose turn it was last."""
+    """An open file that holds the lock; None: another process has it. The lock is released when the
+    object is freed, since Ctrl-C may come before any statement. The file stays: there is one for
+    each path or volume, and it is empty or names the last turn."""
     try:
-        lock = FileIO(file, "r+", opener=_made)
+        lock = FileIO(file, "r+", opener=_create_file)
     except OSError as error:
         raise from_local_disk(error, f"{file} cannot be opened") from error
     try:
@@ -137,5 +137,5 @@ def _try_lock(file: Path) -> FileIO | None:
     return lock
 
 
-def _made(path: str, flags: int) -> int:
+def _create_file(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)

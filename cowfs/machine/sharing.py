@@ -1,29 +1,31 @@
-"""Which processes of this user share a mount, and which objects of a process do, so that one that
-is done does not take it from the others.
+"""Tracks which processes of this user share a mount, and which objects of a process do, so that the
+first one to finish does not unmount it for the others.
 
 Each process that mounts a volume or version, or finds it mounted, holds a shared flock on the
-mount's entry in the registry (`registry.shared_file`), until it ends the mount or itself ends.
-Whoever is done asks for the lock alone: having it means that nobody else is there, and that nobody
-comes any more. The lock is the process's; its objects that use the mount are kept beside it, for as
-long as anything refers to them. A mount made by the command line has no process that shares it, in
-the foreground neither; it stays until it is unmounted by command (`registry.is_lasting`). The file
-goes with the mount: a lock on one that is deleted counts for nothing, but to a daemon that has made
-it again (`Held`).
+mount's entry in the registry (`registry.sharing_file`), until it ends the mount or exits. A process
+that is done requests the lock exclusively: if it gets the lock, no other process shares the mount,
+and none can join. The lock is the process's. Beside it the process keeps the set of its objects
+that use the mount, as long as code can use them: an object that only an exception's traceback
+refers to does not count (`ended_calls`). A mount made by the command line has no process that
+shares it, even in the foreground; it stays until a command unmounts it (`registry.is_lasting`). The
+file is deleted with the mount: a lock on a deleted file does not count, except for a daemon that
+has restored the entry (`Held`).
 
-Threads: any. A forked child holds nothing of its own until it mounts, too.
+Thread-safe. A forked child holds no lock until it mounts, too.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
-from cowfs.fork_locks import ForkLock
-from cowfs.machine import registry
+from cowfs.base.fork_locks import ForkLock
+from cowfs.machine import ended_calls, registry
 from cowfs.machine.registry import MountEntry
 
 _lock = ForkLock()
@@ -33,8 +35,8 @@ _ending: set[tuple[int, str]] = set()
 
 
 def join(entry: MountEntry, user: object) -> bool:
-    """This process uses the mount from now on, for that object of it. False: it is not ready yet,
-    the last one of the others is ending it, or it has ended."""
+    """This process uses the mount from now on, for that object. False: the mount is not ready yet,
+    the last other process is ending it, or it has ended."""
     with _lock:
         _hold_restored()
         _drop_ended()
@@ -47,7 +49,7 @@ def join(entry: MountEntry, user: object) -> bool:
 
 def _hold(entry: MountEntry, key: tuple[int, str]) -> bool:
     if key not in _held:
-        if (fd := _opened(entry)) is None:
+        if (fd := _open_entry(entry)) is None:
             return False
         if not _try(fd, fcntl.LOCK_SH) or _is_deleted(fd):
             os.close(fd)
@@ -64,6 +66,7 @@ def holds(entry: MountEntry) -> bool:
 
 def users(entry: MountEntry) -> set[object]:
     """The objects of this process that use the mount."""
+    _drop_left_over(entry)
     with _lock:
         return set(_users.get((os.getpid(), entry.id), ()))
 
@@ -71,8 +74,8 @@ def users(entry: MountEntry) -> set[object]:
 def is_alone(entry: MountEntry) -> bool:
     """Whether no other process shares the mount, so that this one may end it.
 
-    Then others that want to share it are kept away until `forget` or `keep`. Else this process
-    shares it as before, or does not.
+    If so, other processes cannot join until `forget` or `keep`. If not, this process shares it as
+    before, or does not.
     """
     with _lock:
         is_ours = _take_alone(entry)
@@ -82,14 +85,14 @@ def is_alone(entry: MountEntry) -> bool:
 
 
 def _take_alone(entry: MountEntry) -> bool:
-    """False: the lock is not held at all any more. So of several processes that are done at the
-    same moment the last one that asks has it."""
+    """False: this process no longer holds the lock at all. So of several processes that are done at
+    the same moment, the last to ask gets the lock."""
     _hold_restored()
     key = (os.getpid(), entry.id)
     fd = held = _held.get(key)
-    if fd is None and (fd := _opened(entry)) is None:
+    if fd is None and (fd := _open_entry(entry)) is None:
         return True
-    if not _try(fd, fcntl.LOCK_EX):  # a shared one is lost then
+    if not _try(fd, fcntl.LOCK_EX):  # this loses a shared lock
         if held is None:
             os.close(fd)
         return False
@@ -99,23 +102,38 @@ def _take_alone(entry: MountEntry) -> bool:
 
 
 def is_last(entry: MountEntry, user: object) -> bool:
-    """As `is_alone`, for an object that is done with the mount: it shares it no more. Never while
-    other objects of this process do, and never for a mount that was asked for by command."""
+    """As `is_alone`, for an object that is done with the mount and no longer shares it. Never while
+    other objects of this process share it, and never for a mount that a command requested."""
+    _drop_left_over(entry)
     with _lock:
         left = _users.get((os.getpid(), entry.id), WeakSet())
         left.discard(user)
         if left:
             return False
-        # Only with the lock it is sure that nobody joins and asks by command any more.
+        # Only the exclusive lock proves that no process joins and no command requests the mount.
         if _take_alone(entry) and not registry.is_lasting(entry):
             return True
         forget(entry)
         return False
 
 
+def _drop_left_over(entry: MountEntry) -> None:
+    """Runs without the lock: finalizers of collected objects may take it."""
+    with _lock:
+        found = [ref(each) for each in _users.get((os.getpid(), entry.id), ())]
+    if len(found) < 2:
+        return
+    gc.collect()  # an exception, its traceback and a frame often refer to each other
+    left_over = [each for each in found if ended_calls.is_left_over(each)]
+    with _lock:
+        for each in left_over:
+            if (user := each()) is not None:
+                _users.get((os.getpid(), entry.id), WeakSet()).discard(user)
+
+
 def keep(entry: MountEntry, user: object | None) -> None:
-    """This process, which shared the mount and was alone, did not end it: it shares it as before.
-    user: the object that `is_last` took off."""
+    """For a process that was alone and did not end the mount: it shares the mount as before. user:
+    the object that `is_last` removed."""
     with _lock:
         _ending.discard((os.getpid(), entry.id))
         _share_again(entry)
@@ -124,8 +142,8 @@ def keep(entry: MountEntry, user: object | None) -> None:
 
 
 def _share_again(entry: MountEntry) -> None:
-    """After the lock alone was held, or asked for in vain. Another process may have it by now: it
-    ends the mount."""
+    """After the lock was held exclusively, or requested in vain. Another process may have it by
+    now: it is ending the mount."""
     fd = _held.get((os.getpid(), entry.id))
     if fd is not None and not _try(fd, fcntl.LOCK_SH):
         forget(entry)
@@ -133,8 +151,8 @@ def _share_again(entry: MountEntry) -> None:
 
 @contextmanager
 def starting(entry: MountEntry) -> Iterator[None]:
-    """For the daemon: nobody shares its mount until the block ends."""
-    fd = _opened(entry)
+    """For the daemon: no process shares its mount until the block ends."""
+    fd = _open_entry(entry)
     assert fd is not None, "it was registered just now"
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -144,19 +162,19 @@ def starting(entry: MountEntry) -> Iterator[None]:
 
 
 class Held:
-    """For the daemon: the entries of its mount that were removed and made again. Who shared the
-    mount before, and has not used it since, holds a lock on one of those."""
+    """For the daemon: the entries of its mount that were deleted and restored. A process that
+    shared the mount before, and has not used it since, holds a lock on a deleted one."""
 
     def __init__(self) -> None:
         self._fds: list[int] = []
 
     def follow(self, entry: MountEntry) -> None:
-        """The entry that counts from now on."""
-        if (fd := _opened(entry)) is not None:
+        """Adds the entry that counts from now on."""
+        if (fd := _open_entry(entry)) is not None:
             self._fds.append(fd)
 
     def forget(self) -> None:
-        """Who shared the mount does so no more."""
+        """Closes all entries: processes that locked them no longer count."""
         while self._fds:
             os.close(self._fds.pop())
 
@@ -172,10 +190,10 @@ class Held:
 
 @contextmanager
 def ending(entry: MountEntry, held: Held) -> Iterator[bool]:
-    """For the daemon, which was asked to end its mount: whoever asked has the lock alone, if he
-    lives. False: he does not, and others share the mount by now, or do so still. Else nobody comes
-    until the block ends."""
-    fd = _opened(entry)
+    """For the daemon, when it is asked to end its mount. Yields True if no process shares the
+    mount: the asking process holds the exclusive lock, or has died. Then none can join until the
+    block ends. False: that process has died, and others share the mount."""
+    fd = _open_entry(entry)
     try:
         is_alone = fd is None or _try(fd, fcntl.LOCK_EX) or not _try(fd, fcntl.LOCK_SH)
         yield is_alone and not held.has_idle_sharers()
@@ -185,10 +203,10 @@ def ending(entry: MountEntry, held: Held) -> Iterator[bool]:
 
 
 def others(entry: MountEntry) -> list[int]:
-    """The other processes that share the mount, as far as the kernel shows them: for messages
+    """The other processes that share the mount, as far as the kernel shows them; for messages
     only."""
     try:
-        found = os.stat(registry.shared_file(entry))
+        found = os.stat(registry.sharing_file(entry))
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return []
@@ -199,7 +217,7 @@ def others(entry: MountEntry) -> list[int]:
 
 
 def forget(entry: MountEntry) -> None:
-    """The mount has ended, or this process could not end it."""
+    """Drops this process's lock: the mount has ended, or this process could not end it."""
     with _lock:
         key = (os.getpid(), entry.id)
         if (fd := _held.pop(key, None)) is not None:
@@ -209,12 +227,12 @@ def forget(entry: MountEntry) -> None:
 
 
 def _hold_restored() -> None:
-    """Of mounts whose entries were removed, and made again by their daemons."""
+    """Locks the new entries of mounts whose daemons have restored them."""
     for key, fd in list(_held.items()):
         if key[0] != os.getpid() or not _is_deleted(fd):
             continue
         entry = registry.find_by_id(key[1])
-        if entry is None or (found := _opened(entry)) is None:
+        if entry is None or (found := _open_entry(entry)) is None:
             continue
         if _try(found, fcntl.LOCK_SH) and not _is_deleted(found):
             _held[key] = found
@@ -224,7 +242,7 @@ def _hold_restored() -> None:
 
 
 def _drop_ended() -> None:
-    """Of mounts that others have ended: their files are gone."""
+    """Drops the locks of mounts that others have ended: their files are gone."""
     for key, fd in list(_held.items()):
         if _is_deleted(fd):
             os.close(fd)
@@ -233,13 +251,12 @@ def _drop_ended() -> None:
             _ending.discard(key)
 
 
-def _opened(entry: MountEntry) -> int | None:
+def _open_entry(entry: MountEntry) -> int | None:
     """None: the mount has ended."""
-    access = (
-        os.O_RDWR if entry.is_copy else os.O_RDONLY
-    )  # on NFS, where a state may lie, only what may be written is locked
+    # The entry of a folder lies in the state directory. NFS locks only what is open for writing.
+    access = os.O_RDONLY if entry.has_daemon else os.O_RDWR
     try:
-        return os.open(registry.shared_file(entry), access | os.O_CLOEXEC)
+        return os.open(registry.sharing_file(entry), access | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
 

@@ -1,4 +1,4 @@
-"""`state.json` of a working copy: what the journal and staging beside it stand on.
+"""`state.json` of a working copy: the version that its journal and staging are based on.
 
     {"format": 1, "store_url", "store_id", "volume",
      "head_number", "base_version" | null,         the last published head, its number n and version
@@ -10,9 +10,9 @@
      "moving": {"volume", "head_number"},          only while the directory gets the name of that volume
      "checksum"}                                   of all the others; older cowfs write none
 
-Guarantees: a state read back is one that was written whole (the file is replaced atomically, file
-and directory are fsynced) and that the disk has not changed; an unknown format number is refused
-and nothing is touched. Unknown fields are ignored. The checksum is BLAKE3, in hex, of the other
+Guarantees: a state that is read back was written completely (the file is replaced atomically, file
+and directory are fsynced) and not changed by the disk. An unknown format number is refused, and
+nothing is touched. Unknown fields are ignored. The checksum is BLAKE3, in hex, of the other
 fields as `_canonical` writes them. Refuses: credentials; `store_url` is a canonical URL that never
 has any.
 """
@@ -29,8 +29,8 @@ from typing import Any
 
 from blake3 import blake3
 
-from cowfs import clock, config
-from cowfs.errors import (
+from cowfs.base import clock, config
+from cowfs.base.errors import (
     CorruptError,
     CowfsError,
     NoSpaceError,
@@ -38,9 +38,9 @@ from cowfs.errors import (
     UnavailableError,
     UnsupportedFormatError,
 )
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import StoreId, VersionId, WriteId
 from cowfs.format.heads import Intent
-from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.values import dataclass
 
 FORMAT = 1
 
@@ -62,8 +62,8 @@ class State:
     moving: tuple[str, int] | None = None
 
     def as_moved(self, volume: str) -> State:
-        """What a state says that was read in the working copy of this volume: before a move it is
-        the one that moves, after it the other one."""
+        """The state as read in the working copy of this volume: before a move that of the volume
+        that moves, after it that of the other volume."""
         if self.moving is None:
             return self
         if self.moving[0] != volume:
@@ -102,18 +102,18 @@ def parse(data: bytes, where: str) -> State:
         record: Any = json.loads(data)
         found = record["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(where) from error
+        raise _damage_error(where) from error
     if found != FORMAT:
         raise UnsupportedFormatError(
             f"{where} has format {found}; this cowfs reads format {FORMAT}",
             hint="Use the cowfs that used this working copy last, or a newer one; nothing was changed.",
         )
     if "checksum" in record and record.pop("checksum") != _checksum(record):
-        raise _damaged(where)
+        raise _damage_error(where)
     try:
         return _from_record(record)
     except (KeyError, TypeError, ValueError, CowfsError) as error:
-        raise _damaged(where) from error
+        raise _damage_error(where) from error
 
 
 def _checksum(record: dict[str, Any]) -> str:
@@ -150,7 +150,7 @@ def _intent(record: dict[str, Any]) -> Intent:
     )
 
 
-def _damaged(where: str) -> CorruptError:
+def _damage_error(where: str) -> CorruptError:
     return CorruptError(
         f"{where} is not a cowfs working copy's state, or was changed",
         hint=f"Its directory, {os.path.dirname(where)}, may hold uncommitted work: keep it, and report this. The volume can be mounted "

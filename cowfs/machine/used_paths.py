@@ -1,7 +1,7 @@
-"""Which processes use the files below a directory: open, mapped, or as their current directory.
+"""Finds the processes that use files below a directory: open, mapped, or as current directory.
 
-As far as this user may look. Processes in another mount namespace that see the directory elsewhere
-are not found.
+Limited to processes that this user may inspect. Processes in another mount namespace that see the
+directory elsewhere are not found.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 
 def users(root: str) -> list[int]:
-    """Pids, this process' own too."""
-    return [pid for pid in _pids() if _has_open(pid, root) or any(_is_below(path, root) for path in _mapped(pid))]
+    """Pids, including that of this process."""
+    return [pid for pid in _pids() if _has_open(pid, root) or any(_is_below(path, root) for path in _read_maps(pid))]
 
 
 def _pids() -> list[int]:
@@ -24,7 +24,7 @@ def _has_open(pid: int, root: str) -> bool:
     process = f"/proc/{pid}"
     try:
         links = [f"{process}/cwd", *(f"{process}/fd/{name}" for name in os.listdir(f"{process}/fd"))]
-    except OSError:  # ended, or not ours to look into
+    except OSError:  # ended, or not inspectable by this user
         return False
     return any(_leads_below(link, root) for link in links)
 
@@ -36,8 +36,8 @@ def _leads_below(link: str, root: str) -> bool:
         return False
 
 
-def _mapped(pid: int) -> Iterator[str]:
-    """The path of each mapping of a file."""
+def _read_maps(pid: int) -> Iterator[str]:
+    """The path of each mapped file."""
     # 7f2c8a000000-7f2c8a021000 rw-s 00000000 fe:00 1048602                    /path
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", errors="surrogateescape") as lines:
         for line in lines:

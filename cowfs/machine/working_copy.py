@@ -6,16 +6,16 @@ reboots.
         state.json       what journal and staging stand on (state.py)
         journal/ staging/  the engine's
         ballast          space set aside for leaving a full disk (native/staging/src/ballast.rs)
-        uploads          packs uploaded and not yet in a version (version/uploads.py)
-        imported         objects that an import under way has read (session/import_log.py)
-        copy.*           of a mount without FUSE: then the work is in a folder, and there is no journal (copies.py)
+        uploads          packs uploaded and not yet in a version (version/publish/uploads.py)
+        imported         objects that an import under way has read (transfer/imports/import_log.py)
+        copy.*           of a mount without FUSE: then the work is in a folder, and there is no journal (folders/folder.py)
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under
-the lock, and is on stable storage when that returns; what `delete` was about to remove is nobody's
-working copy any more, whole or in part: its directory gets another name first, durably, and `sweep`
-removes what is left of it. Where a directory cannot be renamed, its state goes first. Refuses:
-deleting while another process holds the lock; a first state beside the journal of one that is gone.
+the lock, and is on stable storage when that returns; a directory that `delete` has begun to remove
+is never used as a working copy again, not even in part: it is renamed first, durably, and `sweep`
+removes the rest. If a directory cannot be renamed, its state is deleted first. Refuses: deleting
+while another process holds the lock; a first state beside the journal of a deleted one.
 Nothing here reads or writes journal or staging; the engine owns both. Threads: state and lock may
 be used from several.
 """
@@ -33,13 +33,13 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from cowfs import clock, config
-from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError, NotFoundError
-from cowfs.failpoints import hit
-from cowfs.ids import StoreId, VersionId
-from cowfs.machine import lock, places
+from cowfs.base import clock, config, private_directories
+from cowfs.base.errors import CowfsError, InvalidStateError, NoSpaceError, NotFoundError
+from cowfs.base.failpoints import hit
+from cowfs.base.ids import StoreId, VersionId
+from cowfs.machine import lock, meta_dirs
 from cowfs.machine import state as states
-from cowfs.machine.copies import Copy
+from cowfs.machine.folders.folder import Copy
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 BALLAST_STEP_BYTES = 64 << 10
 JOURNAL_HEADER_BYTES = 128
-"""Of an empty journal (docs/format/journal.md)."""
+"""Size of an empty journal (docs/format/journal.md)."""
 _DELETED = ".deleted-"
-"""What the name of a directory begins with that is being removed."""
+"""Prefix of the name of a directory that is being removed."""
 
 
 class WorkingCopy:
@@ -71,8 +71,8 @@ class WorkingCopy:
         self._lock_fd: int | None = None
         self._mutex = RLock()
         self.give_up_ballast: Callable[[], bool] = self._give_up_ballast
-        """Makes a little room on a full disk; the engine's, once there is one. False: there is none
-        left."""
+        """Frees a little space on a full disk; the engine's, once there is one. False: no ballast
+        is left."""
 
     @classmethod
     def locate(
@@ -83,26 +83,26 @@ class WorkingCopy:
         meta_dir: Path | None = None,
         is_others: Callable[[WorkingCopy], bool] = lambda _: False,
     ) -> WorkingCopy:
-        """Where the working copy of a volume is on this machine, whether it exists or not.
+        """The working copy of a volume on this machine, whether it exists or not.
 
-        Without meta_dir: of all places that are known the first with uncommitted work, else the
-        first with a working copy; is_others: these come last.
+        Without meta_dir: of all known places the first with uncommitted work, else the first with a
+        working copy. Places for which is_others returns True come last.
         """
         if meta_dir is not None:
             return cls(working_root(meta_dir) / _name(store_id, volume))
-        known = cls.known(store_id, volume)
+        known = cls.list_places(store_id, volume)
         found = [copy for copy in known if (copy.exists or copy.has_remains) and not is_others(copy)]
         if len(found) == 1:
-            return found[0]  # what is in it takes longer to tell
+            return found[0]  # looking for work in it takes longer
         return next((copy for copy in found if copy.is_kept), next(iter(found), known[0]))
 
     @classmethod
-    def known(cls, store_id: StoreId, volume: str) -> list[WorkingCopy]:
+    def list_places(cls, store_id: StoreId, volume: str) -> list[WorkingCopy]:
         """Every place where this machine may have work of the volume: the state directory, the one
         before COWFS_STATE_DIR, and those of mounts with a meta_dir."""
         name = _name(store_id, volume)
         usual = [root / name for root in (working_root(), _earlier_root(None)) if root is not None]
-        return [cls(path) for path in (*usual, *(path for path in places.remembered() if path.name == name))]
+        return [cls(path) for path in (*usual, *(path for path in meta_dirs.list_remembered() if path.name == name))]
 
     @property
     def volume(self) -> str:
@@ -110,7 +110,7 @@ class WorkingCopy:
 
     @property
     def copy(self) -> Copy | None:
-        """The folder that has its work, if it is that of a copy."""
+        """The folder with the work, if this is the working copy of a copy."""
         found = Copy(self.path)
         return found if found.exists else None
 
@@ -129,6 +129,7 @@ class WorkingCopy:
             self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
             self._state = None
         try:
+            private_directories.require(self.path.parent)  # the directory itself may be a user's link
             for directory in (self.journal_dir, self.staging_dir):
                 lock.make_directory(directory)
             yield
@@ -138,8 +139,8 @@ class WorkingCopy:
                 lock.release(fd)
 
     def mark_ending(self) -> None:
-        """The mount is over: who wants to lock the working copy waits until this process has let
-        go, instead of being refused."""
+        """The mount has ended: a process that wants to lock the working copy waits until this
+        process has released it, instead of being refused."""
         with self._mutex:
             if self._lock_fd is not None:
                 lock.mark_ending(self._lock_fd)
@@ -151,13 +152,14 @@ class WorkingCopy:
                 lock.mark_ready(self._lock_fd)
 
     def holder(self) -> LockHolder | None:
-        """Who holds the lock, as far as can be told without touching it; None: nobody."""
+        """The holder of the lock, determined without touching the lock; None: it is free."""
         return lock.holder(self.lock_path)
 
     def remember_place(self) -> None:
-        """Lets this machine find it without being told of its meta_dir. Call it once it exists."""
+        """Records the place, so that this machine finds it without a meta_dir. Call it once it
+        exists."""
         if self.path.parent not in (working_root(), _earlier_root(None)):
-            places.remember(self.path)
+            meta_dirs.remember(self.path)
 
     # -- state
 
@@ -168,14 +170,20 @@ class WorkingCopy:
 
     @property
     def state(self) -> State:
-        """The state on disk, read once. NotFoundError when there is none, InvalidStateError when
-        there is work without one, UnsupportedFormatError for a newer cowfs'."""
+        """The state on disk, read once. NotFoundError: there is none. InvalidStateError: there is
+        work without a state. UnsupportedFormatError: a newer cowfs wrote it."""
         with self._mutex:
             if self._state is None:
                 if self.has_remains:
                     raise self._remains()
                 self._state = states.load(self.state_path).as_moved(self.volume)
             return self._state
+
+    @property
+    def base(self) -> tuple[VersionId | None, int]:
+        """The version that it stands on, and the number of its head; (None, 0) if it does not
+        exist."""
+        return (self.state.base_version, self.state.head_number) if self.exists else (None, 0)
 
     @property
     def left_epoch(self) -> int | None:
@@ -186,11 +194,11 @@ class WorkingCopy:
 
     @property
     def may_have_uncommitted(self) -> bool:
-        """Whether work may be here that is in no version: a journal of a layer not committed yet
-        has records, or a copy's folder differs.
+        """Whether there may be uncommitted work: the journal of an uncommitted layer has records,
+        or the folder of a copy differs.
 
-        Never wrongly False. True also for records that change nothing, and for a commit whose
-        outcome is not known yet.
+        Never wrongly False. Also True for records without effect, and for a commit whose outcome is
+        not known yet.
         """
         if not self.exists:
             return self.has_remains
@@ -200,7 +208,7 @@ class WorkingCopy:
 
     @property
     def has_records(self) -> bool:
-        """Whether a journal of a layer not committed yet has records."""
+        """Whether the journal of an uncommitted layer has records."""
         return self.exists and any(
             layer > self.state.committed_layer and size_bytes > JOURNAL_HEADER_BYTES
             for layer, size_bytes in self._journals()
@@ -208,7 +216,7 @@ class WorkingCopy:
 
     @property
     def has_remains(self) -> bool:
-        """Whether a journal has records, and no state says on which version they stand."""
+        """Whether a journal has records, and no state names the version that they are based on."""
         if self.exists or not any(size_bytes > JOURNAL_HEADER_BYTES for _, size_bytes in self._journals()):
             return False
         return not self.exists  # a first mount may have made it meanwhile, and then written
@@ -217,30 +225,30 @@ class WorkingCopy:
         where = "" if self.path.parent == working_root() else f" --meta-dir {shlex.quote(str(self.path.parent.parent))}"
         return InvalidStateError(
             f"{self.path} has uncommitted work, but its state.json, which says on which version that stands, is gone",
-            hint=f"Put the file back, if there is a copy of it. Else move the directory away to keep what it has, or drop that: "
+            hint=f"Restore the file, if there is a copy of it. Else move the directory away to keep its work, or drop the work: "
             f"`cowfs unmount {self.volume} --discard{where}`, discard().",
         )
 
     def without_base(self, why: NotFoundError) -> NotFoundError:
-        """The store has not the version any more that the work stands on: where the work is, and
-        what can be done."""
+        """The error if the store no longer has the base version of the work: the place of the work,
+        and possible steps."""
         state, copy = self.state, self.copy
         place = copy.record.mount_path if copy is not None else self.path
         name, version = state.volume, f"{state.volume}@{str(state.base_version)[:12]}"
         return NotFoundError(
             f"{why.message}. Uncommitted work of volume {name!r}, which stands on that version, is kept on this machine, in {place}",
             hint="The store may have been put back to an earlier state: make the later one available again, and repeat this. Or it has "
-            "lost something: `cowfs verify`, Volume.verify(), shows what. Or "
+            "lost something: `cowfs verify`, Store().verify(), shows what. Or "
             f"bring the version back from another store that has it (`cowfs push {version} {state.store_url} --as OTHERNAME "
-            "--store OTHERSTORE`, Volume.push()): then a mount shows the work, to be copied out of it. If the version is gone for "
+            "--store OTHERSTORE`, Store().push()): then a mount shows the work, to be copied out of it. If the version is gone for "
             f"good, `cowfs unmount {name} --discard`, discard(), drops the work.",
             details={**why.details, "working_copy": str(self.path)},
         )
 
     @property
     def is_kept(self) -> bool:
-        """Whether work must be expected here: uncommitted, unreadable, or in a place that is not
-        there now."""
+        """Whether to expect work here: uncommitted, unreadable, or in a place that is not
+        reachable now."""
         try:
             return self.is_out_of_reach or self.may_have_uncommitted
         except CowfsError:
@@ -248,21 +256,21 @@ class WorkingCopy:
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether its place is remembered and not there now: a disk that is not attached, or
-        somebody has removed it."""
-        return not config.is_there(self.path) and self.path in places.remembered()
+        """Whether its place is remembered but missing now: its disk is not attached, or the
+        directory was removed."""
+        return not config.is_there(self.path) and self.path in meta_dirs.list_remembered()
 
     def _journals(self) -> list[tuple[int, int]]:
-        """(layer, size) of each journal and of each checkpoint, which stands for the journals up to
+        """(layer, size) of each journal and of each checkpoint, which replaces the journals up to
         its layer; the engine removes those of committed layers when it opens."""
         found = []
-        for path in (path for path in config.listed(self.journal_dir) if path.suffix in (".log", ".ckpt")):
+        for path in (path for path in config.list_directory(self.journal_dir) if path.suffix in (".log", ".ckpt")):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 found.append((int(path.stem, 16), path.stat().st_size))
         return found
 
     def make_room(self) -> None:
-        """For a mount on a full disk: gives up half of the ballast, which the engine takes back
+        """Frees half of the ballast for a mount on a full disk; the engine takes the space back
         when it can."""
         with contextlib.suppress(FileNotFoundError):
             held_bytes = self.ballast_path.stat().st_size
@@ -271,7 +279,8 @@ class WorkingCopy:
                 os.truncate(self.ballast_path, held_bytes // 2)
 
     def _give_up_ballast(self) -> bool:
-        """Before an engine has the file: it is not looked at again while one is open."""
+        """Call it before an engine has the file: while one is open, it does not notice the
+        change."""
         try:
             held_bytes = self.ballast_path.stat().st_size
             os.truncate(self.ballast_path, held_bytes - min(held_bytes, BALLAST_STEP_BYTES))
@@ -280,16 +289,16 @@ class WorkingCopy:
         return held_bytes > 0
 
     def clear_remains(self) -> None:
-        """Before the first state, under the lock: removes, durably, an engine's files that nothing
-        was written to. Older cowfs left them when a deletion was cut short. InvalidStateError: they
-        hold work, and nothing says any more on which version it stands.
+        """Before the first state, under the lock: durably removes the unused files of an engine.
+        Older cowfs left them when a deletion was interrupted. InvalidStateError: they hold work,
+        and no state names the version that it is based on.
         """
         if self.has_remains:
             raise self._remains()
         if self.exists:
             return
         for directory in (self.journal_dir, self.staging_dir):
-            for path in config.listed(directory):
+            for path in config.list_directory(directory):
                 path.unlink()
             states.sync_directory(directory)
 
@@ -297,10 +306,11 @@ class WorkingCopy:
         """Makes the first state unless there is one. Needs no lock: of several creators one wins,
         durably.
 
-        Nobody else may be kept from the lock meanwhile, or racing mounts could refuse each other
-        and none would win.
+        The lock must not be taken meanwhile, or racing mounts could refuse each other and none
+        would win.
         """
         lock.make_directory(self.path)
+        private_directories.require(self.path.parent)
         states.store_if_absent(self.state_path, state)
         states.sync_directory(self.path.parent)
 
@@ -328,8 +338,8 @@ class WorkingCopy:
             self.store_state(replace(self.state, intent=intent))
 
     def record_published(self, intent: Intent) -> None:
-        """The base moves to the intent's version; its layer's journal may go. A version of the same
-        tree has no layer: 0."""
+        """Moves the base to the intent's version; its layer's journal may be deleted. A version of
+        the same tree has layer 0: no layer."""
         with self._mutex:
             self.store_state(
                 replace(
@@ -342,7 +352,7 @@ class WorkingCopy:
             )
 
     def drop_intent(self) -> None:
-        """The head found at the intent's number is not ours, or there is none: the layer stays
+        """The head at the intent's number is not ours, or does not exist: the layer stays
         uncommitted."""
         with self._mutex:
             self.store_state(replace(self.state, intent=None))
@@ -353,7 +363,7 @@ class WorkingCopy:
             self.store_state(replace(self.state, restoring=(*self.state.restoring, name)))
 
     def forget_restores(self, names: Iterable[str]) -> None:
-        """Call it once the directories are gone durably."""
+        """Call it once the directories are durably deleted."""
         with self._mutex:
             gone = frozenset(names)
             left = tuple(name for name in self.state.restoring if name not in gone)
@@ -366,18 +376,18 @@ class WorkingCopy:
             moved = replace(self.state, head_number=head_number, base_version=base_version, intent=None)
             self.store_state(moved)
 
-    def beside(self, volume: str) -> WorkingCopy:
-        """The place of another volume of the same store, in the same directory."""
+    def sibling(self, volume: str) -> WorkingCopy:
+        """The working copy of another volume of the same store, in the same directory."""
         return WorkingCopy(self.path.with_name(f"{self.path.name.partition('-')[0]}-{volume}"))
 
     def move_to(self, other: WorkingCopy, head_number: int) -> None:
-        """Gives this working copy's work to another volume that stands on the same base version
-        (`other` must not exist, and be `beside` this one).
+        """Moves this working copy's work to another volume with the same base version. `other` must
+        not exist, and must come from `sibling`.
 
-        For work whose own line was taken over. The lock must be free; LeaseHeldError else. A crash
-        leaves it whole, as that of one of the two volumes.
+        For work whose own line was taken over. The lock must be free, otherwise LeaseHeldError.
+        After a crash the work is complete in one of the two volumes.
         """
-        with self.lock(LockHolder.for_a_moment(f"(moving {self.path})")):
+        with self.lock(LockHolder.make_brief(f"(moving {self.path})")):
             moving = replace(self.state, moving=(other.volume, head_number))
             states.store(self.state_path, moving)
             other.remember_place()
@@ -387,53 +397,53 @@ class WorkingCopy:
             hit("work-moved")
             states.sync_directory(other.path.parent)
             states.store(other.state_path, moving.as_moved(other.volume))
-            places.forget(self.path)
+            meta_dirs.forget(self.path)
 
     @property
     def interrupted_move(self) -> tuple[str, str] | None:
-        """Of which volume its work was, and which one's it was to become, if `move_to` was killed;
-        `volume` says how far it came."""
+        """The old and the new volume of the work, if `move_to` was killed; `volume` shows how far
+        it came."""
         state = states.load(self.state_path)
         return (state.volume, state.moving[0]) if state.moving is not None else None
 
     def end_move(self) -> None:
-        """After a `move_to` that was killed when everything had moved."""
-        with self.lock(LockHolder.for_a_moment(f"(moving {self.path})")):
-            before = self.beside(states.load(self.state_path).volume)
+        """Completes a `move_to` that was killed after everything had moved."""
+        with self.lock(LockHolder.make_brief(f"(moving {self.path})")):
+            before = self.sibling(states.load(self.state_path).volume)
             states.store(self.state_path, self.state)
             if not config.is_there(before.path):
-                places.forget(before.path)
+                meta_dirs.forget(before.path)
 
     def delete(self) -> None:
-        """Drops the working copy and with it all uncommitted work. LeaseHeldError when another
-        process holds it."""
+        """Drops the working copy and all uncommitted work in it. LeaseHeldError: another process
+        holds it."""
         if self._lock_fd is not None:
             self._delete_locked()
         elif self.path.exists():
-            with self.lock(LockHolder.for_a_moment(f"(discarding {self.path})")):
+            with self.lock(LockHolder.make_brief(f"(discarding {self.path})")):
                 self._delete_locked()
 
     def delete_if_committed(self) -> None:
-        """Frees the disk of a working copy whose work is all in versions; leaves one that is in
-        use, has more, or can't be read."""
+        """Deletes a working copy whose work is all in versions. One that is in use, has uncommitted
+        work, or cannot be read stays."""
         if not self.exists:
             return
-        with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.for_a_moment(f"(tidying {self.path})")):
+        with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.make_brief(f"(tidying {self.path})")):
             if self.copy is None and not self.may_have_uncommitted and self.state.pin is None:
                 self._delete_locked()
 
     def _delete_locked(self) -> None:
         if (copy := self.copy) is not None:
             copy.remove()
-        places.forget(self.path)
+        meta_dirs.forget(self.path)
         self._state = None
-        deleted = self._renamed()
+        deleted = self._rename_away()
         hit("work-deleted")
         _remove(deleted)
 
-    def _renamed(self) -> Path:
-        """Where the directory is that is to be removed. It keeps its name if it is a user's link, a
-        mount, or part of a container's image."""
+    def _rename_away(self) -> Path:
+        """The directory to remove, renamed. It keeps its name if it is a user's link, a mount, or
+        part of a container's image."""
         deleted = self.path.with_name(f"{_DELETED}{clock.random_bytes(8).hex()}")
         if self.path.is_symlink():
             return self.path
@@ -446,16 +456,16 @@ class WorkingCopy:
 
 
 def working_root(meta_dir: Path | None = None) -> Path:
-    """The directory of all working copies; meta_dir takes the place of the state directory."""
-    return (meta_dir or config.state_dir()) / "working"
+    """The directory of all working copies; meta_dir replaces the state directory."""
+    return private_directories.require((meta_dir or config.state_dir()) / "working")
 
 
 def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
-    """Working copies on this machine, by name, and those out of reach; directories with neither a
-    state nor work are not among them."""
+    """Working copies on this machine, by name, and unreachable ones. Directories with neither a
+    state nor work are left out."""
     roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None]
-    found = [path for root in roots for path in config.listed(root)]
-    remembered = places.remembered()
+    found = [path for root in roots for path in config.list_directory(root)]
+    remembered = meta_dirs.list_remembered()
     elsewhere = sorted({*remembered} - {*found}) if meta_dir is None else []
     copies = [WorkingCopy(path) for path in (*found, *elsewhere) if not path.name.startswith(_DELETED)]
     out_of_reach = {path for path in remembered if not config.is_there(path)}
@@ -463,9 +473,9 @@ def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
 
 
 def sweep(root: Path) -> None:
-    """Removes what deletions have left that were cut short, of working copies in that directory."""
+    """Removes the remains of interrupted deletions of working copies in that directory."""
     with contextlib.suppress(CowfsError):  # it cannot be listed
-        for path in config.listed(root):
+        for path in config.list_directory(root):
             if not path.name.startswith(_DELETED) or path.is_symlink() or lock.is_held(path / "lock"):
                 continue
             with contextlib.suppress(OSError):
@@ -473,7 +483,8 @@ def sweep(root: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """The state first, durably, the lock last: who removes it may still be at work."""
+    """Removes the state first, durably, and the lock last: an interrupted removal must not look
+    like a working copy, and another process must not lock it meanwhile."""
     (path / "state.json").unlink(missing_ok=True)
     states.sync_directory(path)
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "lock"):
@@ -481,7 +492,7 @@ def _remove(path: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # somebody makes it anew at this moment, or it is a link or a mount
+    with contextlib.suppress(OSError):  # made again at this moment, or a link or a mount
         path.rmdir()
 
 
@@ -490,6 +501,6 @@ def _name(store_id: StoreId, volume: str) -> str:
 
 
 def _earlier_root(meta_dir: Path | None) -> Path | None:
-    """Where working copies were made before COWFS_STATE_DIR, if any are left there."""
+    """The directory of working copies before COWFS_STATE_DIR, if any are left there."""
     earlier = config.earlier_state_dir() if meta_dir is None else None
-    return earlier / "working" if earlier is not None else None
+    return private_directories.require(earlier / "working") if earlier is not None else None

@@ -1,2 +1,2 @@
-"""Maintenance of a store: what lies in it is checked, repaired, counted and copied. No engine, no
-process, no mount; `api` opens the stores."""
+"""Maintenance of a store: checks, repairs, measures and copies its contents. No engine, no process,
+no mount; `api` opens the stores."""

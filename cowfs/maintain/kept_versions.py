@@ -1,8 +1,8 @@
-"""The versions that a store keeps: those that heads which are not pruned, and tags, name.
+"""The versions that a store keeps: those named by tags and by heads that are not pruned.
 
-A deleted or void volume's versions are looked at as long as they are there: they may have been
-collected. All others must be there. Where records are damaged and a caller wants to know the rest
-all the same, what they may have said is taken for possible: no version is called missing that may
+Versions of a deleted or void volume are included only while they exist: they may have been
+collected. All others must exist. If records are damaged and a caller wants the rest anyway, the
+damaged records are taken to say whatever is possible: no version is reported as missing that may
 have been deleted or pruned.
 
 Requests: two lists and one read of each record for each volume, and each manifest once.
@@ -14,24 +14,26 @@ from collections.abc import Iterator
 from dataclasses import field
 from functools import partial
 
-from cowfs.errors import CorruptError, NotFoundError
+from cowfs.base.errors import CorruptError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
+from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
-from cowfs.helpers import Helpers
-from cowfs.ids import VersionId
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
 from cowfs.store.contract import list_carefully
-from cowfs.values import dataclass
-from cowfs.version import pruned, tags
+from cowfs.store.refs import refs
 from cowfs.version.history import open_version
-from cowfs.version.volumes import require_first_head, volume_names
+from cowfs.version.names import tags
+from cowfs.version.names.volumes import require_first_head, volume_names
+from cowfs.version.retention import pruned
 
 THREADS = 16
 
 
 @dataclass(frozen=True)
 class KeptVersion:
-    """volumes: those whose heads or tags name it; deleted: of these, that were deleted. manifest
+    """volumes: those whose heads or tags name it; deleted: the deleted ones among them. manifest
     None: it cannot be read, for the reason in `problem`."""
 
     id: VersionId
@@ -44,40 +46,41 @@ class KeptVersion:
 @dataclass
 class _Named:
     volumes: dict[str, bool] = field(default_factory=dict)
-    """Whether it was deleted."""
+    """By volume: whether it was deleted."""
     must_be_there: bool = False
 
 
-def kept_versions(store: ObjectStore, *, tell: refs.Tell | None = None) -> list[KeptVersion]:
-    """Oldest volume names first; each version once. tell: hears of damaged heads, tags and pruned
-    records; None: CorruptError."""
+def find_kept_versions(store: ObjectStore, *, tell: refs.Tell | None = None) -> list[KeptVersion]:
+    """Oldest volume names first; each version once. tell: called with the error for damaged heads,
+    tags and pruned records; None: raises CorruptError."""
     list_carefully(store)
     named: dict[VersionId, _Named] = {}
     for name in volume_names(store):
-        for version, is_deleted, must_be_there in _named_by(store, name, tell):
+        for version, is_deleted, must_be_there in _find_named(store, name, tell):
             found = named.setdefault(version, _Named())
             found.volumes[name] = is_deleted
             found.must_be_there |= must_be_there
     with Helpers(THREADS, name="cowfs-versions") as threads:
-        opened = threads.map(lambda each: _opened(store, *each), named.items())
+        opened = threads.map(lambda each: _open_version(store, *each), named.items())
         return [version for version in opened if version is not None]
 
 
 def one_version(store: ObjectStore, volume: str, version: VersionId) -> KeptVersion:
-    found = _opened(store, version, _Named({volume: False}, must_be_there=True))
+    found = _open_version(store, version, _Named({volume: False}, must_be_there=True))
     assert found is not None
     return found
 
 
-def _named_by(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterator[tuple[VersionId, bool, bool]]:
-    """With whether the volume was deleted, and whether the version must be there."""
+def _find_named(store: ObjectStore, volume: str, tell: refs.Tell | None) -> Iterator[tuple[VersionId, bool, bool]]:
+    """Yields versions, each with whether the volume was deleted and whether the version must
+    exist."""
     lost: list[CorruptError] = []
     line = refs.history(store, refs.head(volume), tell=None if tell is None else lost.append)  # newest first
     if not line and not lost:
         _require_head(store, volume, None if tell is None else lost.append)
-    hidden = _pruned(store, volume, tell)
+    hidden = _read_pruned(store, volume, tell)
     last = max((keys.parse_number(error.details["key"]) or 0 for error in lost), default=0)
-    newest = line[0] if line and line[0][0] > last else None  # None: there is none, or it is damaged
+    newest = line[0] if line and line[0][0] > last else None  # None: no head, or it is damaged
     is_deleted = newest is not None and newest[1].kind == "delete"
     must_be_there = newest[1].kind not in ("delete", "void") if newest is not None else not lost
     for number, head in line:
@@ -100,8 +103,8 @@ def _require_head(store: ObjectStore, volume: str, tell: refs.Tell | None) -> No
         tell(error)
 
 
-def _pruned(store: ObjectStore, volume: str, tell: refs.Tell | None) -> pruned.Pruned | None:
-    """None: it is damaged."""
+def _read_pruned(store: ObjectStore, volume: str, tell: refs.Tell | None) -> pruned.Pruned | None:
+    """None: the record is damaged."""
     try:
         return pruned.read(store, volume)
     except CorruptError as error:
@@ -111,7 +114,7 @@ def _pruned(store: ObjectStore, volume: str, tell: refs.Tell | None) -> pruned.P
         return None
 
 
-def _opened(store: ObjectStore, version: VersionId, named: _Named) -> KeptVersion | None:
+def _open_version(store: ObjectStore, version: VersionId, named: _Named) -> KeptVersion | None:
     kept = partial(
         KeptVersion, version, tuple(named.volumes), deleted=frozenset(filter(named.volumes.get, named.volumes))
     )

@@ -1,12 +1,12 @@
-"""How many bytes of a store versions keep there, alone and together with others.
+"""Counts the bytes that groups of versions take in a store, alone and shared.
 
-    stored    every blob that the group's versions name: what would have to travel to another store
-    unique    of these, blobs that no version outside of the group names: what goes with it
+    stored    every blob that the group's versions name: the bytes to transfer to another store
+    unique    those of them that no version outside of the group names: the bytes freed with the group
     shared    the others
 
-Groups are versions, volumes, owners of volumes, or all that a store keeps. A version that several
-groups have makes nothing unique. Blobs count as they are stored (compressed, encrypted), once
-however often they are named; manifests, directories of packs, and what nobody names are left out.
+Groups are versions, volumes, owners of volumes, or all versions that a store keeps. A version in
+several groups makes nothing unique. Blobs count as they are stored (compressed, encrypted), once
+however often they are named; manifests, pack directories and unreferenced blobs are not counted.
 
 Reads the whole index of each version that is kept. Memory: some 150 bytes for each blob of the
 store.
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cowfs.ids import ChunkHash, PackId
-from cowfs.index import open_index, stored_places
+from cowfs.base.ids import ChunkHash, PackId
+from cowfs.index import list_places, open_index
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.maintain.kept_versions import KeptVersion
@@ -38,7 +38,7 @@ def count(
     progress: ProgressListener,
 ) -> list[StoredBytes]:
     """versions: all that the store keeps; groups: some of these, by name. CorruptError: an index
-    cannot be read, so that nothing can be said."""
+    cannot be read, so nothing can be counted."""
     members: dict[bytes, set[int]] = {}
     for number, group in enumerate(groups.values()):
         for version in group:
@@ -48,7 +48,7 @@ def count(
     sets: dict[frozenset[int], frozenset[int]] = {}  # equal ones once
     of_blob: dict[int, frozenset[int]] = {}
     lengths: dict[int, int] = {}
-    outside = len(groups)  # stands for whoever is in no group
+    outside = len(groups)  # stands for versions in no group
     for done, version in enumerate(versions):
         progress(Progress("versions", done, len(versions)))
         own = frozenset(members.get(version.id) or {outside})
@@ -71,7 +71,7 @@ def count(
 
 
 class _Counter:
-    """Blobs as numbers: of the pack, in order of first use, and the offset."""
+    """Numbers blobs: the pack, in order of first use, and the offset."""
 
     def __init__(self, store: ObjectStore, cache_dir: Path) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class _Counter:
         self._segments: dict[ChunkHash, list[tuple[int, int]]] = {}
 
     def blobs(self, version: KeptVersion) -> Iterator[tuple[int, int]]:
-        """(number, stored length), some of them several times."""
+        """Yields (number, stored length); some blobs several times."""
         if version.manifest is None:
             return
         section = version.manifest.index
@@ -101,8 +101,9 @@ class _Counter:
             yield from self._segments[ref.hash]
         with open_index(self._store, self._reader, section, cache_dir=self._cache_dir) as index:
             ids = index.pack_ids()
-            for pack, offset, length in stored_places(index):
-                yield self._number(ids[pack], offset), length
+            with list_places(index) as places:
+                for pack, offset, length in places:
+                    yield self._number(ids[pack], offset), length
 
     def _number(self, pack: PackId, offset: int) -> int:
         return self._packs.setdefault(pack, len(self._packs)) << _OFFSET_BITS | offset

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """group: a version's id, a volume's name, an owner, or the store's URL. versions: how many it
-    has. stored_bytes: that they need of the store, compressed; unique_bytes: of these, that nothing
-    else needs; shared_bytes: the others. is_deleted: of a volume, that it was deleted; it takes the
-    room as long as it can be brought back."""
+    """group: a version's id, a volume's name, an owner, or the store's URL. versions: their number.
+    stored_bytes: the bytes they need in the store, compressed; unique_bytes: those of them that
+    nothing else needs; shared_bytes: the others. is_deleted: the group is a deleted volume, which
+    takes space as long as it can be restored."""
 
     group: str
     versions: int

@@ -4,7 +4,6 @@
 """
 
 from cowfs._native import (
-    INODE_HAS_XATTRS,
     Attr,
     Caller,
     ChunkRun,
@@ -15,10 +14,10 @@ from cowfs._native import (
     NotResident,
     Owners,
     Recovery,
+    take_faults,
 )
 
 __all__ = [
-    "INODE_HAS_XATTRS",
     "Attr",
     "Caller",
     "ChunkRun",
@@ -29,4 +28,5 @@ __all__ = [
     "NotResident",
     "Owners",
     "Recovery",
+    "take_faults",
 ]

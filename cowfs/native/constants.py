@@ -1,6 +1,6 @@
 """Numbers and names that the native half and Python must agree on: defined there, read here.
 
-`cowfs/_native.pyi` says what they are.
+`cowfs/_native.pyi` documents them.
 """
 
 from cowfs._native import (
@@ -9,6 +9,8 @@ from cowfs._native import (
     CONGESTION,
     COUNTED_BYTES,
     DIRECTORY_RUN,
+    INODE_HAS_XATTRS,
+    LAST_INO,
     LOADS_MAX,
     MAX_BACKGROUND,
     ROOT_INO,
@@ -20,6 +22,8 @@ __all__ = [
     "CONGESTION",
     "COUNTED_BYTES",
     "DIRECTORY_RUN",
+    "INODE_HAS_XATTRS",
+    "LAST_INO",
     "LOADS_MAX",
     "MAX_BACKGROUND",
     "ROOT_INO",

@@ -1,18 +1,18 @@
-"""Makes versions of what an engine's layers hold: freeze, cut, hand to `version.publish`, tell the
-engine what became of it.
+"""Makes versions from the layers of an engine: freezes a layer, stores its files, passes it to
+`version.publish.publisher`, and reports the outcome to the engine.
 
 One `Committer` per writable session. `commit`, `upload_quiet`, `upload_growing` and
-`heed_collections` may be called from any thread; they are serialised. What a version is made of, in
-which order, and who may have the next head is `Publisher`'s business.
+`acknowledge_collections` may be called from any thread; they are serialised. `Publisher` decides
+what a version consists of, in which order it is written, and which writer may write the next head.
 
-After an error before the head the layer rejoins the working copy: nothing is lost, the next commit
-has it. While a head's outcome is unknown its layer waits for it, and the next commit, or heartbeat,
-settles that first.
+After an error before the head is written, the layer rejoins the working copy: nothing is lost, and
+the next commit includes it. While the outcome of a head is unknown, its layer stays frozen, and the
+next commit or heartbeat settles the outcome first.
 
-The same frozen layer, compared instead of published, is what `diff` and `restore` see of work that
-is in no version (`working_index`).
+`diff` and `restore` see uncommitted work through the same frozen layer, which is then compared
+instead of published (`working_index`).
 
-Quiet files, and what is settled of growing ones, are uploaded early (`EarlyUploads`), so that a
+Quiet files and the stable parts of growing ones are uploaded early (`EarlyUploads`), so that a
 commit mostly publishes.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cowfs.errors import UnavailableError
+from cowfs.base.errors import UnavailableError
 from cowfs.index import Stream
 from cowfs.native.chunks import FileRows
 from cowfs.session.early import EarlyUploads
@@ -34,18 +34,19 @@ from cowfs.session.layer_changes import layer_changes, layer_files
 from cowfs.session.lost import LostFiles
 from cowfs.session.staged_contents import StagedContents
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
-from cowfs.version.contents import files_of
-from cowfs.version.unstored_chunks import NOT_STORED, UnstoredChunks
+from cowfs.version.publish.contents import files_of
+from cowfs.version.publish.unstored_chunks import NOT_STORED, UnstoredChunks
 
 if TYPE_CHECKING:
     from cowfs.index import Index, IndexDelta
     from cowfs.native import Engine
-    from cowfs.session.residency import Residency
-    from cowfs.version.publish import Publisher
+    from cowfs.session.residency.residency import Residency
+    from cowfs.version.publish.publisher import Publisher
 
 
 class Committer:
-    """publisher: of the version that engine and residency stand on. Nobody else uses it."""
+    """publisher: for the version that engine and residency are based on, used by this object
+    alone."""
 
     def __init__(self, engine: Engine, residency: Residency, publisher: Publisher) -> None:
         self.lost = LostFiles(engine, residency)
@@ -74,25 +75,25 @@ class Committer:
 
     @property
     def index(self) -> Index:
-        """Of the last published version."""
+        """The index of the last published version."""
         return self._publisher.index
 
     def require_settled(self) -> None:
-        """UnavailableError while nobody knows whether the last commit is in the line."""
+        """UnavailableError while it is unknown whether the last commit was published."""
         if self._publisher.is_unsettled:
             raise UnavailableError(
-                "the store has not told yet whether the last commit was published",
+                "the store has not confirmed yet whether the last commit was published",
                 hint="Repeat that commit first; nothing is lost.",
             )
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
-        """Publishes everything written before the call; returns the new base, or the same one if
-        nothing changed and the request says no more than that version does.
+        """Publishes everything written before the call. Returns the new base, or the current one if
+        nothing changed and the request adds nothing to that version.
 
-        The first commit of a volume publishes even an empty tree. progress hears of "files" at most
-        ten times a second and at the end, then of "index". LeaseLostError when another writer has
-        head n+1: the layer rejoins the working copy, nothing is lost. CorruptError when the local
-        disk has lost bytes of files that would be in the version (`lost`).
+        The first commit of a volume publishes even an empty tree. progress reports "files" at most
+        ten times a second and at the end, then "index". LeaseLostError when another writer has
+        written head n+1: the layer rejoins the working copy, and nothing is lost. CorruptError when
+        the local disk has lost bytes of files that would be in the version (`lost`).
         """
         self._commit_waits.set()
         with self._mutex:
@@ -118,11 +119,11 @@ class Committer:
 
     @contextmanager
     def working_index(self) -> Iterator[Index]:
-        """The volume as it is now, committed or not, as an index that is published nowhere: to be
-        used within the block and by this thread. Bytes that are in no chunk are read and named, not
-        stored.
+        """The current state of the volume, committed or not, as an index that is not published. Use
+        it inside the block and on this thread only. The hashes of bytes in no chunk are computed;
+        nothing is stored.
 
-        Commits wait meanwhile; whoever writes does not. CorruptError as for `commit`.
+        Commits wait meanwhile; writes do not. CorruptError as for `commit`.
         """
         self._commit_waits.set()
         with self._mutex:
@@ -132,12 +133,12 @@ class Committer:
             if (delta := self._working_delta()) is None:
                 yield self._publisher.index
                 return
-            with delta, delta.unpublished() as index:
+            with delta, delta.open_unpublished() as index:
                 yield index
 
     def _working_delta(self) -> IndexDelta | None:
-        """None: nothing has changed since the last version. The layer is frozen for as long as it
-        is read."""
+        """None if nothing has changed since the last version. The layer stays frozen while it is
+        read."""
         number = self._engine.freeze()
         if number is None:
             return None
@@ -145,12 +146,12 @@ class Committer:
             contents = FileRows()
             unstored = UnstoredChunks(self._publisher.chunks.sealing, partial(self._publisher.pack_number, NOT_STORED))
             for ino, version in layer_files(self._engine, number):
-                if (known := self._early.made(ino, version)) is not None:
+                if (known := self._early.find_rows(ino, version)) is not None:
                     contents.put(ino, version, known)
                     continue
                 extents = self._engine.layer_extents(number, ino)
                 try:
-                    contents.put(ino, version, self._contents.named_rows(extents, unstored))
+                    contents.put(ino, version, self._contents.name_rows(extents, unstored))
                 except OSError as error:
                     self.lost.refuse_unreadable(number, ino, error)
             changes = layer_changes(self._engine, number, contents)
@@ -161,20 +162,20 @@ class Committer:
             self._engine.layer_failed(number)
 
     def upload_quiet(self, idle_s: float = 5.0) -> int:
-        """Uploads chunks of files nobody has written for idle_s; a later commit finds them. Returns
-        the staged bytes done.
+        """Uploads chunks of files that were not written for idle_s, so that a later commit finds
+        them. Returns the staged bytes uploaded.
 
-        Does nothing while a commit runs, and stops after the file at hand when one wants to. The
-        last, partly filled pack waits for the commit. Memory that `upload_growing` has kept for its
-        next call is freed.
+        Does nothing while a commit runs, and stops after the current file when one is waiting. The
+        last, partly filled pack waits for the commit. Frees the memory that `upload_growing` keeps
+        for its next call.
         """
         return self._upload(partial(self._early.upload, idle_s), rests=True)
 
     def upload_growing(self) -> int:
-        """Uploads chunks of the beginnings of large files that are still written, as far as nobody
-        has written them since the last call; a later commit goes on behind them. Returns the bytes
-        done. Otherwise as `upload_quiet`; cheap unless much was written. Does nothing until it is
-        known what the store has."""
+        """Uploads the beginnings of large files that are still being written, as far as they were
+        not written since the last call; a later commit continues from there. Returns the bytes
+        uploaded. Otherwise as `upload_quiet`; cheap unless much was written. Does nothing until the
+        chunks in the store are known."""
         is_due = self._early.is_growing and self._publisher.chunks.knows_store
         return self._upload(self._early.upload_growing, rests=False) if is_due else 0
 
@@ -190,19 +191,19 @@ class Committer:
             self._mutex.release()
 
     def end_uploads(self) -> None:
-        """Uploads that are under way end soon, and no other begins. Returns at once."""
+        """Ends running uploads soon and starts no others. Returns at once."""
         self._ends.set()
 
     def expect_work(self) -> None:
-        """Something was written: a commit or an upload will follow. Returns at once."""
+        """Prepares for a commit or upload, because something was written. Returns at once."""
         self._publisher.chunks.expect_work()
 
-    def heed_collections(self) -> None:
+    def acknowledge_collections(self) -> None:
         """Renews the pin, and acknowledges what collections have condemned, so that they need not
         wait for the next commit.
 
-        One list request when nothing is new. Commits and uploads go on beside it. A head of unknown
-        outcome is put again first.
+        One list request when nothing is new. Runs concurrently with commits and uploads. First
+        retries a head whose outcome is unknown.
         """
         if self._publisher.is_unsettled and self._mutex.acquire(blocking=False):
             try:
@@ -212,13 +213,13 @@ class Committer:
         self._publisher.acknowledge()
 
     def hold(self) -> None:
-        """Uncommitted work stays here: what it stands on, and what it has uploaded, is kept for
-        it."""
+        """Keeps the base version and the uploaded chunks for uncommitted work that stays on this
+        machine."""
         self._publisher.hold()
 
     def close(self) -> None:
-        """Waits for a commit under way; ends the threads. What was uploaded and not committed is
-        garbage in the store."""
+        """Waits for a running commit, then ends the threads. Uploaded chunks that were not
+        committed are garbage in the store."""
         self.end_uploads()
         with self._mutex:
             self._publisher.close()

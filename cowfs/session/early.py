@@ -1,12 +1,11 @@
-"""Files that are uploaded before anybody commits them: those nobody has written for a while, oldest
-write first, and beginnings of large ones that are still written (`growing`).
+"""Uploads files before they are committed: files without recent writes, oldest write first, and the
+beginnings of large files that are still being written (`growing`).
 
-What was made of a file (its rows) is kept with the file's data version; a commit takes it over if
-the version is still the same, and what a commit has drafted is kept likewise. All of it is
-forgotten when chunks that it names may be gone (`StoredChunks.doubts`). `upload` goes on where it
-stopped, so that every file has its turn however many are quiet, and looks at a file again only
-after it was written again. For the committer, under its mutex; its chunks are durable only after
-the uploader was flushed.
+The rows made for a file are kept with its data version. A commit uses them if the version is
+unchanged; the rows that a commit has drafted are kept likewise. All rows are dropped when chunks
+they name may be gone (`StoredChunks.doubts`). `upload` continues where it stopped, so every file
+gets its turn however many are quiet, and it looks at a file again only after another write. For the
+committer, under its mutex. The chunks are durable only after the uploader was flushed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from cowfs.errors import CorruptError, SourceChangedError
+from cowfs.base.errors import CorruptError, SourceChangedError
 from cowfs.native.chunks import FileRows
 from cowfs.session.growing import GrowingFiles
 
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
     from cowfs.native.chunks import LayerExtent, SmallFiles
     from cowfs.session.growing import Begun
 
-FILES = 4096  # asked for at once
-SMALL_FILES = 1024  # stored at once, before the next look whether somebody waits
+FILES = 4096  # requested from the engine at once
+SMALL_FILES = 1024  # stored at once, before checking again whether a caller waits
 
 Rows: TypeAlias = "list[ExtentRow]"
 QuietFile: TypeAlias = tuple[tuple[int, int], int]  # as `Engine.quiet_files` has it
 
 
 class EarlyUploads:
-    """store makes a file's rows, of which some are there, and may raise; store_first those of a
-    part of a large one, while has_room; store_small adds those of many small files, which are named
-    by name_key. unreadable is told of an inode whose staged bytes cannot be read. doubts: a number
-    that changes when rows made until then count no longer."""
+    """store makes a file's rows, some of which exist already, and may raise. store_first makes rows
+    for a part of a large file, while has_room. store_small adds the rows of many small files, named
+    by name_key. unreadable is called with an inode whose staged bytes cannot be read. doubts: a
+    number that changes when earlier rows become invalid."""
 
     def __init__(
         self,
@@ -55,34 +54,34 @@ class EarlyUploads:
         self._unreadable = unreadable
         self._doubts = doubts
         self._doubts_met = doubts()
-        self._until = (0, 0)  # files last written before that are done
+        self._until = (0, 0)  # all files last written before this are stored
         self._drafted = FileRows()
         self._rows = FileRows()
         self._growing = GrowingFiles(engine, store_first, has_room)
 
     @property
     def tables(self) -> tuple[FileRows, FileRows]:
-        """What was made and still counts."""
-        self._heed_doubts()
+        """The rows that are still valid."""
+        self._check_doubts()
         return self._drafted, self._rows
 
-    def made(self, ino: int, version: int) -> Rows | None:
-        """Of the file at that data version."""
+    def find_rows(self, ino: int, version: int) -> Rows | None:
+        """The rows of a file at that data version, if they exist."""
         for table in self.tables:
             if table.version(ino) == version and (found := table.get(ino)) is not None:
                 return found[1]
         return None
 
-    def begun(self, ino: int, extents: Sequence[LayerExtent]) -> Begun:
-        """What was stored of the beginning of a file that has these extents, and still counts."""
-        self._heed_doubts()
-        return self._growing.begun(ino, extents)
+    def find_beginning(self, ino: int, extents: Sequence[LayerExtent]) -> Begun:
+        """The stored and still valid beginning of a file that has these extents."""
+        self._check_doubts()
+        return self._growing.find_beginning(ino, extents)
 
     def take_over(self, rows: FileRows, doubts: int) -> None:
-        """What a commit has made of all changed files, from when there were so many doubts, in
-        place of what was made before. It stays as it is: until the commit's outcome is known, the
-        engine is to be told of these files and no others."""
-        self._heed_doubts()  # what is known of growing files may be older than these rows
+        """Replaces all earlier rows by those that a commit has made of all changed files, when the
+        doubts had this value. They stay unchanged: until the commit's outcome is known, the engine
+        must be given exactly these files."""
+        self._check_doubts()  # the state of growing files may be older than these rows
         self._drafted, self._rows, self._doubts_met = rows, FileRows(), doubts
 
     @property
@@ -92,13 +91,13 @@ class EarlyUploads:
 
     def upload_growing(self, is_in_the_way: Callable[[], bool]) -> int:
         """As `GrowingFiles.upload`."""
-        self._heed_doubts()
+        self._check_doubts()
         return self._growing.upload(is_in_the_way)
 
     def upload(self, idle_s: float, is_in_the_way: Callable[[], bool]) -> int:
-        """Stores quiet files until none is left, or it is in somebody's way. Returns the staged
-        bytes done."""
-        self._heed_doubts()
+        """Stores quiet files until none is left or a caller needs the mutex. Returns the staged
+        bytes stored."""
+        self._check_doubts()
         done_bytes = 0
         while files := self._engine.quiet_files(idle_s, self._until, FILES):
             done = 0
@@ -114,19 +113,19 @@ class EarlyUploads:
         return done_bytes
 
     def forget(self) -> None:
-        """All is to be looked at again."""
+        """Drops all rows, so that every file is looked at again."""
         self._drafted = FileRows()
         self._rows = FileRows()
         self._growing.forget()
         self._until = (0, 0)
         self._doubts_met = self._doubts()
 
-    def _heed_doubts(self) -> None:
+    def _check_doubts(self) -> None:
         if self._doubts_met != self._doubts():
             self.forget()
 
     def _upload_some(self, files: Sequence[QuietFile]) -> tuple[int, int]:
-        """How many of them are done, one at least, and how many bytes were stored."""
+        """Stores a batch. Returns how many files are done, at least one, and the bytes stored."""
         wanted = [(at, ino) for at, ((_, ino), found) in enumerate(files) if not self._is_made(ino, found)]
         small = self._engine.live_small_files([ino for _, ino in wanted], self._name_key)
         self._store_small(small, self._rows)
@@ -141,15 +140,15 @@ class EarlyUploads:
         except FileNotFoundError:  # removed meanwhile
             return 0
         try:
-            rows = self._store(ino, extents, self.begun(ino, extents))
+            rows = self._store(ino, extents, self.find_beginning(ino, extents))
         except (CorruptError, SourceChangedError):
-            return 0  # the next commit says so
+            return 0  # the next commit reports it
         except OSError as error:
             if self._is_still(ino, version):
-                self._unreadable(ino, error)  # the next commit says so
-            return 0  # else overwritten meanwhile: staged bytes that nothing maps any more may be gone
+                self._unreadable(ino, error)  # the next commit reports it
+            return 0  # otherwise it was overwritten, and unmapped staged bytes may be gone
         self._rows.put(ino, version, rows)
-        self._growing.stored(ino, extents, rows)
+        self._growing.record_stored(ino, extents, rows)
         return sum(extent.length for extent in extents if extent.chunk is None)
 
     def _is_made(self, ino: int, version: int) -> bool:

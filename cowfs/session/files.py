@@ -1,11 +1,11 @@
-"""The files of an opened volume or version, for programs without a mount: read, list, and of a
-writable one change.
+"""The files of an opened volume or version, for programs without a mount: reading and listing, and
+changing for a writable one.
 
-Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Symbolic links
-are not followed, but by `follow`. Permissions are not checked: whoever may open the store may read
-and publish all of it. Errors are those of system calls (`OSError`), and ours where the store does
-not answer. Threads: any. What is written is in staging and in the journal when a call returns, as
-behind a mount: a commit publishes it.
+Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Only `follow`
+follows symbolic links. Permissions are not checked: anyone who may open the store may read and
+publish all of it. Errors are those of system calls (`OSError`), and cowfs errors where the store
+does not answer. Any thread may call. A write is in staging and in the journal when the call
+returns, as on a mount; a commit publishes it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from cowfs.base.errors import NOT_REGULAR
 from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ROOT_INO
-from cowfs.session import links
-from cowfs.session.loading import answered
 from cowfs.session.opened_file import EngineFile, is_for_writing
-from cowfs.session.residency import Residency
-from cowfs.session.source_files import VersionFile
+from cowfs.session.residency.loading import call_until_resident
+from cowfs.session.residency.residency import Residency
+from cowfs.transfer import links
+from cowfs.transfer.source_files import VersionFile
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,7 +33,7 @@ Path = str | bytes
 
 PIECE_BYTES = 1 << 20
 REPLACED_BYTES = 64 << 20
-"""So much is replaced in one step."""
+"""The most that one step replaces."""
 ENTRIES_AT_ONCE = 1000
 
 
@@ -41,8 +42,8 @@ def this_process(owners: Owners | None = None) -> Caller:
 
 
 class Files:
-    """`caller` is who owns what is made; None: this process. `relieve` makes room on a full local
-    disk; 0: it cannot."""
+    """`caller` becomes the owner of new files; None: this process. `relieve` frees space on a full
+    local disk and returns 0 if it cannot."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Files:
         self._load = residency.load
         self._relieve = relieve
         self._caller = caller or this_process()
-        self._appending = threading.RLock()  # a signal handler of the thread that has it may append, too
+        self._appending = threading.RLock()  # reentrant, since a signal handler of the same thread may append
 
     # -- reading
 
@@ -78,12 +79,16 @@ class Files:
     def walk(self, path: Path = "") -> Iterator[tuple[bytes, Attr]]:
         """Everything below a directory, parents first, each directory sorted by name; paths are
         relative to the root."""
-        above = _bytes(path)
-        for name, attr in self.list(path):
-            below = above + b"/" + name if above else name
+
+        def list_below(above: bytes) -> list[tuple[bytes, Attr]]:
+            return [(above + b"/" + name if above else name, attr) for name, attr in self.list(above)]
+
+        waiting = list_below(_bytes(path))[::-1]
+        while waiting:
+            below, attr = waiting.pop()
             yield below, attr
             if stat.S_ISDIR(attr.mode):
-                yield from self.walk(below)
+                waiting += reversed(list_below(below))
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """length None: to the end. Shorter at the end of the file."""
@@ -91,22 +96,22 @@ class Files:
             return file.read(offset, max(file.size() - offset, 0) if length is None else length)
 
     def open_file(self, path: Path) -> VersionFile:
-        """To be read as the source of an upload."""
+        """Returns a file that an upload can read from."""
         return VersionFile(self.stat(path), lambda offset, length: self.read(path, offset, length))
 
     def readlink(self, path: Path) -> bytes:
         return self.ask(self._engine.readlink, self._find(path))
 
     def follow(self, path: Path) -> bytes:
-        """Where the path leads when its symbolic links are followed. FileNotFoundError: out of the
-        volume, since what lies there is another machine's."""
-        return links.followed(self, _bytes(path))
+        """The path with its symbolic links resolved. FileNotFoundError: it leads out of the volume,
+        to files that may differ on another machine."""
+        return links.follow(self, _bytes(path))
 
     # -- changing
 
     def write(self, path: Path, data: bytes, offset: int | None = None) -> None:
-        """Replaces the file's content (offset None), or overwrites a part; makes the file if it is
-        missing."""
+        """Replaces the file's content (offset None), or overwrites a part; creates the file if it
+        is missing."""
         with self.open(path, os.O_WRONLY | os.O_CREAT) as file:
             if offset is None:
                 file.replace(data)
@@ -122,9 +127,8 @@ class Files:
         self._set(self._find(path), mode=mode)
 
     def share(self, source: Path, target: Path) -> None:
-        """Makes the target what the source is, without moving a byte where that is possible: the
-        extents are shared. A target that is there keeps its permissions, a new one gets the
-        source's."""
+        """Gives the target the source's content by sharing extents, without copying bytes where
+        possible. An existing target keeps its permissions, a new one gets the source's."""
         found = self.stat(source)
         is_new = not self._is_there(target)
         with self.open(source, os.O_RDONLY) as from_file, self.open(target, os.O_WRONLY | os.O_CREAT) as to_file:
@@ -145,7 +149,7 @@ class Files:
         self._engine.forget(self.ask(self._engine.mkdir, parent, name, 0o755, self._caller).ino, 1)
 
     def remove(self, path: Path) -> None:
-        """A file, a link, or an empty directory."""
+        """Removes a file, a link, or an empty directory."""
         parent, name = self.place(path)
         is_directory = stat.S_ISDIR(self.stat(path).mode)
         self.ask(self._engine.rmdir if is_directory else self._engine.unlink, parent, name, self._caller)
@@ -157,7 +161,8 @@ class Files:
     # -- open files
 
     def open(self, path: Path, flags: int) -> EngineFile:
-        """As open(2), of regular files only, and of a link that is the last name an error."""
+        """As open(2), but only for regular files; a symbolic link as the last component is an
+        error."""
         parent, name = self.place(path)
         if not name:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
@@ -166,7 +171,7 @@ class Files:
             try:
                 new = stat.S_IFREG | 0o644, access | os.O_EXCL
                 attr, fh = self.ask(self._engine.create, parent, name, *new, self._caller)
-            except FileExistsError:  # a directory, a link or a file: looked at below
+            except FileExistsError:  # a directory, a link or a file: checked below
                 if flags & os.O_EXCL:
                     raise
             else:
@@ -176,7 +181,7 @@ class Files:
         if stat.S_ISDIR(found.mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
         if not stat.S_ISREG(found.mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
+            raise OSError(errno.EINVAL, NOT_REGULAR, os.fsdecode(path))
         truncates = flags & os.O_TRUNC if is_for_writing(flags) else 0
         return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
 
@@ -189,14 +194,15 @@ class Files:
             self._store(partial(self._engine.write, fh, offset + first, piece))
 
     def append_handle(self, fh: int, ino: int, data: bytes) -> int:
-        """Each piece goes to the end as it is then; appends of several come one after the other."""
+        """Appends each piece at the current end of the file; concurrent appends run one after the
+        other."""
         pieces = (data[first : first + PIECE_BYTES] for first in range(0, len(data), PIECE_BYTES))
         with self._appending:
             ends = [self._store(partial(self._engine.append, fh, piece)) for piece in pieces]
         return ends[-1] if ends else self.size_of(ino)
 
     def replace_handle(self, fh: int, ino: int, data: bytes) -> None:
-        """Up to REPLACED_BYTES in one step: whoever is killed meanwhile leaves the old bytes or the
+        """Replaces up to REPLACED_BYTES in one step: a kill meanwhile leaves the old bytes or the
         new ones. More than that is written piece by piece."""
         if len(data) <= REPLACED_BYTES:
             self._store(partial(self._engine.replace, fh, data))
@@ -219,7 +225,7 @@ class Files:
     # -- inside
 
     def _share_range(self, source: EngineFile, target: EngineFile, offset: int, length: int) -> int:
-        """How many bytes were copied; 0: the source has become shorter."""
+        """Returns the bytes copied; 0: the source has become shorter."""
         try:
             return self.ask(self._engine.copy_range, (source.fh, offset), (target.fh, offset), length)
         except OSError as error:
@@ -237,8 +243,8 @@ class Files:
         return True
 
     def ask(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the engine answers once everything that it needs has been loaded."""
-        return answered(lambda: call(*arguments, **named), self._load)
+        """Calls the engine until everything that the call needs has been loaded."""
+        return call_until_resident(lambda: call(*arguments, **named), self._load)
 
     def _find(self, path: Path) -> int:
         ino = ROOT_INO
@@ -247,14 +253,13 @@ class Files:
         return ino
 
     def _look_up(self, parent: int, name: bytes) -> int:
-        """The kernel's count is not raised for good: nothing here holds an inode between two
-        calls."""
+        """Drops the lookup count at once: nothing here holds an inode between two calls."""
         ino = self.ask(self._engine.lookup, parent, name).ino
         self._engine.forget(ino, 1)
         return ino
 
     def place(self, path: Path) -> tuple[int, bytes]:
-        """The number of the directory that it lies in, and its name there."""
+        """The inode number of the parent directory, and the name in it."""
         directory, _, name = _bytes(path).strip(b"/").rpartition(b"/")
         return self._find(directory), name
 
@@ -262,7 +267,7 @@ class Files:
         self.ask(self._engine.setattr, ino, self._caller, **values)
 
     def _store(self, store: Callable[[], T]) -> T:
-        """Stores all of a piece."""
+        """Runs a write, freeing space as needed."""
         if self._engine.is_reclaim_overdue():
             self._engine.reclaim_overdue()
         while True:

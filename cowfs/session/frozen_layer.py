@@ -1,10 +1,10 @@
-"""One frozen layer of an engine on its way into a version: the source that a publisher drafts from,
-and tells of the outcome.
+"""One frozen layer of an engine on its way into a version: the source that a publisher drafts from
+and notifies of the outcome.
 
-Of each changed file the rows are taken that an early upload, or a draft before this one, has made
-of the same data version, if they still hold; else the file is stored now, small ones many at once.
-What a draft has made counts as uploaded early from then on. The engine gets the rows of the version
-back, so that it reads what was staged from chunks from then on.
+For each changed file, rows made by an early upload or an earlier draft are used if they are of the
+same data version and still valid. Otherwise the file is stored now, small ones many at once. The
+rows of a draft count as uploaded early from then on. After publishing, the engine gets the
+version's rows and reads the staged files from chunks.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.index import ChangeSet
 from cowfs.native.chunks import FileRows
 from cowfs.session.growing import Begun
 from cowfs.session.layer_changes import layer_changes
+from cowfs.session.residency.residency import Residency, count_base
 from cowfs.version.commit import Progress, ProgressListener
-from cowfs.version.publish import Draft
+from cowfs.version.publish.publisher import Draft
 
 if TYPE_CHECKING:
-    from cowfs.ids import PackId
+    from cowfs.base.ids import PackId
     from cowfs.index import ExtentRow, Index
     from cowfs.native import Engine
     from cowfs.session.early import EarlyUploads
     from cowfs.session.lost import LostFiles
-    from cowfs.session.residency import Residency
     from cowfs.session.staged_contents import StagedContents
-    from cowfs.version.publish import Publisher
+    from cowfs.version.publish.publisher import Publisher
 
 PROGRESS_S = 0.1
 SMALL_FILES = 1024  # at once: some milliseconds
-SINGLE_FILES = 64  # behind one that is not small, before small ones are looked for again
+SINGLE_FILES = 64  # after a file that is not small, before small ones are looked for again
 
 
 class FrozenLayer:
-    """A `Source`. number None: nothing has changed, and a version of the same tree is made."""
+    """A `Source`. number None: nothing has changed, and a version with the same tree is made."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class FrozenLayer:
         return self._number or 0
 
     def draft(self) -> Draft:
-        self._residency.load_nameless()  # the next version's index has not got them
+        self._residency.load_nameless()  # the next version's index will not have them
         if self._number is None:
             return Draft(ChangeSet(next_ino=self._publisher.index.next_ino), FileRows())
         self._publisher.chunks.wait_for_catalogues(self._engine.layer_totals(self._number)[1])
@@ -75,20 +75,21 @@ class FrozenLayer:
         self._early.take_over(self._drafted, doubts)
         return Draft(layer_changes(self._engine, self._number, self._drafted), self._drafted)
 
-    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
+    def list_kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
         if self._number is None:
             return ()
         extents = self._engine.layer_extents(self._number, ino)
         return {(extent.offset, extent.chunk.hash, extent.chunk.pack) for extent in extents if extent.chunk}
 
-    def published(self, index: Index) -> None:
+    def record_published(self, index: Index) -> None:
         self._residency.rebase(index)
         self._early.forget()
         if self._number is not None:
             self._engine.layer_committed(self._number, self._drafted)
+            count_base(self._engine, index)  # the engine does not know rows that were not in memory
 
-    def abandoned(self) -> None:
-        """The layer rejoins the working copy: the next commit has it."""
+    def abandon(self) -> None:
+        """Returns the layer to the working copy, so that the next commit includes it."""
         if self._number is not None:
             self._engine.layer_failed(self._number)
 
@@ -96,7 +97,7 @@ class FrozenLayer:
         stored = FileRows()
         count = _Count(self._progress, *self._engine.layer_totals(number))
         suspects = self._publisher.chunks.suspects
-        made = [] if suspects else list(self._early.tables)  # what may be stale, `_made` looks at
+        made = [] if suspects else list(self._early.tables)  # `_find_rows` checks stale ones
         after, single = 0, 1
         while True:
             small = self._engine.layer_small_files(number, after, SMALL_FILES, made, self._publisher.chunks.name_key)
@@ -108,7 +109,7 @@ class FrozenLayer:
                 return stored
             else:
                 for ino, version in found:
-                    rows = self._made(ino, version, suspects)
+                    rows = self._find_rows(ino, version, suspects)
                     stored.put(ino, version, rows if rows is not None else self._store_file(number, ino, count))
                     count.tell(stored.count())
                 after, single = found[-1][0], min(2 * single, SINGLE_FILES)
@@ -117,24 +118,24 @@ class FrozenLayer:
     def _store_file(self, number: int, ino: int, count: _Count) -> Sequence[ExtentRow]:
         extents = self._engine.layer_extents(number, ino)
         count.add_bytes(sum(each.length for each in extents if each.segment >= 0 and each.chunk is None))
-        begun = self._early.begun(ino, extents)
+        begun = self._early.find_beginning(ino, extents)
         chunks = self._publisher.chunks
-        if begun.rows and chunks.is_stale(begun.rows, chunks.suspects, partial(self.kept, ino)):
+        if begun.rows and chunks.is_stale(begun.rows, chunks.suspects, partial(self.list_kept, ino)):
             begun = Begun()
         try:
             return self._contents.rows(ino, extents, begun)
         except OSError as error:
             self._lost.refuse_unreadable(number, ino, error)
 
-    def _made(self, ino: int, version: int, suspects: frozenset[PackId]) -> Sequence[ExtentRow] | None:
-        """What was made of the file before, if it still holds."""
-        rows = self._early.made(ino, version)
-        is_stale = rows is not None and self._publisher.chunks.is_stale(rows, suspects, partial(self.kept, ino))
+    def _find_rows(self, ino: int, version: int, suspects: frozenset[PackId]) -> Sequence[ExtentRow] | None:
+        """The rows made of the file before, if they are still valid."""
+        rows = self._early.find_rows(ino, version)
+        is_stale = rows is not None and self._publisher.chunks.is_stale(rows, suspects, partial(self.list_kept, ino))
         return None if is_stale else rows
 
 
 class _Count:
-    """Tells how many files and bytes are done, at most every PROGRESS_S and at the end."""
+    """Reports how many files and bytes are done, at most every PROGRESS_S and at the end."""
 
     def __init__(self, progress: ProgressListener, total: int, total_bytes: int) -> None:
         self._progress = progress

@@ -1,11 +1,11 @@
 """A frozen layer as the change set of an index.
 
-The engine gives a layer in pages, in the order of the index's keys; so does `FileRows`, since files
-are stored in the order of their numbers. The change set made of both is read page by page each time
-somebody goes through it: however much has changed, no more than a page of rows is in memory as
-objects.
+The engine returns a layer in pages, in the order of the index's keys; so does `FileRows`, since
+files are stored in the order of their numbers. The change set reads both page by page on each
+iteration: however much has changed, no more than a page of rows is in memory as objects.
 
-What was made of its files (`FileRows`) goes to `version.publish` beside it, which needs no engine.
+The rows of the files (`FileRows`) are passed to `version.publish.publisher` separately, which needs
+no engine.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PAGE_XATTRS = 32  # each may have several of 64 KiB
 
 
 def layer_changes(engine: Engine, layer: int, contents: FileRows) -> ChangeSet:
-    """All but the contents themselves, which are every file of `layer_files`, put in their
+    """All changes except the contents themselves, which are every file of `layer_files`, in that
     order."""
     return ChangeSet(
         next_ino=engine.layer_next_ino(layer),
         inodes=Stream(lambda: _inodes(engine, layer, contents)),
-        removed=Stream(lambda: _removed(engine, layer)),
+        removed=Stream(lambda: _removals(engine, layer)),
         entries=Stream(lambda: _entries(engine, layer)),
         xattrs=Stream(lambda: _xattrs(engine, layer)),
     )
@@ -44,14 +44,14 @@ def layer_files(engine: Engine, layer: int) -> Iterator[tuple[int, int]]:
 
 
 def _inodes(engine: Engine, layer: int, contents: FileRows) -> Iterator[InodeRow]:
-    """With the bytes that are mapped after cutting, which may have made holes of zeros."""
+    """Yields inodes with the bytes mapped after cutting, which may have turned zeros into holes."""
     after = 0
     while page := engine.layer_inodes(layer, after, PAGE_ROWS, contents):
         yield from page
         after = page[-1][0]
 
 
-def _removed(engine: Engine, layer: int) -> Iterator[int]:
+def _removals(engine: Engine, layer: int) -> Iterator[int]:
     after = 0
     while page := engine.layer_removed(layer, after, PAGE_ROWS):
         yield from page

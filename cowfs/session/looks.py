@@ -1,16 +1,17 @@
-"""The versions that programs look at inside a mount, under `.cowfs/versions`: a read-only engine
-with an index and a residency of its own for each, as a mount of that version has.
+"""The versions that programs look at inside a mount, under `.cowfs/versions`. Each has its own
+read-only engine, index and residency, as a mount of that version has.
 
-    name      what stands behind the @ of NAME@TAG or NAME@VERSION (`version/source_names`); `{}` apart, which names another
+    name      the part after the @ of NAME@TAG or NAME@VERSION (`version/source_names`), except `{}`, which names another
               version after each commit. A whole id is a directory, anything else a link to one
-    number    of a version, as long as the mount lives: the highest bits of its inodes' numbers (native/mounted)
+    number    of a version, while the mount lives: the highest bits of its inodes' numbers (native/mounted)
 
-OPEN_MAX of them are open at once; of more, those that were asked longest ago are closed, unless a
-file is open in them. Whoever goes on there opens them again.
+At most OPEN_MAX of them are open at once; beyond that, the least recently used are closed, unless a
+file is open in them. The next access opens them again.
 
-A version is protected as for any reader: not by this. What was collected meanwhile is EIO.
+Looking at a version does not protect it, as for any reader. If it was collected meanwhile, reads
+fail with EIO.
 
-Any thread. Cost for a mount whose versions nobody looks at: none.
+Any thread may call. A mount whose versions are not looked at pays nothing.
 """
 
 from __future__ import annotations
@@ -23,27 +24,28 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from cowfs.errors import InvalidInputError, NotFoundError
-from cowfs.flights import Flights
-from cowfs.ids import VersionId
+from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
+from cowfs.base.single_flight import Flights
 from cowfs.native import Engine, NotResident
 from cowfs.native.chunks import ChunkRef
 from cowfs.session.opening import open_version_engine
-from cowfs.session.residency import Residency
+from cowfs.session.residency.residency import Residency
 from cowfs.session.session import Session
-from cowfs.values import dataclass
-from cowfs.version import head_line, pruned, tags
-from cowfs.version.head_line import Step
 from cowfs.version.history import open_named
-from cowfs.version.source_names import resolve_name
-from cowfs.version.volumes import read_head
+from cowfs.version.names import head_line, tags
+from cowfs.version.names.head_line import Step
+from cowfs.version.names.source_names import resolve_name
+from cowfs.version.names.volumes import read_head
+from cowfs.version.retention import pruned
 
 OPEN_MAX = 16
 NUMBER_MAX = 0xFFFE
 NAMESPACE_BYTES = 24 << 20
-"""Of one version, as the keeper's of the mount."""
+"""The limit for one version, as the keeper's for the mount."""
 CHUNK_BYTES = 2 << 20
-"""Of decoded chunks that each keeps in memory: the largest."""
+"""Memory for decoded chunks of each version: the largest chunk."""
 
 
 @dataclass
@@ -55,13 +57,13 @@ class _Look:
 
 
 class Looks:
-    """What the server of a mount asks for what requests need: of the mount's own version, which is
-    number 0, and of the others. is_listed: listings of the mount's root have `.cowfs`."""
+    """Loads what requests to a mount's server need: of the mount's own version, which is number 0,
+    and of the others. is_listed: listings of the mount's root show `.cowfs`."""
 
     def __init__(self, session: Session, *, is_listed: bool) -> None:
         self._session = session
         self.engine = session.engine.with_versions(is_listed)
-        """What the server answers from."""
+        """The engine from which the server answers."""
         self._lock = threading.Lock()  # guards everything below
         self._numbers: dict[VersionId, int] = {}
         self._open: dict[int, _Look] = {}
@@ -70,7 +72,7 @@ class Looks:
         self._flights: Flights[int, None] = Flights()
 
     def load_rows(self, missing: NotResident) -> Sequence[ChunkRef]:
-        """As `Residency.load_rows`. OSError ENOENT: a name that leads to no version."""
+        """As `Residency.load_rows`. OSError ENOENT: the name leads to no version."""
         if missing.what == "names":
             self.engine.list_versions(self._names())
         elif missing.what == "name":
@@ -85,7 +87,7 @@ class Looks:
     def load_chunks(
         self, missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
     ) -> Sequence[Future[None]]:
-        """As `Residency.load_chunks`, of the version that `missing` is of."""
+        """As `Residency.load_chunks`, for the version of `missing`."""
         if missing.version == 0:
             return self._session.residency.load_chunks(chunks, done)
         with ExitStack() as stack:
@@ -106,7 +108,8 @@ class Looks:
             raise
 
     def look_after(self) -> None:
-        """To be called now and then, as `Residency.fail_abandoned`; keeps memory within bounds."""
+        """Fails abandoned loads, as `Residency.fail_abandoned`, and keeps memory within bounds.
+        Call regularly."""
         with self._lock:
             looks = list(self._open.values())
         for look in looks:
@@ -114,7 +117,7 @@ class Looks:
             look.engine.evict(NAMESPACE_BYTES)
 
     def close(self) -> None:
-        """No request is answered any more."""
+        """Closes all versions; no request is answered after this."""
         with self._lock:
             self._is_closed = True
             looks, self._open = list(self._open.values()), {}
@@ -124,7 +127,7 @@ class Looks:
     # -- names
 
     def _names(self) -> list[tuple[bytes, int | bytes]]:
-        """Of the versions that were the volume's last ones, the newest first, and of its tags."""
+        """The names of the versions of the volume's line, newest first, and of its tags."""
         store, volume = self._session.store, self._session.volume
         head = read_head(store, volume)
         hidden = pruned.read(store, volume)
@@ -176,7 +179,7 @@ class Looks:
     def _open_version(self, number: int) -> None:
         with self._lock:
             version = next((version for version, known in self._numbers.items() if known == number), None)
-        if version is None:  # of an earlier mount, which a file server remembers
+        if version is None:  # from an earlier mount, remembered by a file server
             raise OSError(errno.ESTALE, "no such version")
         session = self._session
         spec = replace(session.spec, mode="ro", version=version.hex(), working_copy=None)
@@ -206,7 +209,7 @@ class Looks:
 
     @contextmanager
     def _using(self, number: int) -> Iterator[Residency | None]:
-        """None: it was closed, and the request will ask for it."""
+        """Yields None if the version was closed; the request will open it again."""
         if number == 0:
             yield self._session.residency
             return

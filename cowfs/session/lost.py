@@ -1,13 +1,12 @@
-"""Files of which the local disk has lost bytes that were never committed: who they are, and no
-commit with them.
+"""Finds files of which the local disk has lost uncommitted bytes, and refuses to commit them.
 
-A segment that is gone when a working copy is mounted costs the ranges that lay in it
-(`native/engine/src/disk/lost.rs`). They read as EIO. A version with zeros, older bytes or nothing
-in their place would be false, so a commit is refused, by path, until those files are overwritten,
-truncated or removed.
+If a segment is gone when a working copy is mounted, the ranges stored in it are lost
+(`native/engine/src/disk/lost.rs`). They read as EIO. A version with zeros, older bytes or a gap in
+their place would be false, so a commit is refused, with the paths, until those files are
+overwritten, truncated or removed.
 
-The engine knows names as far as their directories are in memory; others are looked for in the base
-version's index, which reads all of its entries, once.
+The engine knows names whose directories are in memory; others are searched in the base version's
+index, which reads all of its entries, once.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
-from cowfs.errors import CorruptError, CowfsError, UnavailableError
+from cowfs.base.errors import CorruptError, CowfsError, UnavailableError
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.layer_changes import layer_files
 
 if TYPE_CHECKING:
     from cowfs.native import Engine
-    from cowfs.session.residency import Residency
+    from cowfs.session.residency.residency import Residency
 
 NAMED_FILES = 20  # in one message
 DEPTH_LIMIT = 4096  # PATH_MAX: a damaged index may have loops
@@ -37,7 +36,7 @@ class LostFiles:
         self._engine = engine
         self._residency = residency
         self._lock = threading.Lock()
-        self._paths: dict[int, str] = {}  # as they were when they were first asked for
+        self._paths: dict[int, str] = {}  # as they were when first requested
 
     def paths(self) -> list[tuple[str, int]]:
         """(path in the volume, bytes lost) of each file that has a name, by path."""
@@ -49,7 +48,7 @@ class LostFiles:
             return sorted((self._paths[ino], size) for ino, size in files)
 
     def refuse(self) -> None:
-        """CorruptError, with the files by path, if there are any."""
+        """Raises CorruptError with the paths if there are lost files."""
         if not (lost := self.paths()):
             return
         named = ", ".join(path for path, _ in lost[:NAMED_FILES])
@@ -63,18 +62,18 @@ class LostFiles:
         )
 
     def refuse_unreadable(self, layer: int, ino: int, error: OSError) -> NoReturn:
-        """Staged bytes cannot be read, or are not what was written: raises what says of which
-        files, and what to do."""
-        for other, _ in layer_files(self._engine, layer):  # all of them now, not one with each commit
+        """Handles staged bytes that cannot be read or are not what was written: raises an error
+        that names the files and the remedy."""
+        for other, _ in layer_files(self._engine, layer):  # all at once, not one more with each commit
             self.lose_unreadable(other, error)
         self.refuse()
         raise UnavailableError(
             f"uncommitted bytes of inode {ino} could not be read from this machine's disk: {error}",
-            hint="The file has been changed since, or the disk fails now and then: commit again.",
+            hint="The file has been changed since, or the disk fails intermittently: commit again.",
         ) from error
 
     def lose_unreadable(self, ino: int, error: OSError) -> None:
-        """The engine looks at the file's staged bytes; those that are bad are lost. Other errors
+        """Makes the engine check the file's staged bytes and record bad ones as lost. Errors other
         than EIO are raised."""
         if error.errno != errno.EIO:
             raise error
@@ -90,7 +89,7 @@ def paths_of(engine: Engine, residency: Residency, inodes: Iterable[int]) -> dic
     while unknown:
         found = {ino: (parent, name) for ino, parent, name in engine.names_of(sorted(unknown))}
         if missing := unknown - found.keys():
-            with contextlib.suppress(CowfsError):  # a name is for people: without one the number must do
+            with contextlib.suppress(CowfsError):  # a name is only for display: the number will do
                 found |= residency.names_of(missing)
         names |= found
         unknown = {parent for parent, _ in found.values()} - names.keys() - {ROOT_INO}

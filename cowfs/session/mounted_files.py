@@ -1,8 +1,9 @@
-"""The files of a volume that is mounted on this machine, by its path: what `Files` is for a session
-in this process. Any other program sees a change at once, and it is the mount that is committed.
+"""The files of a volume that is mounted on this machine, accessed through its path: the counterpart
+of `Files` for a session in this process. Other programs see a change at once, and the mount is what
+is committed.
 
 As everywhere in `LocalFiles`, each path is opened name by name from the mount's root, and a
-symbolic link on the way is an error: nothing outside of the mount is read or written.
+symbolic link in the middle is an error: nothing outside of the mount is read or written.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import os
 import stat
 from typing import Self
 
-from cowfs.session.local_files import LocalAttr, LocalFiles
+from cowfs.base.errors import NOT_REGULAR
 from cowfs.session.opened_file import READ_BYTES
+from cowfs.transfer.local_files import LocalAttr, LocalFiles
 
 COPY_BYTES = 1 << 30
 HIDDEN_NAME = b".cowfs"
@@ -24,7 +26,7 @@ class MountedFiles(LocalFiles):
     """root: the mount's path."""
 
     def list(self, path: bytes) -> list[tuple[bytes, LocalAttr]]:
-        """Without what the mount shows beside the volume (`session/looks`)."""
+        """Hides the names that the mount adds to the volume (`session/looks`)."""
         return [(name, attr) for name, attr in super().list(path) if path or name != HIDDEN_NAME or _is_own(attr)]
 
     def open(self, path: bytes, flags: int) -> MountedFile:
@@ -35,7 +37,7 @@ class MountedFiles(LocalFiles):
                 if stat.S_ISDIR(mode):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
                 if not stat.S_ISREG(mode):
-                    raise OSError(errno.EINVAL, "it is no regular file")
+                    raise OSError(errno.EINVAL, NOT_REGULAR)
             except BaseException:
                 os.close(fd)
                 raise
@@ -69,7 +71,7 @@ class MountedFiles(LocalFiles):
                 os.close(fd)
 
     def xattr(self, path: bytes, name: bytes) -> bytes | None:
-        """None: the file has no such attribute, or its file system keeps none."""
+        """None: the file has no such attribute, or its file system does not support them."""
         with self._parent(path) as (directory, last):
             fd = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
             try:
@@ -133,7 +135,7 @@ class MountedFile:
         return os.lseek(self.fd, 0, os.SEEK_CUR)
 
     def replace(self, data: bytes) -> None:
-        """In this order: whoever is killed in between has lost nothing."""
+        """Writes first, then truncates: a kill in between loses nothing."""
         self.write(0, data)
         self.truncate(len(data))
 
@@ -158,7 +160,7 @@ def _is_own(attr: LocalAttr) -> bool:
 
 
 def _copy(source: int, target: int) -> None:
-    """To the end of both, from where they stand."""
+    """Copies from the current positions to the end."""
     while True:
         try:
             done = os.copy_file_range(source, target, COPY_BYTES)

@@ -1,9 +1,10 @@
-"""One open file of an opened volume or version, and what any tree of files offers to `vol.files`.
+"""One open file of an opened volume or version, and the interface that a tree of files offers to
+`vol.files`.
 
 `FileTree` has two implementations: `Files`, the engine of a session in this process, and
 `MountedFiles`, a volume that is mounted on this machine. Paths are relative to the root, "/"
-between names; symbolic links on the way are errors, since `links.followed` resolves them before.
-Offsets and lengths are bytes. Threads: any, also of one open file; each call is one step.
+between names; symbolic links in the middle are errors, since `links.follow` resolves them first.
+Offsets and lengths are bytes. Any thread may call, also on one open file; each call is one step.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
-from cowfs.session.copying import Attributes
+from cowfs.transfer.copying import Attributes
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from cowfs.session.files import Files
 
 READ_BYTES = 8 << 20
-"""Of one request to the engine: what is missing of it is fetched in parallel."""
+"""The most that one request to the engine reads; missing chunks are fetched in parallel."""
 
 
 class OpenedFile(Protocol):
-    """Errors of a call are those of system calls. `append` returns the end of the file; `replace`
-    makes the bytes all that the file holds; `size` is the one now."""
+    """Errors are those of system calls. `append` returns the new end of the file; `replace`
+    replaces all of its bytes; `size` is the current one."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -42,8 +43,8 @@ class OpenedFile(Protocol):
 
 
 class FileTree(Protocol):
-    """`open` takes flags of open(2); `share` makes the content of one file that of another one,
-    which is made if it is missing."""
+    """`open` takes the flags of open(2); `share` gives the target the content of the source, and
+    creates it if it is missing."""
 
     def stat(self, path: bytes) -> Attributes: ...
     def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
@@ -58,7 +59,7 @@ class FileTree(Protocol):
 
 
 class EngineFile:
-    """A handle of an engine. `Files.open` makes it."""
+    """An open file handle of an engine, made by `Files.open`."""
 
     def __init__(self, files: Files, ino: int, fh: int) -> None:
         self._files = files
@@ -99,7 +100,7 @@ class EngineFile:
         return self._files.size_of(self.ino)
 
     def sync(self) -> None:
-        """What was written is on this machine's disk when this returns."""
+        """Returns when everything written is on this machine's disk."""
         self._files.sync_handle(self.fh)
 
     def close(self) -> None:

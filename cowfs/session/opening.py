@@ -1,18 +1,18 @@
-"""An opened volume or version: store, lease, pin, index, engine, committer. Opened in order, undone
-in reverse.
+"""Opens a volume or version: store, lease, pin, index, engine, committer. Opened in this order,
+closed in reverse.
 
     writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
                 → base index (opened beside lease and pin) → engine → journal replayed → committer
     read-only   store and its record → manifest → index → engine without staging
-    scratch     a working copy that goes with the session → as read-only, engine with staging (scratch.py)
+    scratch     a working copy that is deleted with the session → as read-only, engine with staging (scratch.py)
 
-Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and
-the end of the session, give it all back: the engine synced and closed first, then pin and lease,
-the lock last.
+Everything is entered into the caller's ExitStack as it is acquired. After a failure at any step,
+and at the end of the session, the engine is synced and closed first, then pin and lease are
+released, and the lock last.
 
 A working copy without uncommitted work follows the volume's head. One with uncommitted work stays
-on the version it was made from; if the head has moved on since, it is mounted as it is, and its
-commits raise LeaseLostError (it can be forked).
+on the version it is based on. If the head has moved on since, the working copy is mounted
+unchanged, and its commits raise LeaseLostError (it can be forked).
 """
 
 from __future__ import annotations
@@ -27,15 +27,11 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from cowfs import apart, config, log
+from cowfs.base import config, interruptible, log
+from cowfs.base.errors import ConflictError, CorruptError, from_local_disk
+from cowfs.base.ids import VersionId
 from cowfs.control import SessionSpec
-from cowfs.errors import (
-    ConflictError,
-    CorruptError,
-    from_local_disk,
-)
 from cowfs.format.store_url import StoreUrl
-from cowfs.ids import VersionId
 from cowfs.index import Index, Subtree
 from cowfs.machine import processes
 from cowfs.machine.lock import LockHolder
@@ -43,8 +39,26 @@ from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.native.constants import ROOT_INO
-from cowfs.session import profile_files
-from cowfs.session.acquiring import (
+from cowfs.session.committer import Committer
+from cowfs.session.lost import LostFiles
+from cowfs.session.profiles import profile_files
+from cowfs.session.profiles.recording import Recorder
+from cowfs.session.profiles.replaying import Replayer
+from cowfs.session.residency.residency import Residency, count_base
+from cowfs.session.room import is_near
+from cowfs.session.scratch import Scratch
+from cowfs.session.session import Resumed, Session
+from cowfs.session.work_restoring import remove_left
+from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
+from cowfs.store.packs import PackReader
+from cowfs.transfer.linked import LinkedBytes
+from cowfs.version.commit import Base, Progress, ProgressListener
+from cowfs.version.names import quotas
+from cowfs.version.names.volumes import read_head
+from cowfs.version.publish.heads import is_only_fenced
+from cowfs.version.publish.publisher import Publisher
+from cowfs.version.publish.uploads import UploadLog
+from cowfs.writer.acquiring import (
     check_cache_dir,
     claim,
     early_base,
@@ -53,55 +67,40 @@ from cowfs.session.acquiring import (
     open_base_index,
     open_session_store,
     prepare_working_copy,
-    quota_of,
     require_no_copy,
-    within,
+    settings_of,
+    try_cleanup,
 )
-from cowfs.session.committer import Committer
-from cowfs.session.during_opening import renewed, reported
-from cowfs.session.linked import LinkedBytes
-from cowfs.session.lost import LostFiles
-from cowfs.session.recording import Recorder
-from cowfs.session.replaying import Replayer
-from cowfs.session.residency import Residency
-from cowfs.session.room import is_near
-from cowfs.session.scratch import Scratch
-from cowfs.session.session import Resumed, Session, Writer
-from cowfs.session.work_restoring import remove_left
-from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
-from cowfs.store.packs import PackReader
-from cowfs.version import quotas
-from cowfs.version.commit import Base, Progress, ProgressListener
-from cowfs.version.heads import is_only_fenced
-from cowfs.version.publish import Publisher
-from cowfs.version.uploads import UploadLog
-from cowfs.version.volumes import read_head
+from cowfs.writer.during_opening import keep_renewed, report_replay
+from cowfs.writer.writer import Writer
 
 LOGGED_LOST_FILES = 1000
 MEMORY_CACHE_BYTES = 88 << 20
-"""Of decoded chunks that a mount keeps in memory for a moment: about what it fetches ahead
+"""Memory for recently decoded chunks: about the read-ahead of a mount
 (native/engine/src/base/ahead.rs)."""
+MEMORY_CACHE_PART = 8
+"""The share of the process's memory for it, where a control group sets a limit."""
 
 _logger = log.get("mount")
 
 
 @contextmanager
-def opened(
+def enter_session(
     spec: SessionSpec,
     report: ProgressListener = lambda _: None,
     discard: threading.Event | None = None,
     *,
     access: Access = AMBIENT,
 ) -> Iterator[Session]:
-    """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work
-    stays in the working copy, unless the block sets `discard`.
+    """Opens a session for the length of a block, in this process: no kernel, no daemon. Uncommitted
+    work stays in the working copy, unless the block sets `discard`.
 
     The lease and the pin of a writer are renewed meanwhile.
     """
     with ExitStack() as stack:
         session = open_session(spec, stack, discard or threading.Event(), report, access=access)
         if session.writer is not None:
-            stack.enter_context(renewed(session.writer))
+            stack.enter_context(keep_renewed(session.writer))
         session.wait_patiently()
         yield session
 
@@ -115,16 +114,15 @@ def open_session(
     access: Access = AMBIENT,
     may_be_given_up: bool = False,
 ) -> Session:
-    """Raises errors of our tree only; what was acquired until then is on the stack. report: see
-    `during_opening.reported`. access: how the store is asked. may_be_given_up: until the session's
-    `mark_ready` others wait for the volume, instead of being refused.
+    """Raises only cowfs errors; resources acquired until then are on the stack. report: see
+    `during_opening.report_replay`. access: credentials and options for the store. may_be_given_up:
+    others that want the volume wait until the session's `mark_ready`, instead of being refused.
 
-    When `discard` is set before the stack is closed, the working copy is deleted, still under its
-    lock.
+    If `discard` is set when the stack is closed, the working copy is deleted, still under its lock.
     """
     check_cache_dir(spec.options.cache_path)
     if spec.mode != "rw":
-        session = _open_scratch(spec, stack, access) if spec.is_scratch else _open_read_only(spec, stack, access)
+        session = _open_scratch(spec, stack, access) if spec.kind == "scratch" else _open_read_only(spec, stack, access)
         _prepare(session, stack)
         return session
     with ExitStack() as opening:
@@ -135,14 +133,14 @@ def open_session(
 
 
 def _failures_file(working_copy: WorkingCopy) -> Path:
-    """Where failed syncs are remembered while the machine runs: a control socket's directory is in
-    memory on most systems."""
+    """The file that records failed syncs until the machine restarts: a control socket's directory
+    is in memory on most systems."""
     name = blake3(os.fsencode(working_copy.path.resolve())).hexdigest(16)
     return config.runtime_dir() / f"{name}.failed-syncs"
 
 
 def _prepare(session: Session, stack: ExitStack) -> None:
-    """What a mount's options have to say of an engine that is whole."""
+    """Applies the mount options to an opened engine."""
     options, residency, folder = session.spec.options, session.residency, os.fsencode(session.spec.folder)
     stack.callback(session.room.end)
     if options.resident:
@@ -168,16 +166,16 @@ def open_version_engine(
     stack: ExitStack,
     store: ObjectStore,
     linked: LinkedBytes,
-    memory_cache_bytes: int = MEMORY_CACHE_BYTES,
+    memory_cache_bytes: int | None = None,
 ) -> tuple[Base, Engine, Residency]:
-    """Of the version that a read-only specification names."""
-    assert spec.version is not None
-    base = open_base(store, 0, VersionId.from_hex(spec.version))
+    """Opens the engine of the version that a read-only specification names."""
+    version = spec.version or ""
+    base = open_base(store, 0, VersionId.from_hex(version) if version else None)
     packs = PackReader(store)
     index = open_base_index(spec, stack, store, packs, base)
     if spec.folder:
-        index = Subtree(index, os.fsencode(spec.folder), f"{spec.volume}@{spec.version[:12]}")
-        stack.callback(within, "close the folder's index", index.close)
+        index = Subtree(index, os.fsencode(spec.folder), f"{spec.volume}@{version[:12]}")
+        stack.callback(try_cleanup, "close the folder's index", index.close)
     engine = _open_engine(spec, stack, index, memory_cache_bytes=memory_cache_bytes)
     return base, engine, _residency(stack, engine, index, packs, linked)
 
@@ -198,19 +196,19 @@ def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Sessio
     engine = _open_engine(spec, stack, index, working_copy, discard)
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
-    engine.recover()  # of nothing: the directory is new
+    engine.recover()  # finds nothing: the directory is new
     engine.replay()
     session = Session(spec, store, record, engine, residency, base)
-    session.scratch = Scratch(lambda volume, held: _adopted(session, index, packs, working_copy, volume, held))
+    session.scratch = Scratch(lambda volume, held: _adopt(session, index, packs, working_copy, volume, held))
     stack.callback(session.scratch.close)
     return session
 
 
-def _adopted(
+def _adopt(
     session: Session, index: Index, packs: PackReader, working_copy: WorkingCopy, volume: str, held: ExitStack
 ) -> None:
-    """Makes the scratch's session the writer of a volume that stands on the same version. index: of
-    the version that it was opened on."""
+    """Makes the scratch's session the writer of a volume with the same version. index: the index of
+    the version the session was opened on."""
     store, base = session.store, session.base
     require_writable(session.record, accept_unsafe=session.spec.options.accept_unsafe_store)
     if session.writer is not None:
@@ -221,21 +219,23 @@ def _adopted(
         replace(working_copy.state, volume=volume, head_number=head.number, epoch=0, pin=None, intent=None)
     )
     spec = replace(session.spec, volume=volume, mode="rw", version=None)
-    with apart.meanwhile(partial(quota_of, spec, store)) as quota:
+    with interruptible.meanwhile(partial(settings_of, spec, store)) as settings:
         writer, head = claim(spec, held, store, working_copy)
-    held.callback(within, "remove the pin", writer.protection.pin.remove)
+    held.callback(try_cleanup, "remove the pin", writer.protection.remove)
     if head.version != base.version_id:
         raise ConflictError(
-            f"volume {volume!r} does not stand on the version of this scratch any more",
+            f"the last version of volume {volume!r} is no longer the one that this scratch is based on",
             hint="Commit the scratch under another name.",
         )
-    quota_bytes = quota()
-    # What was written until now no quota has kept small.
-    quotas.check(volume, quota_bytes, index.totals().bytes, session.engine.statfs()[0])
-    session.engine.set_quota(quota_bytes)
+    kept = settings()
+    # Until now no quota limited the writes.
+    quotas.check(volume, kept.quota_bytes, index.counted_bytes, session.engine.statfs()[0])
+    session.engine.set_quota(kept.quota_bytes)
     working_copy.rebase(head.number, head.version)
     writer.protection.follow(head.number)
-    _commit_with(session, writer, index, packs, Base(head.number, head.version, base.manifest), held)
+    _commit_with(
+        session, writer, index, packs, Base(head.number, head.version, base.manifest, head.check), kept.compress, held
+    )
     session.writer = writer
 
 
@@ -259,14 +259,14 @@ def _open_writable(
     prepare_working_copy(spec, working_copy, store, record)
     packs = PackReader(store)
     with (
-        apart.meanwhile(partial(quota_of, spec, store)) as quota,
+        interruptible.meanwhile(partial(settings_of, spec, store)) as settings,
         early_base(spec, store, packs, working_copy) as take_early,
     ):
         writer, head = claim(spec, stack, store, working_copy)
-        opening.enter_context(renewed(writer))
-        opening.enter_context(apart.meanwhile(writer.protection.catch_up))
+        opening.enter_context(keep_renewed(writer))
+        opening.enter_context(interruptible.meanwhile(writer.protection.catch_up))
         if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
-            working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
+            working_copy.rebase(head.number, head.version)  # its old base may have been collected
             writer.protection.follow(head.number)
         inner = stack.enter_context(ExitStack())
         early = take_early(head, inner)
@@ -284,15 +284,19 @@ def _open_writable(
             engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report)
     else:
         writer.overtaken_by = head.version
-        _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
+        _logger.warning(
+            "another writer has committed to volume %s; the uncommitted work here can only be forked", spec.volume
+        )
 
-    engine.set_quota(quota())
+    kept = settings()
+    engine.set_quota(kept.quota_bytes)
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
     resumed = _replay(engine, residency, recovery, report)
-    base = replace(base, head_number=working_copy.state.head_number)
+    number = working_copy.state.head_number
+    base = replace(base, head_number=number, head_check=head.check if number == head.number else None)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
-    committer = _commit_with(session, writer, index, packs, base, stack)
+    committer = _commit_with(session, writer, index, packs, base, kept.compress, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
     remove_left(session)
     stack.callback(_drop_pin, session, discard)
@@ -300,9 +304,9 @@ def _open_writable(
 
 
 def _commit_with(
-    session: Session, writer: Writer, index: Index, packs: PackReader, base: Base, stack: ExitStack
+    session: Session, writer: Writer, index: Index, packs: PackReader, base: Base, compress: bool, stack: ExitStack
 ) -> Committer:
-    """What makes the writer's versions. index: of the base, which engine and residency stand on."""
+    """Gives the writer its committer. index: the base's, which engine and residency use as well."""
     working_copy, residency = writer.working_copy, session.residency
     publisher = Publisher(
         session.store,
@@ -319,9 +323,10 @@ def _commit_with(
         drop_intent=working_copy.drop_intent,
         max_uploads=session.spec.options.max_uploads,
         uploads=UploadLog(working_copy.uploads_path),
+        compress=compress,
     )
     committer = Committer(session.engine, residency, publisher)
-    stack.callback(within, "close the committer", committer.close)
+    stack.callback(try_cleanup, "close the committer", committer.close)
     writer.commit_with(committer)
     return committer
 
@@ -344,7 +349,7 @@ def _open_base_engine(
 ) -> tuple[Engine, Recovery]:
     engine = _open_engine(spec, stack, index, working_copy, discard)
     try:
-        with reported(engine, report):
+        with report_replay(engine, report):
             recovery = engine.recover()
     except JournalCorrupt as error:
         raise _corrupt_journal(working_copy, error) from error
@@ -353,7 +358,7 @@ def _open_base_engine(
 
 def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader, linked: LinkedBytes) -> Residency:
     residency = Residency(engine, index, packs, linked)
-    stack.callback(within, "end fetches under way", residency.close)
+    stack.callback(try_cleanup, "end the running fetches", residency.close)
     return residency
 
 
@@ -364,8 +369,10 @@ def _open_engine(
     working_copy: WorkingCopy | None = None,
     discard: threading.Event | None = None,
     *,
-    memory_cache_bytes: int = MEMORY_CACHE_BYTES,
+    memory_cache_bytes: int | None = None,
 ) -> Engine:
+    if memory_cache_bytes is None:
+        memory_cache_bytes = _memory_cache_bytes()
     root = index.inode(ROOT_INO)
     if root is None:
         raise CorruptError("the version's index has no root directory", hint="Mount another version; report this.")
@@ -375,7 +382,8 @@ def _open_engine(
             next_ino=index.next_ino,
             cache_dir=str(spec.options.cache_path),
             memory_cache_bytes=memory_cache_bytes,
-            # What a profile names is to be in the cache, and less memory does not hold what is fetched ahead.
+            # A profile's chunks must go to the disk cache, and a smaller memory cache cannot hold
+            # the read-ahead.
             store_is_near=is_near(StoreUrl.parse(spec.store_url), spec.options.cache_path)
             and not spec.options.replay
             and memory_cache_bytes >= MEMORY_CACHE_BYTES,
@@ -390,13 +398,17 @@ def _open_engine(
         assert working_copy is not None
         raise _corrupt_journal(working_copy, error) from error
     stack.callback(_close_engine, engine, discard)
-    files, directories, size_bytes = index.totals()
-    engine.count_base(size_bytes, files + directories + 1)  # and the root
+    count_base(engine, index)
     return engine
 
 
+def _memory_cache_bytes() -> int:
+    limit_bytes = processes.memory_limit_bytes()
+    return MEMORY_CACHE_BYTES if limit_bytes is None else min(MEMORY_CACHE_BYTES, limit_bytes // MEMORY_CACHE_PART)
+
+
 def _close_engine(engine: Engine, discard: threading.Event | None) -> None:
-    """Makes durable what stays. A working copy that is deleted next is not synced."""
+    """Makes remaining work durable. A working copy that will be deleted is not synced."""
     if discard is not None:
         if discard.is_set():
             engine.abandon()
@@ -404,7 +416,7 @@ def _close_engine(engine: Engine, discard: threading.Event | None) -> None:
         try:
             engine.checkpoint_before_close()
         except OSError as error:
-            _logger.info("the journal stays as long as it is: %s", error)
+            _logger.info("the journal could not be shortened: %s", error)
     try:
         engine.close()
     except OSError as error:
@@ -415,7 +427,7 @@ def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: Pr
     if recovery.cut_bytes:
         _logger.warning("cut %d bytes of an unfinished record off the journal", recovery.cut_bytes)
     residency.load_for_replay(recovery, lambda done, total: report(Progress("load", done, total)))
-    with reported(engine, report):
+    with report_replay(engine, report):
         dropped = engine.replay()
     if dropped:
         _logger.error("%d writes that were not fsynced were lost in a power failure", dropped)
@@ -423,12 +435,15 @@ def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: Pr
 
 
 def _log_lost(lost: LostFiles) -> tuple[str, ...]:
-    """Their paths."""
+    """Logs the lost files and returns their paths."""
     files = lost.paths()
     for path, size in files[:LOGGED_LOST_FILES]:
         _logger.error("the local disk has lost %d bytes of %s that were not committed", size, path)
     if files:
-        _logger.error("%d files have lost bytes: EIO there, and no commit until they are whole or gone", len(files))
+        _logger.error(
+            "%d files have lost bytes: reading those fails with EIO, and commits until the files are rewritten or removed",
+            len(files),
+        )
     return tuple(path for path, _ in files)
 
 
@@ -441,9 +456,9 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
     if writer is None:
         return
     if session.is_left_dirty:
-        within("turn the pin into a hold", writer.committer.hold)
+        try_cleanup("turn the pin into a hold", writer.committer.hold)
         return
-    within("remove the pin", writer.protection.pin.remove)
+    try_cleanup("remove the pin", writer.protection.remove)
     if not discard.is_set():
         writer.working_copy.record_lease(writer.lease.epoch, None)
 
@@ -451,6 +466,6 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
 def _corrupt_journal(working_copy: WorkingCopy, error: JournalCorrupt) -> CorruptError:
     return CorruptError(
         f"the journal of {working_copy.path} is damaged: {error}",
-        hint="Every file was kept. Copy the directory away before anything else, and report this. The volume can be "
+        hint="No file was changed. Copy the directory elsewhere first, and report this. The volume can be "
         "mounted without that work once the directory is moved away.",
     )

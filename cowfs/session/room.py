@@ -1,17 +1,16 @@
-"""Local disk that a mount takes beyond its uncommitted work: what may stay, and what is given up
-when the disk is full.
+"""Bounds the local disk space that a mount uses beyond its uncommitted work, and frees space when
+the disk is full.
 
-    committed staged bytes   a cache of what was written last     at most a quarter of the cache size, none once unmounted;
-                             files for segments to come           half of that quarter at most (native/staging/src/spares.rs)
-    chunks, whole files,     the cache that a user's mounts share   what the cache size leaves to all of them together
+    committed staged bytes   a cache of recent writes             at most a quarter of the cache size, none once unmounted;
+                             recycled segment files               half of that quarter at most (native/staging/src/spares.rs)
+    chunks, whole files,     the cache that a user's mounts share   the rest of the cache size, for all of them together
       blocks of indexes
 
-`trim` keeps these bounds, and the disk from running full because of them: soon after a mount has
-begun, now and then, when it has added a part of what it may have, and when it ends. `relieve` is
-for a call that met ENOSPC: it frees in steps, on the file system that is full and nowhere else,
-staging first. The engine keeps a ballast for those who leave a full disk
-(native/staging/src/ballast.rs); both take it back when they can. Any thread may call; both may take
-long.
+`trim` enforces these limits, and keeps the caches from filling the disk: soon after a mount has
+begun, regularly, when it has added a part of its limit, and when it ends. `relieve` is for a call
+that failed with ENOSPC: it frees space in steps, only on the full file system, staging first. The
+engine keeps a ballast for unmounting from a full disk (native/staging/src/ballast.rs); both
+functions restore it when they can. Any thread may call both; both may take long.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.control import SessionSpec
+from cowfs.control.options import CACHE_DEFAULT_BYTES
 from cowfs.format.store_url import StoreUrl
 from cowfs.native import Engine
 
-CACHE_DEFAULT_BYTES = 20 << 30
 STAGED_PART = 4
 RELIEF_BYTES = 64 << 20
-"""A segment of staging: what one ENOSPC frees, if it can."""
+"""A segment of staging: the amount that one ENOSPC frees, if possible."""
 FREE_FLOOR_BYTES = 1 << 30
 FREE_FLOOR_PART = 20
-"""Caches leave this much of their disk free, or that part of it if that is less."""
+"""Caches leave this much of their disk free, or this fraction of it if that is less."""
 TRIM_PAUSE_S = 30.0
 GROWN_PART = 16
-"""Caches exceed their size by this part of it, for a moment."""
+"""Caches may exceed their size by this fraction of it for a short time."""
 
 
 class Room:
@@ -51,7 +50,7 @@ class Room:
             self.trim()
 
     def end(self) -> None:
-        """Others may not look at the cache for long."""
+        """Trims the cache at the end of a mount: the next trim by another mount may be far off."""
         if not self._engine.is_broken() and self._engine.cache_grown_bytes() > 0:
             self._engine.trim_cache(self._cache_bytes)
 
@@ -66,29 +65,29 @@ class Room:
             self._engine.free_cache(missing_bytes)
 
     def cacheable_bytes(self) -> int:
-        """How much can be put into the cache before some of it is deleted again. A trim frees a
-        little more than it must, and blocks of indexes take their part."""
+        """The amount that can be added to the cache before something is deleted again. A trim frees
+        a little more than it must, and index blocks take their part."""
         free_bytes = -_missing_bytes(self._cache_dir)
         return min(self._cache_bytes * 7 // 8, max(self._engine.cache_bytes() + free_bytes, 0))
 
     def release_committed(self) -> None:
-        """What of a commit's bytes is beyond their part goes at once."""
+        """Frees committed staged bytes beyond their limit at once."""
         if self._working_copy is not None:
             self._trim_staging()
 
     def relieve(self) -> int:
-        """Bytes freed; 0: trying again is in vain."""
+        """Frees space; returns the bytes freed. 0: retrying is pointless."""
         if self._working_copy is None:
             return 0
-        freed_bytes = self._engine.relieve(RELIEF_BYTES)
+        freed_bytes = self._engine.relieve(RELIEF_BYTES, is_refused=True)
         if freed_bytes < RELIEF_BYTES and self._is_short() and _same_disk(self._working_copy, self._cache_dir):
             freed_bytes += self._engine.free_cache(RELIEF_BYTES)
             self._engine.restore_ballast()
         return freed_bytes
 
     def makes_room_for(self, store: StoreUrl) -> bool:
-        """Whether space was freed for a store that met ENOSPC: one in a directory of the working
-        copy's disk, which is full."""
+        """Whether space was freed for a store that reported ENOSPC: it must be a directory on the
+        working copy's disk, which is full."""
         return (
             self._working_copy is not None
             and is_near(store, self._working_copy)
@@ -101,24 +100,24 @@ class Room:
         return _free_bytes(self._working_copy) < RELIEF_BYTES
 
     def _trim_staging(self) -> int:
-        """How much is left of what is committed."""
+        """Returns the committed bytes that are left."""
         assert self._working_copy is not None
         engine = self._engine
         engine.trim_staging(self._cache_bytes // STAGED_PART)
         staged_bytes = engine.committed_staged_bytes()
         if (missing_bytes := _missing_bytes(self._working_copy)) > 0:
-            engine.relieve(missing_bytes)
+            engine.relieve(missing_bytes, is_refused=False)
             staged_bytes = engine.committed_staged_bytes()
         return staged_bytes
 
 
 def is_near(store: StoreUrl, directory: Path) -> bool:
-    """Whether the store is a directory on the disk of the other one."""
+    """Whether the store is in a directory on the same disk as `directory`."""
     return store.protocol == "file" and _same_disk(Path("/" + store.path), directory)
 
 
 def _missing_bytes(path: Path) -> int:
-    """How much less than the floor is free."""
+    """How far the free space is below the floor."""
     try:
         found = os.statvfs(path)
     except OSError:

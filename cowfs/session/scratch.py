@@ -1,13 +1,12 @@
-"""A scratch: a version that is written to. Nothing of it lies in the store, and nothing is kept
-when it ends.
+"""A scratch: a writable session on a version. It stores nothing and keeps nothing when it ends.
 
-It stands on its version as a read-only session does: no lease, no pin. What is written lies in a
-directory of its own (`machine.scratch`), which is deleted with the session. To commit it, a volume
-is forked from its version and adopted: from then on the session is that volume's writer, with a
-lease and a pin until it ends or adopts another one, and its commits go there. What was not
-committed is gone at the end all the same.
+It is based on its version as a read-only session is: no lease, no pin. Writes go to a separate
+directory (`machine.scratch_directories`), which is deleted with the session. To commit the scratch,
+a volume is forked from its version and adopted: from then on the session is that volume's writer,
+with a lease and a pin until it ends or adopts another volume, and its commits go there. Uncommitted
+changes are lost at the end all the same.
 
-Threads: any; one adopts at a time.
+Any thread may call; adoptions run one at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from contextlib import ExitStack
 
 
 class Scratch:
-    """claim makes the session the writer of a volume, and leaves on the stack what is given back at
-    the end."""
+    """claim makes the session the writer of a volume, and registers the cleanup on the stack."""
 
     def __init__(self, claim: Callable[[str, ExitStack], None]) -> None:
         self._claim = claim
@@ -28,9 +26,9 @@ class Scratch:
         self._mutex = threading.Lock()
 
     def adopt(self, volume: str) -> None:
-        """Commits go to the volume from now on; nothing to do if they do already. Another one that
-        they went to is given back: it may have been taken over. ConflictError: the volume does not
-        stand on the last version of this session.
+        """Sends commits to the volume from now on; a no-op if they go there already. The previous
+        volume is released: another writer may have taken it over. ConflictError: the volume's last
+        version is not the one this session is based on.
         """
         with self._mutex:
             if self._volume == volume:
@@ -42,6 +40,6 @@ class Scratch:
             before.close()
 
     def close(self) -> None:
-        """Gives lease and pin back, if there are any."""
+        """Releases lease and pin, if there are any."""
         with self._mutex:
             self._held.close()

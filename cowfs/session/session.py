@@ -1,43 +1,36 @@
-"""An opened volume or version: engine, residency, store, and what writes. `opening` makes it and
-takes it down again."""
+"""An opened volume or version: engine, residency, store and writer. `opening` creates and closes
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
 
-from cowfs import apart
+from cowfs.base import interruptible
+from cowfs.base.errors import LeaseLostError, NoSpaceError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
 from cowfs.control import SessionSpec
-from cowfs.errors import (
-    InvalidStateError,
-    LeaseLostError,
-    NoSpaceError,
-)
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
-from cowfs.ids import VersionId
-from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, Owners
-from cowfs.session import owners
-from cowfs.session.committer import Committer
 from cowfs.session.files import Files, this_process
-from cowfs.session.recording import Recorder
-from cowfs.session.replaying import Replayer
-from cowfs.session.residency import Residency
+from cowfs.session.profiles.recording import Recorder
+from cowfs.session.profiles.replaying import Replayer
+from cowfs.session.residency.residency import Residency
 from cowfs.session.room import Room
 from cowfs.session.scratch import Scratch
 from cowfs.store import ObjectStore
-from cowfs.store.leases import Lease
-from cowfs.store.patience import CLOSING_S, Patience, patience_of
-from cowfs.values import dataclass
+from cowfs.store.reliability.patience import CLOSING_S, Patience, patience_of
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
-from cowfs.version.protection import Protection
+from cowfs.writer import owners
+from cowfs.writer.writer import Writer
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a kept journal gave back: records replayed, bytes of a torn tail cut off, extents lost
-    to a power failure.
+    """The work recovered from a journal: records replayed, bytes of a torn tail cut off, extents
+    lost to a power failure.
 
     lost_files: paths of files with bytes that the local disk lost otherwise.
     """
@@ -48,36 +41,12 @@ class Resumed:
     lost_files: tuple[str, ...] = ()
 
 
-class Writer:
-    """The writable side of a session. `lease_lost` is set once another writer has taken over;
-    commits then raise it. `overtaken_by`: what another writer has made of the volume, as far as
-    this session has noticed when it was opened on older, uncommitted work, or when it committed."""
-
-    def __init__(self, working_copy: WorkingCopy, lease: Lease, protection: Protection) -> None:
-        self.working_copy = working_copy
-        self.lease = lease
-        self.protection = protection
-        self.lease_lost: LeaseLostError | None = None
-        self.overtaken_by: VersionId | None = None
-        self._committer: Committer | None = None
-
-    @property
-    def committer(self) -> Committer:
-        if self._committer is None:
-            raise InvalidStateError("the mount is not open yet", hint="Try again in a moment.")
-        return self._committer
-
-    def commit_with(self, committer: Committer) -> None:
-        self._committer = committer
-
-
 @dataclass
 class Session:
     """One opened volume or version. `writer` is None for read-only mounts, and for a scratch until
-    it has adopted a volume. Engine, residency and committer are
-    thread-safe.
+    it has adopted a volume. Engine, residency and committer are thread-safe.
 
-    owners: whom a mount shows in whose place. files: the volume's files, for this process.
+    owners: the owner mapping of a mount. files: the volume's files, for this process.
     is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is
     closed.
     """
@@ -105,23 +74,24 @@ class Session:
 
     @property
     def base(self) -> Base:
-        """The version the mount stands on now: the opened one, or the last one committed."""
+        """The version the mount is based on now: the opened one, or the last one committed."""
         return self.writer.committer.base if self.writer is not None else self.opened
 
     @property
     def volume(self) -> str:
-        """What commits go to; without a writer, where the version is from."""
+        """The volume that commits go to; without a writer, the volume of the version."""
         return self.writer.lease.volume if self.writer is not None else self.spec.volume
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
-        """Publishes what was written before the call. A store on the working copy's own disk, which
-        is full, gets room that staging and caches can give up. Done apart, it ends soon when it is
-        given up, and by then its outcome is known, unless the store has not told it."""
-        with apart.stopped_by(self.hurry):
+        """Publishes everything written before the call. If the store is on the working copy's own
+        disk and the disk is full, staging and caches give up space for it. When it runs on a helper
+        thread and is interrupted, it ends soon; its outcome is then known, unless the store has not
+        confirmed it."""
+        with interruptible.register_stop(self.hurry):
             try:
                 return self._commit(request, progress)
             finally:
-                if not apart.is_wanted():
+                if not interruptible.is_wanted():
                     self.wait_patiently()
 
     def _commit(self, request: CommitRequest, progress: ProgressListener) -> Base:
@@ -141,33 +111,33 @@ class Session:
                 return base
 
     def wait_patiently(self) -> None:
-        """From now on a store that does not answer is waited for as long as the mount was told
-        to."""
+        """Applies the store timeout of the mount options from now on."""
         self._patience.limit_s = self.spec.options.store_timeout_s
 
     def mark_ready(self) -> None:
-        """The mount stays: whoever wants to mount the volume, too, is refused at once."""
+        """Marks the mount as established: other attempts to mount the volume are refused at
+        once."""
         if self.writer is not None:
             self.writer.working_copy.mark_ready()
 
     def hear_of_waits(self, listener: Callable[[str], None]) -> None:
-        """listener: as of `Patience`, for the session's store."""
+        """Registers a listener, as for `Patience`, for the session's store."""
         self._patience.listener = listener
 
     @property
     def refusal(self) -> str | None:
-        """What the store said when it did not allow the last request; None while it does."""
+        """The store's message if it denied the last request; None otherwise."""
         refused = self._patience.refusal
         return None if refused is None else refused.message
 
     def hurry(self) -> None:
-        """The mount ends: calls that wait for the store give up soon, and what they would have done
+        """Makes calls that wait for the store give up soon, because the mount ends. Unfinished work
         is left to the next mount."""
         self._patience.limit_s = min(self._patience.limit_s, CLOSING_S)
 
     def mark_ending(self) -> None:
-        """The mount is over: what is left to do is brief, and whoever wants to mount the volume
-        again waits for it."""
+        """Marks the mount as ending: the remaining steps are short, and other attempts to mount the
+        volume wait for them."""
         if self.writer is not None:
             self.writer.working_copy.mark_ending()
 

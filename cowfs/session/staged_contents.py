@@ -1,10 +1,10 @@
-"""Stores files as the engine has them: reads what is staged, or is in a chunk that is on this
-machine, and makes rows of it. What shows bytes of a linked object (`linked`) is read from there and
-stored as if it had been written. `named_rows` says what would be stored.
+"""Stores files from the engine: reads bytes that are staged or in a chunk on this machine, and
+makes extent rows. Ranges of a linked object (`linked`) are read from that object and stored as if
+they had been written. `name_rows` computes the rows without storing anything.
 
-A large file that keeps none of its chunks is read natively into buffers that are used again
-(`version.cut_file`); any other is cut with its neighbours (`version.recut`). Both cut at the same
-places.
+A large file that keeps none of its chunks is read natively into reused buffers
+(`version.publish.cut_file`); any other is cut together with adjacent extents
+(`version.publish.recut`). Both cut at the same places.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cowfs import apart
-from cowfs.errors import SourceChangedError
-from cowfs.session.linked import is_linked
-from cowfs.values import dataclass
-from cowfs.version.recut import to_fetch
+from cowfs.base import interruptible
+from cowfs.base.errors import SourceChangedError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.transfer.linked import is_linked
+from cowfs.version.publish.recut import to_fetch
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native import Engine
     from cowfs.native.chunks import ChunkRef, LayerExtent
     from cowfs.session.growing import Begun
-    from cowfs.version.publish import Publisher
-    from cowfs.version.unstored_chunks import UnstoredChunks
+    from cowfs.version.publish.publisher import Publisher
+    from cowfs.version.publish.unstored_chunks import UnstoredChunks
 
 
-# Where cutting in buffers pays: each range takes one, and so few would wait for each other.
+# The size from which reading into buffers pays: each range takes a buffer, and there are few.
 LARGE_RANGE_BYTES = 1 << 20
 FETCHED_CHUNKS = 128
-"""Of a commit: half a second where a request takes 30 ms. What is left over is joined by the next
-ones."""
+"""Per commit: half a second where a request takes 30 ms. Later commits join the remaining
+chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FromLink:
-    """An `Extent` of `version.recut` that is stored anew. source: a range of a linked object."""
+    """An `Extent` of `version.publish.recut` that must be stored. source: a range of a linked
+    object."""
 
     offset: int
     length: int
@@ -48,8 +49,8 @@ class _FromLink:
 
 
 class StagedContents:
-    """read_linked: a whole range of a linked object. fetch: brings chunks into the cache, as far as
-    they can be had."""
+    """read_linked returns a whole range of a linked object. fetch tries to load chunks into the
+    cache."""
 
     def __init__(
         self,
@@ -65,15 +66,15 @@ class StagedContents:
         self._fetches_left = 0
 
     def begin(self) -> None:
-        """A commit begins: so much may be fetched for it."""
+        """Starts a commit, which may fetch FETCHED_CHUNKS."""
         self._fetches_left = FETCHED_CHUNKS
 
     def rows(self, ino: int, extents: Sequence[LayerExtent], begun: Begun) -> list[ExtentRow]:
-        """All rows of a file of these extents, of which `begun` is stored. OSError: staged bytes
-        cannot be read, or are not those that were written. SourceChangedError: neither can the rest
-        of a linked file."""
+        """All rows of a file with these extents; `begun` holds those already stored. OSError:
+        staged bytes cannot be read, or are not what was written. SourceChangedError: the remaining
+        bytes of a linked file cannot be read."""
         if (ranges := _large_ranges(extents)) is not None:
-            rest = _clipped(ranges, begun.until, sum(ranges[-1]))
+            rest = _clip(ranges, begun.until, sum(ranges[-1]))
             return begun.rows + self._publisher.file_rows(ino, rest, _StagedFile(self._engine, extents).read_into)
         parts = [_to_store(extent) for extent in extents]
         if self._fetches_left > 0 and (wanted := to_fetch(parts)):
@@ -86,21 +87,21 @@ class StagedContents:
         except SourceChangedError as error:
             raise SourceChangedError(
                 error.message,
-                hint="A file that was linked to it was changed in part, or copied, and its other bytes cannot be had any more. "
+                hint="A file that was linked to it was partly changed or copied, and its remaining bytes can no longer be read. "
                 "Remove that file or overwrite all of it, and commit again; nothing that was written is lost.",
                 details=error.details,
             ) from error
 
     def first_rows(self, ino: int, extents: Sequence[LayerExtent], begin: int, end: int) -> list[ExtentRow]:
-        """The rows of a part of a large staged file, which begins where a chunk does, as far as it
-        is settled where chunks end; none of any other file. OSError: as `rows`."""
-        if (ranges := _large_ranges(extents)) is None or not (part := _clipped(ranges, begin, end)):
+        """The rows of a part of a large staged file, up to where chunk boundaries are certain; none
+        for any other file. The part begins at a chunk boundary. OSError: as `rows`."""
+        if (ranges := _large_ranges(extents)) is None or not (part := _clip(ranges, begin, end)):
             return []
         read_into = _StagedFile(self._engine, extents).read_into
         goes_on = sum(part[-1]) == end
         return self._publisher.file_rows(ino, part, read_into, goes_on=goes_on, is_first=begin == 0)
 
-    def named_rows(self, extents: Sequence[LayerExtent], chunks: UnstoredChunks) -> list[ExtentRow]:
+    def name_rows(self, extents: Sequence[LayerExtent], chunks: UnstoredChunks) -> list[ExtentRow]:
         """As `rows`, but nothing is stored."""
         return chunks.rows([_to_store(extent) for extent in extents], self._read)
 
@@ -113,7 +114,7 @@ class StagedContents:
                 return self._engine.read_staged(extent.segment, extent.segment_offset + first, length)
             except OSError:
                 if extent.chunk is None:
-                    raise  # else the segment was trimmed meanwhile: its bytes are in the chunk
+                    raise  # otherwise the segment was trimmed meanwhile, and the chunk has its bytes
         assert extent.chunk is not None
         raw = self._engine.cached_chunk(extent.chunk.hash, extent.chunk.raw_length)
         return None if raw is None else raw[extent.skip + first : extent.skip + first + length]
@@ -128,11 +129,11 @@ class _StagedFile:
         self._offsets = [extent.offset for extent in extents]
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """Fills it, from a range without holes."""
+        """Fills target from a range without holes."""
         place = bisect_right(self._offsets, offset) - 1
         done = 0
         while done < len(target):
-            apart.require_wanted()
+            interruptible.require_wanted()
             extent = self._extents[place]
             first = offset + done - extent.offset
             length = min(extent.length - first, len(target) - done)
@@ -142,8 +143,8 @@ class _StagedFile:
 
 
 def _large_ranges(extents: Sequence[LayerExtent]) -> list[tuple[int, int]] | None:
-    """(offset, length) of what lies between the holes of a file that is staged and in no chunk;
-    None: it is not, or not large."""
+    """(offset, length) of each range between the holes of a large file that is staged and in no
+    chunk; None for any other file."""
     ranges: list[tuple[int, int]] = []
     total_bytes = 0
     for extent in extents:
@@ -157,8 +158,8 @@ def _large_ranges(extents: Sequence[LayerExtent]) -> list[tuple[int, int]] | Non
     return ranges if ranges and total_bytes >= len(ranges) * LARGE_RANGE_BYTES else None
 
 
-def _clipped(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    """What lies between them."""
+def _clip(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """The parts of the ranges between begin and end."""
     clipped = ((max(offset, begin), min(offset + length, end)) for offset, length in ranges)
     return [(first, last - first) for first, last in clipped if first < last]
 

@@ -1,19 +1,19 @@
-"""Contents of a version into this machine's cache, before anybody reads them: no kernel, no daemon.
+"""Loads contents of a version into this machine's cache before they are read: no kernel, no daemon.
 
-    index blocks ─▶ files of a directory, by inode number ─▶ windows of extents ─▶ what the cache has not ─▶ runs of a pack
-                                                                                        (`chunk_requests`: whole packs, in order)
+    index blocks ─▶ files of a directory, by inode number ─▶ windows of extents ─▶ chunks missing in the cache ─▶ runs of a pack
+                                                                                       (`chunk_requests`: whole packs, in order)
+Index blocks that are read on the way stay in the cache as well; for a whole version they are
+fetched together. Chunks already in the cache are marked as used and not fetched, so an interrupted
+warming can simply be repeated. THREADS requests are in flight at once; their bytes are consumed as
+they arrive.
 
-Index blocks that are read on the way stay in the cache, too; of a whole version they are fetched
-together. What the cache has counts as used now and is not fetched, so that a warming that was ended
-or killed is repeated. THREADS requests are under way at once; their bytes are taken as they arrive.
+After a fetch, the cache is checked for the chunks, because it silently drops those that its disk
+refuses. Warmed chunks are never deleted to make room for others: once the rest would exceed the
+size of the cache or the space on its disk, the warming stops and reports that it is incomplete.
+Chunks used least recently before are deleted first, as always (`room`).
 
-What was fetched is looked for once more: a cache takes no chunk that its disk refuses, and says
-nothing. Nothing that was warmed is deleted again to make room for the rest: as soon as all of it
-would be more than the cache may hold, or than its disk has room for, the warming ends and says so.
-What was used least recently before goes first, as ever (`room`).
-
-A chunk that is damaged, or a linked object that has changed, keeps nothing else from being fetched;
-its error is raised at the end.
+A damaged chunk, or a linked object that has changed, does not stop the warming; its error is raised
+at the end.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from cowfs import apart, clock
-from cowfs.errors import CorruptError, CowfsError, NotFoundError, SourceChangedError
-from cowfs.helpers import Helpers
-from cowfs.ids import ChunkHash
+from cowfs.base import clock, interruptible
+from cowfs.base.errors import CorruptError, CowfsError, NotFoundError, SourceChangedError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash
+from cowfs.base.thread_pool import Helpers
 from cowfs.index import content_with_links
 from cowfs.native import Engine
 from cowfs.native.chunks import ChunkRef
 from cowfs.native.constants import ROOT_INO
-from cowfs.session.chunk_requests import runs
-from cowfs.session.chunk_windows import Budget, Window
-from cowfs.session.linked import LinkedBytes, is_linked
-from cowfs.session.profile_places import ProfilePlaces
-from cowfs.session.reading import opened
+from cowfs.session.profiles.profile_places import ProfilePlaces
+from cowfs.session.residency.chunk_requests import runs
 from cowfs.session.room import Room
-from cowfs.session.version_tree import VersionTree
 from cowfs.store import AMBIENT, Access
 from cowfs.store.packs import ChunkRequest, PackReader
-from cowfs.values import dataclass
+from cowfs.transfer.chunk_windows import Budget, Window
+from cowfs.transfer.linked import LinkedBytes, is_linked
+from cowfs.transfer.reading import open_tree
+from cowfs.transfer.version_tree import VersionTree
 from cowfs.version.commit import Progress, ProgressListener
-from cowfs.version.pack_numbers import PackNumbers
+from cowfs.version.publish.pack_numbers import PackNumbers
 
 if TYPE_CHECKING:
     from cowfs.control import SessionSpec
@@ -64,8 +64,8 @@ REPORT_S = 0.1
 
 @dataclass(frozen=True)
 class Warmed:
-    """files, bytes: of what was asked for. fetched_bytes, found_bytes: of chunks, decompressed.
-    is_complete: all of it is in the cache now."""
+    """files, bytes: of the requested files. fetched_bytes, found_bytes: of chunks, decompressed.
+    is_complete: all of them are in the cache now."""
 
     files: int
     bytes: int
@@ -76,16 +76,16 @@ class Warmed:
 
 @contextmanager
 def warming(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[Warmer]:
-    """Of a read-only spec's version, or folder of it, for the length of a block."""
+    """Opens a warmer for a read-only spec's version, or folder of it, for the length of a block."""
     with ExitStack() as stack:
-        found = opened(spec, stack, access)
+        found = open_tree(spec, stack, access)
         engine = _cache_of(spec, found.index)
         stack.callback(engine.close)
         yield Warmer(found.index, found.packs, found.linked, engine, Room(spec, engine), found.tree)
 
 
 def _cache_of(spec: SessionSpec, index: Index) -> Engine:
-    """An engine for its cache alone."""
+    """Opens an engine only for its cache."""
     root = index.inode(ROOT_INO)
     if root is None:
         raise CorruptError("the version's index has no root directory", hint="Use another version; report this.")
@@ -93,7 +93,7 @@ def _cache_of(spec: SessionSpec, index: Index) -> Engine:
 
 
 class Warmer:
-    """tree: the version's names, for who asks for a path."""
+    """tree: the version's names, to look up paths."""
 
     def __init__(
         self, index: Index, packs: PackReader, linked: LinkedBytes, engine: Engine, room: Room, tree: VersionTree
@@ -105,7 +105,7 @@ class Warmer:
         self._engine = engine
         self._room = room
         self._numbers = PackNumbers(index)
-        self._lock = threading.Lock()  # guards what helpers change: the next six
+        self._lock = threading.Lock()  # guards the next six, which the threads change
         self._is_refused = False
         self._fetched_bytes = 0
         self._done_bytes = 0
@@ -117,19 +117,19 @@ class Warmer:
         self._reported_s = 0.0
 
     def warm(self, path: bytes, report: ProgressListener | None = None) -> Warmed:
-        """What is at `path`, a file or a directory with all below it; report hears of the stage
-        "warm". Errors are the store's."""
+        """Warms `path`, a file or a directory with everything below it; report receives the stage
+        "warm". Raises the store's errors."""
 
         def work() -> Warmed:
             files, size_bytes = self._files(path)
             rows = (content_with_links(self._index, ino)[0] for ino in files)
             return self._warm(rows, len(files), size_bytes, report or (lambda _: None))
 
-        return apart.run(work, self._stop)
+        return interruptible.run(work, self._stop)
 
     def replay(self, ranges: Iterable[ReadRange], report: ProgressListener | None = None) -> Warmed:
-        """As `warm`: what a profile has of the version, in this order. files, bytes: of what it
-        has."""
+        """As `warm`, for the ranges of a profile that the version has, in this order. files, bytes:
+        of these ranges."""
 
         def work() -> Warmed:
             places = ProfilePlaces(lambda question: question(self._index))
@@ -138,7 +138,7 @@ class Warmer:
             done = self._warm(map(places.extents, found), len(found), size_bytes, report or (lambda _: None))
             return replace(done, files=len({place.ino for place in found}))
 
-        return apart.run(work, self._stop)
+        return interruptible.run(work, self._stop)
 
     def _while_wanted(self, ranges: Iterable[ReadRange]) -> Iterator[ReadRange]:
         return takewhile(lambda _: not self._is_stopped, ranges)
@@ -149,14 +149,14 @@ class Warmer:
     # -- which files
 
     def _files(self, path: bytes) -> tuple[array[int], int]:
-        """Numbers of the files' inodes, ascending: as they lie in packs; and their bytes."""
+        """Inode numbers of the files, ascending as in packs; and their total size."""
         attr = self.tree.stat(path)
         if not stat.S_ISDIR(attr.mode):
             return (array("Q", [attr.ino]), attr.size) if stat.S_ISREG(attr.mode) else (array("Q"), 0)
         if attr.ino == ROOT_INO:
             self._index.blocks.prefetch(range(self._index.blocks.count))
         files: array[int] = array("Q")
-        linked: set[int] = set()  # with several names
+        linked: set[int] = set()  # inodes with several names
         size_bytes = 0
         waiting, seen = [attr.ino], {attr.ino}
         while waiting and not self._is_stopped:
@@ -165,7 +165,7 @@ class Warmer:
                     ino, mode, nlink = row[0], row[1], row[2]
                     if stat.S_ISDIR(mode):
                         if ino in seen:
-                            raise CorruptError(f"directory {ino} of the version lies in itself", hint="Report this.")
+                            raise self._index.damage_error(f"directory {ino} contains itself")
                         seen.add(ino)
                         waiting.append(ino)
                     elif stat.S_ISREG(mode) and not (nlink > 1 and ino in linked):
@@ -180,7 +180,7 @@ class Warmer:
     def _warm(
         self, contents: Iterable[Iterable[ExtentRow]], count: int, size_bytes: int, report: ProgressListener
     ) -> Warmed:
-        """count: how many contents there are; size_bytes: of all of them."""
+        """count, size_bytes: number and total size of the contents."""
         window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
         budget = Budget(self._room.cacheable_bytes())
         with Helpers(THREADS, name="cowfs-warm") as helpers:
@@ -214,7 +214,7 @@ class Warmer:
         return Warmed(count, size_bytes, self._fetched_bytes, self._found_bytes, is_complete)
 
     def _settle(self, window: Window, budget: Budget, flight: _Flight) -> None:
-        """What of the window is not here is asked for."""
+        """Requests those chunks of the window that are not in the cache."""
         chunks = window.chunks
         absent = set(self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in chunks]))
         here = [chunk for at, chunk in enumerate(chunks) if at not in absent]
@@ -246,7 +246,7 @@ class Warmer:
         except (CorruptError, NotFoundError, SourceChangedError) as error:
             with self._lock:
                 self._problem = self._problem or error
-        except BaseException as error:  # noqa: BLE001 - of a helper; the thread that runs the warming raises it
+        except BaseException as error:  # noqa: BLE001 - on a helper thread; the main thread raises it
             with self._lock:
                 self._error = self._error or error
             self._stop()
@@ -280,7 +280,7 @@ class Warmer:
 
 
 class _Flight:
-    """Requests under way, of which no more than WAITING_MAX wait."""
+    """Requests in flight; at most WAITING_MAX of them wait for a thread."""
 
     def __init__(self, helpers: Helpers) -> None:
         self._helpers = helpers
@@ -291,17 +291,17 @@ class _Flight:
         with self._changed:
             self._changed.wait_for(lambda: self._count < WAITING_MAX)
             self._count += 1
-        self._helpers.submit(task).add_done_callback(lambda _: self._ended())
+        self._helpers.submit(task).add_done_callback(lambda _: self._end())
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
-        """Until all have ended."""
+        """Waits until all have ended."""
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._count == 0, REPORT_S):
                     return
             meanwhile()
 
-    def _ended(self) -> None:
+    def _end(self) -> None:
         with self._changed:
             self._count -= 1
             self._changed.notify()

@@ -1,25 +1,25 @@
-"""What a version has at a path, put into a volume that is in use: as changes of its working copy,
-which its next commit publishes.
+"""Restores a path of a version into a volume that is in use, as uncommitted changes that its next
+commit publishes.
 
     version's index, working index ──▶ version.restoring (decides, path by path)
-      1. content     every file that is to be new is made in a directory of its own at the root, out of reach by name
+      1. content     every new file is made in a staging directory at the root that no program can reach by name
       2. names       removed, deepest first; put in place, each by one rename; then attributes
-      3. the kernel  forgets what it knew of those names and inodes (`invalidate`, by the caller)
+      3. the kernel  drops its entries for those names and inodes (`invalidate`, by the caller)
 
-Until 2 an error leaves the volume as it was; 2 needs no store. Commits wait from the comparison to
-the end of 2, so that a version has all of it or nothing. Programs that have a replaced or removed
-file open keep it as it is, as after `rename` and `unlink`.
+Before step 2 an error leaves the volume unchanged; step 2 needs no store. Commits wait from the
+comparison to the end of step 2, so a version has all of the restore or none. Programs that have a
+replaced or removed file open keep it, as after `rename` and `unlink`.
 
-A file whose content differs is a new one: ranges that the file in its place shows already are
-shared with it, the rest is fetched and staged here. It is not enough to name the version's chunks:
+A file whose content differs becomes a new file. It shares the ranges that the existing file already
+has; the rest is fetched and staged here. Naming the version's chunks would not be enough:
 uncommitted work must not depend on a version that may be pruned before the commit. The commit finds
-the chunks in the store, and stores nothing twice. Where only attributes differ, they are set in
+the chunks in the store and stores nothing twice. Where only attributes differ, they are set in
 place.
 
-After a kill in the middle the directory of 1 may be left, `.cowfs-restore-<8 hex>`. Its name is in
-the working copy's state before it is made, and until it is gone durably; it is removed when the
-volume is opened again (`remove_left`), so that no version gets it. A directory of such a name that
-is not noted there is somebody's own.
+A kill may leave the staging directory, `.cowfs-restore-<8 hex>`. The working copy's state records
+its name before it is created and until its removal is durable; the next opening of the volume
+removes it (`remove_left`), so that no version contains it. A directory of such a name without a
+record belongs to the user.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from cowfs import clock, log
+from cowfs.base import clock, log
+from cowfs.base.errors import ConflictError, CorruptError, CowfsError
+from cowfs.base.failpoints import hit
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash
 from cowfs.control.messages import Restoration, Restored, RestoredPath
-from cowfs.errors import ConflictError, CorruptError, CowfsError
-from cowfs.failpoints import hit
 from cowfs.format.codec import Codec
-from cowfs.ids import ChunkHash
 from cowfs.native import Caller
 from cowfs.session.files import Files
 from cowfs.session.work_comparing import working_pair
 from cowfs.store.packs import ChunkRequest, PackReader
-from cowfs.values import dataclass
-from cowfs.version import quotas
-from cowfs.version.differences import RDEV, UID, at, shown
-from cowfs.version.merge_changes import becomes
-from cowfs.version.merge_states import TARGET_SIDE
-from cowfs.version.named_changes import joined
-from cowfs.version.restoring import restored
-from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
+from cowfs.version.differences import RDEV, UID, comparable_extents, find_inode
+from cowfs.version.merge.merge_changes import becomes
+from cowfs.version.merge.merge_states import TARGET_SIDE
+from cowfs.version.merge.restoring import plan_restore
+from cowfs.version.named_changes import join_path
+from cowfs.version.names import quotas
+from cowfs.version.publish.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, InodeRow
     from cowfs.session.session import Session
-    from cowfs.version.merge_states import Merged, Part, State
+    from cowfs.version.merge.merge_states import Merged, Part, State
 
 _log = log.get("mount")
 
 APART = b".cowfs-restore-"
-SHARED_FROM_BYTES = 256 << 10  # of smaller files all is fetched
+SHARED_FROM_BYTES = 256 << 10  # smaller files are fetched as a whole
 BATCH_BYTES = 8 << 20
 ACLS = frozenset([b"system.posix_acl_access", b"system.posix_acl_default"])
 _ATIME: Final = 8
@@ -68,20 +68,20 @@ _ATIME: Final = 8
 
 @dataclass
 class Stale:
-    """What the kernel may know and is not so any more: (directory, name) and inodes."""
+    """What the kernel may have cached and is no longer true: (directory, name) pairs and inodes."""
 
     names: set[tuple[int, bytes]] = field(default_factory=set)
     inodes: set[int] = field(default_factory=set)
 
 
 def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
-    """stale is filled also if this raises. NotFoundError, ConflictError, InvalidInputError as for
-    `restoring.restored`; InvalidStateError: a file is linked."""
+    """stale is filled even if this raises. NotFoundError, ConflictError, InvalidInputError as for
+    `restoring.plan_restore`; InvalidStateError: a file is linked."""
     path, to = os.fsencode(wanted.path), os.fsencode(wanted.to)
     if path.split(b"/")[0].startswith(APART) or to.split(b"/")[0].startswith(APART):
-        raise ConflictError(f"{APART.decode()}… is used while something is restored", hint="Give another path.")
+        raise ConflictError(f"{APART.decode()}… is reserved for running restores", hint="Give another path.")
     with working_pair(session, wanted.version) as (source, now, shared, _):
-        merged = restored(now, source, shared=shared, path=path, to=to, now_ns=clock.now_ns())
+        merged = plan_restore(now, source, shared=shared, path=path, to=to, now_ns=clock.now_ns())
         told = tuple(RestoredPath("/" + os.fsdecode(each), what) for each, what in becomes(merged))
         if not wanted.dry_run and merged.paths:
             _Restoring(session, merged, path, to, stale).run()
@@ -89,8 +89,8 @@ def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
 
 
 def remove_left(session: Session) -> None:
-    """What killed restores have left, of a session that nobody uses yet. What goes wrong here keeps
-    nobody from his work."""
+    """Removes the staging directories of killed restores, in a session that is not in use yet. An
+    error is only logged, so that the volume still opens."""
     assert session.writer is not None
     working_copy = session.writer.working_copy
     noted = working_copy.state.restoring
@@ -101,15 +101,15 @@ def remove_left(session: Session) -> None:
         for name in noted:
             with suppress(FileNotFoundError):
                 _remove(files, name.encode())
-                _log.warning("removed /%s from %s, which a killed restore had left", name, session.volume)
+                _log.warning("removed /%s from %s, left by a killed restore", name, session.volume)
         session.engine.sync()
         working_copy.forget_restores(noted)
     except (CowfsError, OSError) as error:
-        _log.warning("what a killed restore has left in %s stays there: %s", session.volume, error)
+        _log.warning("could not remove the remains of a killed restore in %s: %s", session.volume, error)
 
 
 class _Restoring:
-    """One restore. The engine is asked as root: owners and permissions are the version's."""
+    """One restore. It calls the engine as root, since owners and permissions are the version's."""
 
     def __init__(self, session: Session, merged: Merged, path: bytes, to: bytes, stale: Stale) -> None:
         assert session.writer is not None
@@ -124,15 +124,15 @@ class _Restoring:
         self._path, self._to = path, to
         self._stale = stale
         self._apart = APART + clock.random_bytes(4).hex().encode()
-        self._here = {each: at(self._now, each) for each in merged.paths}
+        self._here = {each: find_inode(self._now, each) for each in merged.paths}
         self._wanted = {
             each: state for each, state in merged.paths.items() if state is not None and not _is_touched(state)
         }
         self._names_gone = Counter(row[INO] for row in self._here.values() if row is not None)
         self._missing: list[tuple[bytes, ExtentRow]] = []
         self._missing_bytes = 0
-        self._made: dict[bytes, bytes] = {}  # path → where what is to be there was made
-        self._by_source: dict[int, bytes] = {}  # file of the version → where it was made, or what it is the same as
+        self._made: dict[bytes, bytes] = {}  # path → where its replacement was made
+        self._by_source: dict[int, bytes] = {}  # inode of the version → where it was made, or a file with its content
 
     def run(self) -> None:
         try:
@@ -160,13 +160,13 @@ class _Restoring:
         self._set_times_of_parents(root.mtime_ns)
         self._engine.sync()
 
-    # -- content, apart
+    # -- content, in the staging directory
 
     @contextmanager
     def _room_for_both(self) -> Iterator[None]:
-        """What is made apart does not count until all of it is there; from then on programs get no
-        room until what it replaces has gone. NoSpaceError, OSError: the volume would have more in
-        the end than its quota allows."""
+        """Excludes staged files from the quota until all are made; from then on programs get no new
+        space until the replaced files are gone. NoSpaceError, OSError: the result would exceed the
+        quota."""
         if (quota_bytes := self._engine.quota()) == quotas.NONE:
             yield
             return
@@ -201,8 +201,7 @@ class _Restoring:
             self._stale.inodes.add(self._files.stat("").ino)
 
     def _forget_apart(self) -> None:
-        """What still is there stays noted, and what cannot be told is looked for at the next
-        opening."""
+        """Forgets the staging directory if it is gone; otherwise the next opening looks for it."""
         with suppress(CowfsError, OSError):
             try:
                 self._files.stat(self._apart)
@@ -211,15 +210,16 @@ class _Restoring:
                 self._working_copy.forget_restores([self._apart.decode()])
 
     def _make(self, path: bytes, state: State) -> None:
-        """A directory is made in its place, later; what only differs in attributes is not made."""
+        """Makes one file in the staging directory. Skips directories, which are made in place
+        later, and files of which only attributes differ."""
         row, here = state.body.row, self._here[path]
         if state.is_directory or self._is_same_file(here, state.body):
             return
-        made = joined(self._apart, b"%d" % len(self._made))
+        made = join_path(self._apart, b"%d" % len(self._made))
         self._made[path] = made
         may_have_names = (
             row[NLINK] > 1 or state.body.side == TARGET_SIDE
-        )  # whose count is the volume's, not the version's
+        )  # the link count is then the volume's, not the version's
         if may_have_names and (first := self._first_name(row)) is not None:
             parent, name = self._files.place(made)
             self._engine.forget(self._files.ask(self._engine.link, first, parent, name).ino, 1)
@@ -236,22 +236,21 @@ class _Restoring:
             self._engine.forget(attr.ino, 1)
 
     def _is_same_file(self, here: InodeRow | None, body: Part) -> bool:
-        """Whether attributes are all that differs, of a file that has no other names on either
-        side."""
+        """Whether only attributes differ, of a file that has no other names on either side."""
         row = body.row
         if body.side == TARGET_SIDE and here is not None and here[INO] != row[INO]:
-            return False  # the name is to be one of another file that is here
+            return False  # the name belongs to another file of the volume
         if here is None or here[NLINK] > 1 or row[NLINK] > 1 or stat.S_IFMT(here[MODE]) != stat.S_IFMT(row[MODE]):
             return False
         if (here[SIZE], here[TARGET], here[RDEV]) != (row[SIZE], row[TARGET], row[RDEV]):
             return False
-        return not stat.S_ISREG(row[MODE]) or shown(self._now.content(here[INO])[0]) == shown(
+        return not stat.S_ISREG(row[MODE]) or comparable_extents(self._now.content(here[INO])[0]) == comparable_extents(
             self._source.content(row[INO])[0]
         )
 
     def _first_name(self, row: InodeRow) -> int | None:
-        """The inode that a further name of the version's file is one of: made here before, or, when
-        all is rolled back, the volume's own, if it keeps a name."""
+        """The inode that a further name of the version's file links to: one made before, or the
+        volume's own if all names are rolled back and one remains."""
         if (made := self._by_source.get(row[INO])) is not None:
             return self._files.stat(made).ino
         return row[INO] if self._keeps_a_name(row[INO]) else None
@@ -277,17 +276,17 @@ class _Restoring:
             self._fetch()
 
     def _share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
-        """Takes the ranges that the file in its place has in the same chunks from there; returns
-        what is to be written. That is all, over what was taken, if the file changes meanwhile, may
-        be written to through a mapping, or is gone."""
+        """Shares the ranges that the existing file has in the same chunks. Returns the rows still
+        to be written: all of them if the file changes meanwhile, may be written through a mapping,
+        or is gone."""
         try:
-            return self._taken(fh, here, rows)
+            return self._try_share(fh, here, rows)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOENT, errno.ESTALE):
                 raise
             return rows
 
-    def _taken(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
+    def _try_share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
         version, extents = self._files.ask(self._engine.live_extents, here[INO])
         known = {each.chunk.hash: each for each in extents if each.chunk is not None}
         donor = self._files.ask(self._engine.open_file, here[INO], os.O_RDONLY)
@@ -312,7 +311,7 @@ class _Restoring:
         return True
 
     def _fetch(self) -> None:
-        """Writes what was put off, pack by pack, so that neighbours come by one request."""
+        """Writes the deferred rows, pack by pack, so that one request fetches neighbours."""
         by_pack: dict[int, list[tuple[bytes, ExtentRow]]] = defaultdict(list)
         for made, row in self._missing:
             if (raw := self._engine.cached_chunk(bytes(row[2]), row[6])) is not None:
@@ -334,7 +333,7 @@ class _Restoring:
     # -- names
 
     def _clear(self, path: bytes) -> None:
-        """Removes what is not to be there, or is a directory on one side only."""
+        """Removes a path that is to disappear, or that is a directory on one side only."""
         here, state = self._here[path], self._merged.paths[path]
         if here is None:
             return
@@ -348,13 +347,13 @@ class _Restoring:
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY or state is not None:
                     raise
-                return  # somebody has just put something there: it is theirs
+                return  # a program has just created something there: leave it
             self._forget(parent, name, here)
 
     def _put(self, path: bytes, state: State) -> None:
         made, here = self._made.get(path), self._here[path]
         if made is None and not (state.is_directory and (here is None or not stat.S_ISDIR(here[MODE]))):
-            return  # it is there, and gets its attributes
+            return  # it exists, and only its attributes are set
         with _meanwhile(path):
             parent, name = self._files.place(path)
             if made is not None:
@@ -384,15 +383,15 @@ class _Restoring:
         self._stale.inodes.add(attr.ino)
 
     def _set_times_of_parents(self, root_mtime_ns: int) -> None:
-        """Directories get back the times that names in them took, as far as they are restored; and
-        so does the root, in which the directory apart has come and gone."""
+        """Restores the modification times of directories in which names changed, and of the root,
+        in which the staging directory was created and removed."""
         touched = {path.rpartition(b"/")[0] for path in self._merged.paths if path} | {b""}
         if self._to and self._to in self._merged.paths:
-            touched.discard(self._to.rpartition(b"/")[0])  # that one did change
+            touched.discard(self._to.rpartition(b"/")[0])  # that directory did change
         for path in touched:
             mtime_ns = root_mtime_ns if not path else None
             if not self._to or path == self._to or path.startswith(self._to + b"/"):
-                row = at(self._source, joined(self._path, path[len(self._to) :].strip(b"/")))
+                row = find_inode(self._source, join_path(self._path, path[len(self._to) :].strip(b"/")))
                 mtime_ns = row[MTIME] if row is not None else mtime_ns
             if mtime_ns is not None:
                 with suppress(FileNotFoundError, NotADirectoryError):
@@ -420,24 +419,24 @@ def _files(session: Session, caller: Caller) -> Files:
 
 def _remove(files: Files, top: bytes) -> None:
     for name, _ in files.list(top):
-        files.remove(joined(top, name))
+        files.remove(join_path(top, name))
     files.remove(top)
 
 
 def _is_touched(state: State) -> bool:
-    """A directory in which a name changes, and nothing else: that comes about by itself."""
+    """Whether this is a directory in which only names change: that needs no action."""
     return state.is_directory and state.body.side == TARGET_SIDE
 
 
 @contextmanager
 def _meanwhile(path: bytes) -> Iterator[None]:
-    """Errors of names that somebody else has changed since they were compared."""
+    """Raises ConflictError where a name has changed since it was compared."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.ENOENT):
             raise
         raise ConflictError(
-            f"somebody has changed /{os.fsdecode(path)} while it was restored: {error.strerror}",
-            hint="A part is restored already. Look at what is there, and do it again.",
+            f"/{os.fsdecode(path)} was changed by another program during the restore: {error.strerror}",
+            hint="The restore is incomplete. Check the files that are there, then restore again.",
         ) from error

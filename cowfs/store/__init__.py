@@ -8,10 +8,10 @@ a URL.
 from __future__ import annotations
 
 from cowfs.store.contract import ObjectInfo, ObjectStore
-from cowfs.store.identity import AMBIENT, Access, Credentials, Identity
+from cowfs.store.credentials.identity import AMBIENT, Access, Credentials, Identity
 from cowfs.store.initialize import initialize, load_record, require_writable
 from cowfs.store.open import open_store
-from cowfs.store.pins import condemned
+from cowfs.store.refs.pins import condemned
 
 __all__ = [
     "AMBIENT",

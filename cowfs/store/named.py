@@ -14,29 +14,22 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 
-from cowfs.errors import InvalidInputError
-from cowfs.format.store_url import AZURE_PROTOCOLS, StoreUrl
-from cowfs.store import aws
+from cowfs.base.errors import InvalidInputError
+from cowfs.format import backends
+from cowfs.format.store_url import StoreUrl
+from cowfs.store.backends.imports import load_address
 
-_WITHOUT_COLON = re.compile(r"(s3a?|gs|gcs|az|abfss?|https?|file)//", re.IGNORECASE)
 _HINT = "For example s3://bucket/prefix, file:///directory, or the path of a directory."
 
 
 def place_named(text: str) -> StoreUrl:
-    """The store that `text` means. No I/O but on the configuration of AWS, for s3: alone."""
-    place = placed(text)
-    if place.protocol == "s3" and place.endpoint is None and (endpoint := environment_endpoint()) is not None:
-        return StoreUrl.parse(
-            str(replace(place, endpoint=endpoint))
-        )  # parsed: the endpoint is checked, and takes its one form
-    if place.protocol in AZURE_PROTOCOLS and "@" not in place.authority and (account := environment_account()):
-        return StoreUrl.parse(str(replace(place, authority=f"{place.authority}@{account}")))
-    return place
+    """The store that `text` means. No I/O, but s3: reads AWS' configuration."""
+    place = parse_place(text)
+    return load_address(place).complete(place)
 
 
-def placed(text: object) -> StoreUrl:
+def parse_place(text: object) -> StoreUrl:
     """The store at a URL, or in a directory."""
     if not isinstance(text, str) or not text:
         raise InvalidInputError(f"a store is named by a URL or a path, not {text!r}", hint=_HINT)
@@ -54,19 +47,6 @@ def placed(text: object) -> StoreUrl:
 
 
 def scheme_of(text: str) -> re.Match[str] | None:
-    """What makes it a URL, or a URL that somebody mistyped, and no path."""
-    return re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text) or _WITHOUT_COLON.match(text)
-
-
-def environment_endpoint() -> str | None:
-    """The endpoint that AWS' tools take for S3 when none is given, None for Amazon's own."""
-    return aws.settings().endpoint
-
-
-def environment_account() -> str | None:
-    """The account that Azure's tools take when none is given."""
-    said = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
-    found = re.search(r"(?:^|;)\s*AccountName=([^;]*)", said, re.IGNORECASE)
-    if said:  # it decides, whatever its form
-        return found[1] if found else None
-    return os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    """The part that makes the text a URL, or a mistyped URL, and not a path."""
+    without_colon = rf"({'|'.join(map(re.escape, backends.spellings()))})//"
+    return re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text) or re.match(without_colon, text, re.IGNORECASE)

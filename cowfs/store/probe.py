@@ -1,19 +1,19 @@
-"""Finds out what a store really does, when it is initialised: a conditional put that is not one
+"""Tests what a store really does when it is initialised: a conditional put that is not conditional
 loses commits.
 
     sequential   create, create again: the second must be refused and the first must stay
     race         two writers with connections of their own create one key at the same moment, PAIRS times on as many keys; then
                  WRITERS at once: exactly one may win each
-    plain        what was put is read, what replaced it is read, and a list shows it
+    plain        a read returns what was put, and what replaced it, and a list shows the object
 
-Servers have ignored the condition, or honoured it only when writers were polite; that is why there
-is a race. Pairs find what a crowd finds, and sooner: a server may make those who meet at one key
-wait, SeaweedFS for whole seconds.
+The race is needed because some servers have ignored the condition, or honoured it only for writers
+that came one after the other. Pairs find the same faults as a crowd, and sooner: some servers delay
+writers that meet at one key, SeaweedFS for whole seconds.
 
 The result stays with the store, so an answer that says nothing about its abilities must not count.
 A test or a race that a busy server has spoilt (the probe is a burst of requests to a new place) is
 repeated with new keys while the store's patience lasts. Other errors (unreachable, no permission)
-are raised.
+are raised. With credentials that may put and not delete, the probe's objects stay.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from typing import TypeVar
 
-from cowfs import clock
-from cowfs.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.base import clock
+from cowfs.base.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.base.thread_pool import Helpers
+from cowfs.format import backends
 from cowfs.format.records import ProbeResult
-from cowfs.helpers import Helpers
-from cowfs.store import scratch
+from cowfs.store import scratch_objects
 from cowfs.store.contract import ObjectStore
-from cowfs.store.repeating import repeated
+from cowfs.store.reliability.repeating import repeat_while_unavailable
 
 T = TypeVar("T")
 
@@ -38,15 +39,15 @@ PAIRS = 40
 PAIRS_IN_A_DIRECTORY = 8  # there each costs syncs of the disk, and the kernel's lock is what decides
 _TOGETHER = 2  # pairs at a time: more threads would keep the two of a pair apart
 _FIRSTS = 3
-"""So often a key that nobody else knows is found taken, or a race lost by all who ran: a put of
-ours may have been delivered twice."""
+"""How often a new random key may exist already, or a race may have no winner, before it counts: a
+put of ours may have been delivered twice."""
 
 
 def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> ProbeResult:
     """Tests the store; writers: WRITERS clients with connections of their own for the race (None:
     `store` itself)."""
     racers = writers or [store] * WRITERS
-    pairs = PAIRS_IN_A_DIRECTORY if store.url.startswith("file:") else PAIRS
+    pairs = PAIRS_IN_A_DIRECTORY if backends.of_url(store.url).reach == "machine" else PAIRS
     exclusive = _refuses_second(store)
     with Helpers(2 * _TOGETHER + 2, name="cowfs-probe") as pool:
         pool.start()  # racers wait for each other
@@ -64,11 +65,11 @@ def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> P
 
 
 def _with_scratch(store: ObjectStore, test: Callable[[ObjectStore, str], T]) -> T:
-    key = scratch.new_key()
+    key = scratch_objects.new_key()
     try:
         return test(store, key)
     finally:
-        store.delete([key])
+        scratch_objects.remove(store, [key])
 
 
 def _refuses_second(store: ObjectStore) -> bool:
@@ -86,7 +87,7 @@ def _refuses_second(store: ObjectStore) -> bool:
             return store.get(key) == b"first"
         return False
 
-    results = (repeated(store, lambda: _with_scratch(store, test)) for _ in range(_FIRSTS))
+    results = (repeat_while_unavailable(store, lambda: _with_scratch(store, test)) for _ in range(_FIRSTS))
     return next((result for result in results if result is not None), False)
 
 
@@ -106,17 +107,17 @@ def _race(pool: Helpers, store: ObjectStore, racers: Sequence[ObjectStore], pair
         left = [race for race, count in zip(left, winners, strict=True) if not count]
         if left and most <= 1:
             raise UnavailableError(
-                f"{store.url} is too busy to be tested: of {len(left)} races of writers nobody knows who won",
+                f"{store.url} is too busy to be tested: the winners of {len(left)} races between writers are unknown",
                 hint="Try again; nothing was made.",
             )
 
-    repeated(store, run)
+    repeat_while_unavailable(store, run)
     return most
 
 
 def _run(pool: Helpers, store: ObjectStore, races: Sequence[Sequence[ObjectStore]]) -> list[int | None]:
     """How many won each, by `_winners`."""
-    keys = [scratch.new_key() for _ in races]
+    keys = [scratch_objects.new_key() for _ in races]
     try:
         # Those of one race are neighbours in the pool's queue, so its threads never all wait.
         starters = [(key, race, threading.Barrier(len(race))) for key, race in zip(keys, races, strict=True)]
@@ -133,12 +134,12 @@ def _run(pool: Helpers, store: ObjectStore, races: Sequence[Sequence[ObjectStore
         won = [[each.result() for each in race] for race in running]
         return list(pool.map(lambda key, told: _winners(store, key, told), keys, won))
     finally:
-        store.delete(keys)
+        scratch_objects.remove(store, keys)
 
 
 def _winners(store: ObjectStore, key: str, told: Sequence[bool | None]) -> int | None:
-    """How many writers of a key won, by what they were told and by what is there. None: that is not
-    known."""
+    """How many writers of a key won, by the answers they got and by the object that is there. None:
+    unknown."""
     won = [number for number, is_winner in enumerate(told) if is_winner]
     if len(won) > 1:
         return len(won)
@@ -163,7 +164,7 @@ def _bytes_at(store: ObjectStore, key: str) -> bytes:
 
 
 def _try_to_win(racer: ObjectStore, key: str, number: int, start: threading.Barrier) -> bool | None:
-    """What the writer was told; None: nothing."""
+    """Whether the writer's put was accepted; None: there was no answer."""
     start.wait()
     try:
         racer.put_if_absent(key, _bytes_of(number))

@@ -6,21 +6,23 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from cowfs.errors import ReadOnlyError
+from cowfs.base.errors import ReadOnlyError
 from cowfs.format.sealing import Sealing
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, list_carefully
-from cowfs.store.patience import Patience, patience_of
+from cowfs.store.credentials.unlocking import AMBIENT_KEY, KeySource
+from cowfs.store.reliability.patience import Patience, patience_of
+from cowfs.store.remembering import Memory, memory_of
 from cowfs.store.sealed import Sealable, sealing_of
-from cowfs.store.streams import stream_range
-from cowfs.store.unlocking import AMBIENT_KEY, KeySource
+from cowfs.store.streams import has_partial_ranges, stream_range
 
 
 class ReadOnlyStore:
     """Reads pass through; every writing call raises ReadOnlyError before it reaches the store.
-    Closing it closes nothing."""
+    Closing it closes nothing. hint: what the user may do instead."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, *, hint: str = "Mount writable, or fork the version.") -> None:
         self._store = store
+        self._hint = hint
 
     @property
     def url(self) -> str:
@@ -31,8 +33,16 @@ class ReadOnlyStore:
         return patience_of(self._store) or Patience()
 
     @property
+    def has_partial_ranges(self) -> bool:
+        return has_partial_ranges(self._store)
+
+    @property
     def sealing(self) -> Sealing:
         return sealing_of(self._store)
+
+    @property
+    def memory(self) -> Memory | None:
+        return memory_of(self._store)
 
     @property
     def key_source(self) -> KeySource:
@@ -78,6 +88,4 @@ class ReadOnlyStore:
         pass
 
     def _refuse(self, key: str) -> NoReturn:
-        raise ReadOnlyError(
-            f"{self.url} was opened read-only: {key} cannot be changed", hint="Mount writable, or fork the version."
-        )
+        raise ReadOnlyError(f"{self.url} was opened read-only: {key} cannot be changed", hint=self._hint)

@@ -1,21 +1,23 @@
-"""Ranges of objects piece by piece, as they arrive: what a request costs in memory then does not
+"""Reads ranges of objects piece by piece, as they arrive, so that the memory of a request does not
 depend on its length.
 
-    store         has `stream_range`      what it gives
+    store         has `stream_range`      pieces
     directory     yes                     PIECE_BYTES at a time, always in the same buffer
-    S3            yes                     what has arrived, at least PIECE_BYTES at a time
-    retrying      yes                     goes on behind the last piece when the store fails
-    any other     no                      ranges of RANGE_BYTES, one after the other
+    S3            yes                     the bytes that have arrived, at least PIECE_BYTES at a time
+    fsspec        yes                     ranges of RANGE_BYTES, one after the other
+    retrying      yes                     those of its backend; continues after the last one when the store fails
+    others        no                      ranges of RANGE_BYTES, one after the other
 
-`stream_range` is optional in the contract, like this: pieces in order, `length` bytes in all, never
-empty; errors as those of `get_range`, by any piece. A piece stays as it is only until the next one
-is asked for.
+`stream_range` is optional in the contract. It yields pieces in order, `length` bytes in all, none
+of them empty. Any piece may raise the errors of `get_range`. A piece is valid only until the next
+one is requested. For a range that goes beyond the end of the object it yields the bytes that exist,
+and then raises CorruptError. A wrapper has `has_partial_ranges`, which says whether its store does
+so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
 
 from cowfs.store.contract import Data, ObjectStore
 
@@ -23,16 +25,17 @@ PIECE_BYTES = 1 << 20
 RANGE_BYTES = 4 << 20
 
 
-@runtime_checkable
-class Streaming(Protocol):
-    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]: ...
+def has_partial_ranges(store: ObjectStore) -> bool:
+    """Whether a range that goes beyond the object's end yields the bytes that exist, before it
+    raises."""
+    found: bool = getattr(store, "has_partial_ranges", hasattr(store, "stream_range"))
+    return found
 
 
 def stream_range(store: ObjectStore, key: str, offset: int, length: int) -> Iterator[Data]:
-    """The range of any store."""
-    if isinstance(store, Streaming):
-        return store.stream_range(key, offset, length)
-    return _ranges(store, key, offset, length)
+    """A range of an object, from any store."""
+    own: Callable[[str, int, int], Iterator[Data]] | None = getattr(store, "stream_range", None)
+    return own(key, offset, length) if own is not None else _ranges(store, key, offset, length)
 
 
 def _ranges(store: ObjectStore, key: str, offset: int, length: int) -> Iterator[Data]:

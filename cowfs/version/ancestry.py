@@ -1,10 +1,11 @@
-"""How versions descend from each other: along first parents, which hand on inode numbers, and along
-all, from which a merge starts.
+"""The descent of versions: along first parents, which pass on inode numbers, and along all parents,
+from which a merge starts.
 
-    first parent    the version that a commit was made on: the same inode number is the same file in both, for ever
-    other parents   what a merge brought in: renumbered, so that their numbers mean nothing here
+    first parent    the version that a commit was based on: the same inode number is the same file in both, permanently
+    other parents   versions that were merged: their inodes were renumbered, so their numbers mean
+    nothing here
 
-Manifests never change, so each is fetched once. A parent that is pruned ends its line.
+Manifests never change, so each is fetched once. A line ends at a pruned parent.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 
-from cowfs.errors import InvalidStateError, NotFoundError
+from cowfs.base.errors import InvalidStateError, NotFoundError
+from cowfs.base.ids import VersionId
 from cowfs.format.manifest import Manifest
-from cowfs.ids import VersionId
 from cowfs.store import ObjectStore
 from cowfs.version.history import open_version
 
 LINE_LIMIT = 10_000
-"""Versions looked at for a common one. Beyond it files are recognized by their paths and contents
-alone."""
+"""How many versions are searched for a common one. Beyond that, files are matched by their paths
+and contents alone."""
 
 
 class Ancestry:
-    """Of one store. One thread."""
+    """The versions of one store. One thread."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -39,8 +40,8 @@ class Ancestry:
                 self._manifests[version] = None
         return self._manifests[version]
 
-    def numbered_alike(self, a: VersionId, b: VersionId) -> VersionId | None:
-        """The newest version that is in the line of first parents of both; None: there is none."""
+    def find_shared_numbering(self, a: VersionId, b: VersionId) -> VersionId | None:
+        """The newest version that is in both lines of first parents; None: there is none."""
         lines: tuple[dict[VersionId, None], dict[VersionId, None]] = ({a: None}, {b: None})
         ends: list[VersionId | None] = [a, b]
         for _ in range(LINE_LIMIT):
@@ -58,24 +59,23 @@ class Ancestry:
         return None
 
     def _newer(self, a: VersionId | None, b: VersionId | None) -> int:
-        def made_ns(version: VersionId | None) -> int:
+        def creation_ns(version: VersionId | None) -> int:
             manifest = self.manifest(version) if version is not None else None
             return manifest.created_ns if manifest is not None else -1 if version is None else 0
 
-        return 0 if made_ns(a) >= made_ns(b) else 1
+        return 0 if creation_ns(a) >= creation_ns(b) else 1
 
     def merge_bases(self, a: VersionId, b: VersionId, *, merged: Collection[VersionId] = ()) -> list[VersionId]:
-        """The versions that both descend from and that no other such one descends from: several,
-        where two lines have been merged into each other. The newest first, and of those made at one
-        moment the one with the smallest id: the same, whichever of the two is named first. None of
-        them: they have nothing in common. merged: what has been merged into a, in a version that is
-        still to be published."""
+        """The common ancestors of both that are not ancestors of another common one: several if two
+        lines have been merged into each other. Newest first, and among equally old ones smallest id
+        first, so that the order of a and b does not matter. Empty: no common ancestor. merged:
+        versions that were merged into a in a version that is not published yet."""
         if b == a or b in merged:
             return [b]
         of_a, of_b = set(self._ancestors([a, *merged])), set(self._ancestors([b]))
         common = of_a & of_b
         older = set(self._ancestors(self._parents(common)))
-        return sorted(common - older, key=lambda version: (-self._made_ns(version), version.hex()))
+        return sorted(common - older, key=lambda version: (-self._creation_ns(version), version.hex()))
 
     def _parents(self, versions: Iterable[VersionId]) -> list[VersionId]:
         return [parent for version in versions for parent in self._parents_of(version)]
@@ -84,14 +84,14 @@ class Ancestry:
         manifest = self.manifest(version)
         return tuple(manifest.parents) if manifest is not None else ()
 
-    def _made_ns(self, version: VersionId) -> int:
+    def _creation_ns(self, version: VersionId) -> int:
         manifest = self.manifest(version)
         return manifest.created_ns if manifest is not None else 0
 
     def _ancestors(self, versions: Iterable[VersionId]) -> list[VersionId]:
-        """They, and all that they come from and is not pruned, newest first."""
+        """These versions and all their ancestors that are not pruned, newest first."""
         seen = set(versions)
-        waiting = [(-self._made_ns(version), version.hex(), version) for version in seen]
+        waiting = [(-self._creation_ns(version), version.hex(), version) for version in seen]
         waiting.sort()
         found = []
         while waiting:
@@ -107,5 +107,5 @@ class Ancestry:
             for parent in self._parents_of(version):
                 if parent not in seen:
                     seen.add(parent)
-                    heappush(waiting, (-self._made_ns(parent), parent.hex(), parent))
+                    heappush(waiting, (-self._creation_ns(parent), parent.hex(), parent))
         return found

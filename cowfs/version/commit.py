@@ -1,7 +1,7 @@
-"""What a commit is asked for, what it stands on, and how far it is.
+"""The values of a commit: its request, its base, its progress.
 
-Plain values: importing them brings neither engine nor index along, so that programs which only use
-volumes stay light.
+Plain values: importing them loads neither engine nor index, so programs that only use volumes stay
+light.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from cowfs.errors import InvalidInputError
-from cowfs.ids import VersionId
-from cowfs.values import dataclass
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
 
 if TYPE_CHECKING:
     from cowfs.format.manifest import Manifest
@@ -24,10 +24,10 @@ GIVABLE = frozenset({"message", "author", "labels"})
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """What a commit says about itself. produced_by keys: system, run, action, output, host.
+    """The description of a commit. produced_by keys: system, run, action, output, host.
 
-    given: what of GIVABLE somebody said for this commit; the rest is what the environment says, or
-    what a program filled in.
+    given: the fields of GIVABLE that the caller set for this commit; the others come from the
+    environment or from a program's defaults.
     """
 
     message: str = ""
@@ -41,14 +41,14 @@ class CommitRequest:
             raise InvalidInputError(f"{', '.join(sorted(self.given - GIVABLE))} cannot be given to a commit")
 
     def says_more_than(self, manifest: Manifest) -> bool:
-        """Whether something was given that the version does not say: then a commit of the same tree
-        makes a version too."""
+        """Whether a given field is missing in the version: then a commit of the same tree makes a
+        version, too."""
         return any(getattr(self, name) != getattr(manifest, name) for name in self.given)
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far something is that takes long. 0 in `total` or `total_bytes`: not known.
+    """Progress of a long operation. 0 in `total` or `total_bytes`: not known.
 
     stage   of a commit "files", then "index"; of a mount with uncommitted work "load", then "replay"
     done    files or records, of `total`; done_bytes: bytes written since the last commit, of `total_bytes`
@@ -66,9 +66,10 @@ ProgressListener = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Base:
-    """What the working copy stands on: head number and the version it names (None: a volume without
-    versions)."""
+    """The base of the working copy: head number and the version it names (None: a volume without
+    versions). head_check: of the head's record, None if it was not read."""
 
     head_number: int
     version_id: VersionId | None
     manifest: Manifest | None
+    head_check: str | None = field(default=None, compare=False, repr=False)

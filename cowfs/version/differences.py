@@ -1,23 +1,23 @@
-"""How one version's tree differs from another's, found from the rows in which their indexes differ.
+"""Compares the trees of two versions, starting from the rows in which their indexes differ.
 
-    index.differing ─▶ entries and inodes ─▶ where they are (`find_places`, up to the root) ─▶ a walk through both trees that
-    goes only there ─▶ names that are gone, names that are new ─▶ renames ─▶ Differences
+    index.differing ─▶ entries and inodes ─▶ their paths (`find_places`, up to the root) ─▶ a walk through both trees along
+    these paths ─▶ names that are gone, names that are new ─▶ renames ─▶ Differences
 
-`shared`: inode numbers below it mean the same file in both (`ancestry.numbered_alike`), so that a
-rename shows. Others may be two files that have one number: what is at one path is compared all the
-same, since equal rows are equal trees whatever the numbers mean.
+`shared`: inode numbers below it mean the same file in both (`ancestry.find_shared_numbering`), so
+that renames are found. Larger numbers may mean two different files. Entries at one path are
+compared in any case, since equal rows are equal trees, whichever files the numbers mean.
 
-    directory         is the same one wherever it was moved; what is below moves along and is not named
+    directory         is the same one after a move; entries below it move along and are not listed
     a path in both    is compared there, even if the file came from elsewhere or was replaced
     a path in one     is a rename if the file, else if its content, is at a new path of the other; each at most once
     directory, file   at one path are two differences: one is removed and one added
-    names             which names are one file differs, too: at as few paths as make the one tree the other (`_settle_names`)
+    names             hard links are compared, too: at as few paths as turn one tree into the other (`_settle_names`)
 
-Linked files are compared by the state that they link (`index.links`). A link and a copy of the same
-bytes differ, since nobody has compared them.
+Linked files are compared by the state of their object (`index.links`). A link and a copy of the
+same bytes differ, since their bytes were not compared.
 
-How to make b of a: take what is removed or renamed away, deepest old path first; put what is
-renamed or added, shortest new path first; then change what is changed, at its new path.
+To turn a into b: take away removed and renamed entries, deepest old path first; put renamed and
+added ones, shortest new path first; then change the changed ones, at their new paths.
 
 Reads the differing blocks, and a few more to find paths. Memory: the differing rows, and some 500
 bytes for each difference. One thread.
@@ -32,12 +32,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from cowfs.errors import CorruptError, NotFoundError
+from cowfs.base.errors import NotFoundError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.index import ExtentRow, Index, InodeRow, content_with_links, differing, find_places
 from cowfs.index.cells import Entry
 from cowfs.native.constants import ROOT_INO
-from cowfs.values import dataclass
-from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
+from cowfs.version.publish.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
 
 Kind: TypeAlias = Literal["added", "removed", "changed", "renamed"]
 Aspect: TypeAlias = Literal["type", "content", "target", "device", "mode", "owner", "xattrs", "mtime", "names"]
@@ -49,9 +49,9 @@ OF_NAMES = frozenset[Aspect](["names"])
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """path: in b; of what is removed in a. old_path: in a; None: it is added. old, new: its rows,
-    of which one may be missing. added_bytes, removed_bytes: of chunks that only one side's file
-    shows."""
+    """path: in b; for a removed entry in a. old_path: in a; None: it is added. old, new: the rows,
+    one of which may be missing. added_bytes, removed_bytes: of chunks that only one side's file
+    has."""
 
     kind: Kind
     path: bytes
@@ -65,7 +65,7 @@ class Difference:
 
 @dataclass(slots=True)
 class _Pair:
-    """A directory to walk through, on the sides on which it is."""
+    """A directory to walk through, on the sides that have it."""
 
     old: int | None
     new: int | None
@@ -74,7 +74,7 @@ class _Pair:
 
 
 class _Met(NamedTuple):
-    """A name of both, of a file that has others in one of them, or of two files."""
+    """A name in both, of a file that has further names in one of them, or of two files."""
 
     path: bytes
     old_path: bytes
@@ -88,7 +88,7 @@ class _Met(NamedTuple):
 
 @dataclass(slots=True)
 class _Loose:
-    """Names that only one side has, until the other one's are known."""
+    """Names that only one side has, until those of the other are known."""
 
     files: list[tuple[bytes, InodeRow]] = field(default_factory=list)
     directories: dict[int, tuple[bytes, InodeRow]] = field(default_factory=dict)
@@ -105,14 +105,15 @@ def compare(
     renames: bool = True,
     files: bool = False,
 ) -> list[Difference]:
-    """By path. new_path: where in b is what a has at `path`; None: at the same.
+    """The differences, by path. new_path: the path in b that corresponds to `path` in a; None: the
+    same.
 
-    times: also what only has another time of modification. renames: False: what was moved is
-    removed and added, with all that is below it. files: for who makes b of a and tells files by
-    their numbers: also names that lead to another number, where the old one or the new one has
-    other names. NotFoundError: there is nothing at `path` in either.
+    times: include entries that differ only in their time of modification. renames: False: a moved
+    entry is removed and added, with all entries below it. files: for callers that turn a into b and
+    match files by their numbers: include names that lead to another number, where the old or the
+    new file has other names. NotFoundError: neither has `path`.
     """
-    with a.blocks.scattered(), b.blocks.scattered():
+    with a.blocks.expect_scattered_reads(), b.blocks.expect_scattered_reads():
         comparison = _Comparison(a, b, shared, times=times, renames=renames, files=files)
         return comparison.run(path, path if new_path is None else new_path)
 
@@ -129,9 +130,9 @@ class _Comparison:
         self._times = times
         self._renames = renames
         self._rows = differing(a, b)
-        self._lost: dict[int, set[Entry]] = defaultdict(set)  # inode → names that only a has it at
+        self._lost: dict[int, set[Entry]] = defaultdict(set)  # inode → names that only a has
         self._gained: dict[int, set[Entry]] = defaultdict(set)
-        self._names: dict[int, set[bytes]] = defaultdict(set)  # directory → names to look at
+        self._names: dict[int, set[bytes]] = defaultdict(set)  # directory → names to compare
         self._inodes: tuple[dict[Entry, int | None], dict[Entry, int | None]] = {}, {}
         self._waiting: list[_Pair] = []
         self._seen: tuple[set[int], set[int]] = set(), set()
@@ -141,13 +142,13 @@ class _Comparison:
         self._found: list[Difference] = []
 
     def run(self, path: bytes, new_path: bytes) -> list[Difference]:
-        old, new = at(self._a, path), at(self._b, new_path)
+        old, new = find_inode(self._a, path), find_inode(self._b, new_path)
         if old is None and new is None:
             raise neither_has(path)
         self._learn_entries()
         self._learn_ways()
         if old is not None and new is not None and stat.S_ISDIR(old[MODE]) and stat.S_ISDIR(new[MODE]):
-            self._changed(path, new_path, old, new)
+            self._record_change(path, new_path, old, new)
             self._waiting.append(_Pair(old[INO], new[INO], path, new_path))
         else:
             self._meet(path, new_path, old, new)
@@ -156,7 +157,7 @@ class _Comparison:
         self._settle_names()
         return sorted(self._found, key=lambda each: (each.path, each.kind != "removed"))
 
-    # -- where to look
+    # -- where to compare
 
     def _learn_entries(self) -> None:
         for entry in self._rows.entries:
@@ -171,7 +172,7 @@ class _Comparison:
                 self._gained[new].add(entry)
 
     def _learn_ways(self) -> None:
-        """From the root to every directory and file of both that differs."""
+        """The paths from the root to every directory and file that differs, in both."""
         wanted: dict[int, int] = {}
         for ino in sorted(self._rows.inodes):
             if count := self._names_that_matter(ino):
@@ -209,8 +210,8 @@ class _Comparison:
         return 1 if stat.S_ISDIR(new[MODE]) else new[NLINK]
 
     def _names_of_another(self, ino: int) -> int:
-        """How many names b has for a number that need not mean a's file, of which one has come or
-        gone: whether the others are of one file with it is seen where they are."""
+        """How many names b has for a number that need not mean a's file, and one of whose names was
+        added or removed. Whether the other names are of the same file shows at their paths."""
         if ino < self._shared:
             return 0
         old, new = self._a.inode(ino), self._b.inode(ino)
@@ -228,29 +229,29 @@ class _Comparison:
             for ino in sorted(moved):
                 old_path, old = self._gone.directories.pop(ino)
                 path, new = self._new.directories.pop(ino)
-                self._renamed(old_path, path, old, new)
+                self._record_rename(old_path, path, old, new)
                 self._waiting.append(_Pair(ino, ino, old_path, path))
             if not moved and not self._part_with_one():
                 return
 
     def _part_with_one(self) -> bool:
-        """One end of a move lies elsewhere than what is compared: the other end is all there is."""
+        """One end of a move lies outside of the compared paths: only the other end is reported."""
         if self._gone.directories:
             path, row = self._gone.directories.pop(min(self._gone.directories))
-            self._removed(path, row)
+            self._record_removal(path, row)
             self._waiting.append(_Pair(row[INO], None, path, path))
             return True
         if self._new.directories:
             path, row = self._new.directories.pop(min(self._new.directories))
-            self._added(path, row)
+            self._record_addition(path, row)
             self._waiting.append(_Pair(None, row[INO], path, path))
             return True
         return False
 
     def _visit(self, pair: _Pair) -> None:
-        for ino, seen in zip((pair.old, pair.new), self._seen, strict=True):
+        for index, ino, seen in zip((self._a, self._b), (pair.old, pair.new), self._seen, strict=True):
             if ino is not None and ino in seen:
-                raise CorruptError(f"directory {ino} has two names", hint="Report this.")
+                raise index.damage_error(f"directory {ino} has two names")
             if ino is not None:
                 seen.add(ino)
         if pair.old is not None and pair.old == pair.new:
@@ -272,15 +273,15 @@ class _Comparison:
             return None
         row = index.inode(ino)
         if row is None:
-            raise CorruptError(f"the entry {entry.name!r} has no inode {ino}", hint="Report this.")
+            raise index.damage_error(f"the entry {entry.name!r} has no inode {ino}")
         return row
 
     def _meet(self, old_path: bytes, path: bytes, old: InodeRow | None, new: InodeRow | None) -> None:
-        """What the two have at one name."""
+        """Compares the entries of both at one name."""
         is_old_directory = old is not None and stat.S_ISDIR(old[MODE])
         is_new_directory = new is not None and stat.S_ISDIR(new[MODE])
         if old is not None and new is not None and is_old_directory == is_new_directory and self._is_here(old, new):
-            self._changed(old_path, path, old, new)
+            self._record_change(old_path, path, old, new)
             if is_old_directory:
                 self._waiting.append(_Pair(old[INO], new[INO], old_path, path))
             return
@@ -295,7 +296,7 @@ class _Comparison:
         elif self._is_moved(row):
             self._gone.directories[row[INO]] = path, row
         else:
-            self._removed(path, row)
+            self._record_removal(path, row)
             self._waiting.append(_Pair(row[INO], None, path, path))
 
     def _gain(self, path: bytes, row: InodeRow, is_directory: bool) -> None:
@@ -304,11 +305,12 @@ class _Comparison:
         elif self._is_moved(row):
             self._new.directories[row[INO]] = path, row
         else:
-            self._added(path, row)
+            self._record_addition(path, row)
             self._waiting.append(_Pair(None, row[INO], path, path))
 
     def _is_here(self, old: InodeRow, new: InodeRow) -> bool:
-        """Whether two at one path are compared there, though one may be at another path as well."""
+        """Whether two entries at one path are compared there, although one may be at another path,
+        too."""
         if not stat.S_ISDIR(old[MODE]) or old[INO] == new[INO]:
             return True
         return not self._is_moved(old) and not self._is_moved(new)
@@ -322,17 +324,17 @@ class _Comparison:
     def _settle_files(self) -> None:
         gone, new = sorted(self._gone.files), sorted(self._new.files)
         if self._renames:
-            gone, new = self._matched(gone, new, lambda index, row: row[INO] if row[INO] < self._shared else None)
-            gone, new = self._matched(gone, new, _content_key)
+            gone, new = self._match(gone, new, lambda index, row: row[INO] if row[INO] < self._shared else None)
+            gone, new = self._match(gone, new, _content_key)
         for path, row in gone:
-            self._removed(path, row)
+            self._record_removal(path, row)
         for path, row in new:
-            self._added(path, row)
+            self._record_addition(path, row)
 
-    def _matched(
+    def _match(
         self, gone: list[tuple[bytes, InodeRow]], new: list[tuple[bytes, InodeRow]], key: _Key
     ) -> tuple[list[tuple[bytes, InodeRow]], list[tuple[bytes, InodeRow]]]:
-        """Those that are left of both when equal keys are one file that was renamed."""
+        """The entries left of both after matching: equal keys are one renamed file."""
         if not gone or not new:
             return gone, new
         by_key: dict[object, list[tuple[bytes, InodeRow]]] = defaultdict(list)
@@ -347,26 +349,26 @@ class _Comparison:
             of_row = key(self._b, row)
             if of_row is not None and by_key.get(of_row):
                 old_path, old = by_key[of_row].pop()
-                self._renamed(old_path, path, old, row)
+                self._record_rename(old_path, path, old, row)
             else:
                 left_new.append((path, row))
         left_gone += [each for several in by_key.values() for each in several]
         return sorted(left_gone), left_new
 
-    # -- what was found
+    # -- results
 
-    def _removed(self, path: bytes, row: InodeRow) -> None:
+    def _record_removal(self, path: bytes, row: InodeRow) -> None:
         self._found.append(Difference("removed", path, path, row, None, removed_bytes=_bytes(row)))
 
-    def _added(self, path: bytes, row: InodeRow) -> None:
+    def _record_addition(self, path: bytes, row: InodeRow) -> None:
         self._found.append(Difference("added", path, None, None, row, added_bytes=_bytes(row)))
 
-    def _renamed(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
+    def _record_rename(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
         self._note(path, old_path, old, new)
         what, added, removed = self._aspects(old, new)
         self._found.append(Difference("renamed", path, old_path, old, new, what, added, removed))
 
-    def _changed(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
+    def _record_change(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
         self._note(path, old_path, old, new)
         if old[INO] == new[INO] and old[INO] not in self._rows.inodes:
             return
@@ -382,8 +384,9 @@ class _Comparison:
             self._met.append(_Met(path, old_path, old, new))
 
     def _settle_names(self) -> None:
-        """Where each file of a is one of b at all names that both have, nothing differs. Else those
-        of the names do that lead to another number, or to one that need not mean the same file."""
+        """Finds differing names: no difference where each file of a is one file of b at all common
+        names. Otherwise names differ that lead to another number, or to one that need not mean the
+        same file."""
         partners: dict[tuple[int, int], set[int]] = defaultdict(set)  # (side, number) → of the other side
         counts: Counter[tuple[int, int]] = Counter()
         for each in self._met:
@@ -392,7 +395,7 @@ class _Comparison:
             partners[0, old].add(new)
             partners[1, new].add(old)
             for row, names in ((each.old, self._lost), (each.new, self._gained)):
-                # Both have a name of it in common. Of other numbers all names have been met.
+                # They have a common name. All names of other numbers have been met.
                 if row[INO] < self._shared and row[NLINK] > len(names.get(row[INO], ())):
                     partners[0, row[INO]].add(row[INO])
                     partners[1, row[INO]].add(row[INO])
@@ -415,7 +418,7 @@ class _Comparison:
             )
 
     def _is_elsewhere(self, old: int, new: int) -> bool:
-        """Whether b has a's file, but not here."""
+        """Whether b has a's file, but not at this path."""
         return old != new and old < self._shared and self._b.inode(old) is not None
 
     def _aspects(self, old: InodeRow, new: InodeRow) -> tuple[frozenset[Aspect], int, int]:
@@ -439,23 +442,23 @@ class _Comparison:
         new_extents, new_xattrs = _content(self._b, new)
         if xattrs != new_xattrs:
             what.add("xattrs")
-        before, after = shown(extents), shown(new_extents)
+        before, after = comparable_extents(extents), comparable_extents(new_extents)
         if "type" in what or before != after or old[SIZE] != new[SIZE]:
             if "type" not in what and stat.S_ISREG(new[MODE]):
                 what.add("content")
-            added, removed = _moved_bytes(before, after)
+            added, removed = _count_differing_bytes(before, after)
         return frozenset(what), added, removed
 
 
-def shown(rows: Iterable[ExtentRow]) -> list[tuple[int, int, bytes, int]]:
-    """Offset, length, chunk and skip of each: the same content, wherever its chunks lie."""
+def comparable_extents(rows: Iterable[ExtentRow]) -> list[tuple[int, int, bytes, int]]:
+    """Offset, length, chunk and skip of each: the same content, in any pack."""
     return [(row[0], row[1], bytes(row[2]), row[7]) for row in rows]
 
 
-def _moved_bytes(
+def _count_differing_bytes(
     before: list[tuple[int, int, bytes, int]], after: list[tuple[int, int, bytes, int]]
 ) -> tuple[int, int]:
-    """Bytes that only one of two contents shows, by their chunks."""
+    """Bytes in chunks that only one of two contents has: added, removed."""
     old, new = (Counter(run[1:] for run in runs) for runs in (before, after))
     return sum(run[0] * count for run, count in (new - old).items()), sum(
         run[0] * count for run, count in (old - new).items()
@@ -468,7 +471,7 @@ _Key: TypeAlias = Callable[[Index, InodeRow], object | None]
 def _content_key(index: Index, row: InodeRow) -> object | None:
     if not stat.S_ISREG(row[MODE]) or not row[SIZE]:
         return None
-    return row[SIZE], tuple(shown(content_with_links(index, row[INO])[0]))
+    return row[SIZE], tuple(comparable_extents(content_with_links(index, row[INO])[0]))
 
 
 def _content(index: Index, row: InodeRow) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
@@ -479,11 +482,9 @@ def _bytes(row: InodeRow) -> int:
     return row[SIZE] if stat.S_ISREG(row[MODE]) else 0
 
 
-def at(index: Index, path: bytes) -> InodeRow | None:
-    """What is at a path, without following links."""
-    ino: int | None = ROOT_INO
-    for name in filter(None, path.split(b"/")):
-        ino = index.entry(ino, name) if ino is not None else None
+def find_inode(index: Index, path: bytes) -> InodeRow | None:
+    """The inode at a path, without following links."""
+    ino = index.find(path)
     return index.inode(ino) if ino is not None else None
 
 

@@ -1,9 +1,8 @@
-"""Opening versions by their ids, and the line of their parents. What names people write for them
-mean is for `source_names`.
+"""Opens versions by their ids, and walks the line of their parents. `source_names` resolves the
+names that people write for versions.
 
-Manifests are read once, verified against their id, and never change. Parents are names that nothing
-protects: one that is not there has no manifest in `history`, which goes on behind it with what
-`kept_behind` says.
+Manifests are read once, verified against their id, and never change. Parents are not protected: a
+missing one has no manifest in `history`, which continues with the lines that `kept_behind` returns.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
+from cowfs.base.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
-from cowfs.ids import VersionId
 from cowfs.store import ObjectStore
-from cowfs.store.damaged import read_as
+from cowfs.store.reliability.damaged import read_as
 from cowfs.store.sealed import sealing_of
-from cowfs.values import dataclass
-from cowfs.version.volumes import find_head
+from cowfs.version.names.volumes import find_head
 
 LINE_LIMIT = 1000
 
@@ -29,16 +28,16 @@ KeptLines: TypeAlias = Callable[[VersionId, str], list[Iterator[VersionId]]]
 
 @dataclass(frozen=True)
 class Past:
-    """One step of a history. manifest None: only its name is known; it was pruned and collected,
-    or never copied to this store."""
+    """One step of a history. manifest None: only the id is known; the version was pruned and
+    collected, or never copied to this store."""
 
     version: VersionId
     manifest: Manifest | None
 
 
 def read_ahead(store: ObjectStore, version: VersionId) -> bytes | None:
-    """For `open_version`, before it is known whether there is a cowfs store, and a sealed one.
-    None: it has to ask itself."""
+    """For `open_version`, before it is known whether this is a cowfs store, and a sealed one. None:
+    `open_version` has to read itself."""
     try:
         return store.get(keys.version(version))
     except CowfsError:
@@ -46,8 +45,8 @@ def read_ahead(store: ObjectStore, version: VersionId) -> bytes | None:
 
 
 def open_version(store: ObjectStore, version: VersionId, data: bytes | None = None) -> Manifest:
-    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError. data: of
-    `read_ahead`."""
+    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError. data: the result
+    of `read_ahead`."""
     key = keys.version(version)
 
     def decode(data: bytes) -> Manifest:
@@ -63,11 +62,11 @@ def open_version(store: ObjectStore, version: VersionId, data: bytes | None = No
 
 
 def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes | None = None) -> Manifest:
-    """As open_version, for a version that is named as one of `volume`. NotFoundError when the
-    volume's line does not have it.
+    """As open_version, for a version that is named as one of `volume`. NotFoundError: the volume's
+    line does not have it.
 
-    No further request where the volume itself made the version; where a fork has it from its
-    origin, as many as `history` takes to find it, at most LINE_LIMIT.
+    Needs no further request if the volume itself made the version; if a fork has it from its
+    origin, it needs the requests that `history` takes to find it, at most LINE_LIMIT.
     """
     manifest = open_version(store, version, data)
     if manifest.volume != volume and not _may_be_in_line(store, volume, version):
@@ -80,17 +79,16 @@ def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes 
 
 
 def history(store: ObjectStore, version: VersionId, kept_behind: KeptLines | None = None) -> Iterator[Past]:
-    """The version and its ancestors along all parents, each once, newest first by the clocks of
-    those who committed: children before their parents, as far as these clocks agree. One request
-    each.
+    """The version and its ancestors along all parents, each once, newest first by the clocks of the
+    writers: children before their parents, as far as these clocks agree. One request each.
 
-    kept_behind: of a version whose first parent is not there, and the volume that made it, lines of
-    versions with which the history goes on, without those that cannot be read; None: it ends there.
-    A parent that cannot be read is an error.
+    kept_behind: takes a version whose first parent is missing and the volume that made it, and
+    returns lines of versions with which the history continues, without unreadable ones; None: the
+    history ends there. An unreadable parent is an error.
     """
     newest = open_version(store, version)
     seen, missing = {version}, set[VersionId]()
-    lines: dict[VersionId, Iterator[VersionId]] = {}  # what goes on with each line when it was told
+    lines: dict[VersionId, Iterator[VersionId]] = {}  # the continuations, by the version last returned
     waiting = [(-newest.created_ns, 0, Past(version, newest))]
 
     def meet(found: Past, order: int) -> None:
@@ -133,8 +131,8 @@ def _past_if_readable(store: ObjectStore, version: VersionId) -> Past | None:
 
 
 def _may_be_in_line(store: ObjectStore, volume: str, version: VersionId) -> bool:
-    """False only when the whole line was seen: behind what is pruned, damaged, of a newer cowfs, or
-    closed to this reader, it may go on."""
+    """False only if the whole line was read: it may continue behind a version that is pruned,
+    damaged, of a newer cowfs, or not readable here."""
     try:
         head = find_head(store, volume)
         if head is None or head.version is None:

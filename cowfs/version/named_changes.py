@@ -1,8 +1,7 @@
-"""What differs between two trees, as values that people and programs are given: what `diff`
-returns.
+"""The differences between two trees as values for people and programs: the result of `diff`.
 
-`differences` finds it, in rows of indexes; here are its words. Light to import: no index, no
-engine.
+`differences` finds them in rows of indexes; this module turns them into words. Light to import: no
+index, no engine.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class Change:
     """One path at which two versions differ.
 
     kind      `added`, `removed`, `changed`, or `renamed`, which may have changed as well
-    path      in the newer one; of what is removed in the older one. From the root, or from the folder that was compared
-    old_path  in the older one; another one also for what changed below a renamed directory. None: it is added
-    type      `file`, `directory`, `symlink` or `special`; of what is removed as it was. old_type: in the older one
-    what      of `type`, `content`, `target` (of a link), `device`, `mode`, `owner`, `xattrs`, `mtime`,
-              and `names` (which names are one file, by hard links): those that differ
+    path      in the newer one; for a removed entry in the older one. From the root, or from the compared folder
+    old_path  in the older one; differs from `path` also below a renamed directory. None: it is
+    added type      `file`, `directory`, `symlink` or `special`; for a removed entry its old type. old_type: in the older one
+    what      the aspects that differ: `type`, `content`, `target` (of a link), `device`, `mode`, `owner`, `xattrs`,
+              `mtime`, and `names` (the names of one file, by hard links)
     size      in bytes; None: it is removed. old_size: None: it is added
     added_bytes, removed_bytes    of content that only the newer, only the older file has, in whole chunks
     """
@@ -47,8 +46,8 @@ class Change:
     removed_bytes: int
 
 
-def named(found: Difference, of_old: int, of_new: int) -> Change:
-    """of_old, of_new: length of the path of the folder that was compared, on each side."""
+def describe(found: Difference, of_old: int, of_new: int) -> Change:
+    """of_old, of_new: length of the path of the compared folder, on each side."""
     is_gone = found.new is None
     row = found.old if is_gone else found.new
     assert row is not None
@@ -66,7 +65,7 @@ def named(found: Difference, of_old: int, of_new: int) -> Change:
     )
 
 
-def joined(folder: bytes, path: bytes) -> bytes:
+def join_path(folder: bytes, path: bytes) -> bytes:
     return b"/".join(filter(None, (folder, path)))
 
 

@@ -16,13 +16,17 @@ from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "cowfs" / "api" / name for name in ("files.py", "ro_volume.py", "rw_volume.py", "volume.py")]
+SOURCES = [
+    ROOT / "cowfs" / "api" / name for name in ("files.py", "ro_volume.py", "rw_volume.py", "store.py", "volume.py")
+]
 TARGET = ROOT / "cowfs" / "api" / "asynchronous.py"
-DECLARED_SOURCES = {"Declared": "model", "Plan": "plan"}
+DECLARED_SOURCES = {"Declared": ("model.Declaration", "declared.Declared"), "Plan": ("plan.Plan",)}
+"""The blocking classes whose members, together, a twin has; the last one has its description."""
 DECLARED_TARGET = ROOT / "cowfs" / "api" / "declared" / "asynchronous.py"
 TWINS = ("RWVolume", "ROVolume")
 WITHOUT_IO = {"new", "open", "volume"}
 """Of `Volume`, and `volume`."""
+STORE_WITHOUT_IO = {"volume"}
 DECLARED_WITHOUT_IO = {"emit", "is_named"}
 AT_ONCE = {"walk": 1}
 """Iterators whose items the caller may change before the next one is made."""
@@ -41,7 +45,6 @@ cancelled call still runs to its end there, and its caller waits for it: nothing
 
 from __future__ import annotations
 
-import builtins
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -53,37 +56,44 @@ from typing import Any, Self, Unpack
 import anyio
 
 from cowfs.api import files, ro_volume, rw_volume
+from cowfs.api import store as store_module
 from cowfs.api import volume as volume_module
-from cowfs.api.changes import Change, Located
-from cowfs.api.collect_report import GcReport
-from cowfs.api.counting import By
-from cowfs.api.details import VolumeDetails
-from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
-from cowfs.api.merge_report import MergeReport, Strategy
+from cowfs.api.mounts.overview import VolumeSummary
+from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.options import shows_options
-from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
-from cowfs.api.pruning import PlannedVersion, PrunePlan
-from cowfs.api.restoring import RestoreReport
-from cowfs.api.storage.storage import Storage
-from cowfs.api.tagging import Tag
+from cowfs.api.storage.definition import Storage
 from cowfs.api.threads import iterated
-from cowfs.api.transfer_report import TransferReport
+from cowfs.api.transfers.downloading import Overwrite
+from cowfs.api.transfers.transfer_report import TransferReport
+from cowfs.api.transfers.warming import WarmReport
 from cowfs.api.twins import Twin, VolumeTwin
-from cowfs.api.warming import WarmReport
+from cowfs.api.upkeep.collect_report import GcReport
+from cowfs.api.upkeep.counting import By
+from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
+from cowfs.api.versions.changes import Change, Located
+from cowfs.api.versions.details import VolumeDetails
+from cowfs.api.versions.merge_report import MergeReport, Strategy
+from cowfs.api.versions.restoring import RestoreReport
+from cowfs.api.versions.tagging import Tag
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULTS, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
-from cowfs.maintain.push_report import PushReport
-from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.check.verify_report import VerifyReport
+from cowfs.maintain.copy.push_report import PushReport
+from cowfs.maintain.repairs.repair_plan import RepairPlan
 from cowfs.maintain.stored_report import StoredBytes
-from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
-from cowfs.version.retention import KeepRules, Rules
+from cowfs.version.retention.retention import KeepRules, Rules
 
-__all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
+__all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Store", "Volume", "volume"]
 '''
+
+STORE_INIT = """
+    def __init__(self, url_or_name: str | os.PathLike[str] | None = None, *, storage: Storage | None = None) -> None:
+        super().__init__(store_module.Store(url_or_name, storage=storage))
+"""
 
 DECLARED_HEADER = '''"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under
 asyncio and trio alike.
@@ -101,11 +111,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cowfs.api.declared import model
+from cowfs.api.declared import declared
 from cowfs.api.declared import plan as plan_module
-from cowfs.api.declared.model import DeclaredVolume
-from cowfs.api.declared.store import AnyStore, DeclaredStore
-from cowfs.api.storage.storage import Storage
+from cowfs.api.declared.declared_store import AnyStore, DeclaredStore
+from cowfs.api.declared.model import Declaration, DeclaredVolume
+from cowfs.api.storage.definition import Storage
 from cowfs.api.twins import Twin
 from cowfs.machine.applied import Applied
 from cowfs.version.commit import ProgressListener
@@ -126,7 +136,7 @@ DECLARED_INIT = """
         volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
         stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] | None = None,
     ) -> None:
-        super().__init__(model.Declared(volumes=volumes, stores={} if stores is None else stores))
+        super().__init__(declared.Declared(volumes=volumes, stores={} if stores is None else stores))
 """
 
 
@@ -138,14 +148,21 @@ def files() -> dict[Path, str]:
 def render_declared() -> str:
     """The text of cowfs/api/declared/asynchronous.py, formatted."""
     parts = [DECLARED_HEADER]
-    for name, module in DECLARED_SOURCES.items():
-        body = ast.parse((DECLARED_TARGET.parent / f"{module}.py").read_text()).body
-        parts.append(_declared(next(each for each in body if isinstance(each, ast.ClassDef) and each.name == name)))
+    for sources in DECLARED_SOURCES.values():
+        *parents, node = map(_class_of, sources)
+        node.body[1:1] = [member for parent in parents for member in parent.body[1:]]
+        parts.append(_declared(node))
     return _formatted("\n".join(parts), DECLARED_TARGET)
 
 
+def _class_of(source: str) -> ast.ClassDef:
+    module, name = source.split(".")
+    body = ast.parse((DECLARED_TARGET.parent / f"{module}.py").read_text()).body
+    return next(each for each in body if isinstance(each, ast.ClassDef) and each.name == name)
+
+
 def _declared(node: ast.ClassDef) -> str:
-    blocking = "model.Declared" if node.name == "Declared" else "plan_module.Plan"
+    blocking = "declared.Declared" if node.name == "Declared" else "plan_module.Plan"
     lines = _head(node, "Twin", blocking)
     if node.name == "Declared":
         lines.append(DECLARED_INIT)
@@ -183,22 +200,31 @@ def _formatted(text: str, target: Path) -> str:
 
 
 def _class(node: ast.ClassDef, module: str) -> str:
-    module = "volume_module" if node.name == "Volume" else module
+    module = {"Store": "store_module", "Volume": "volume_module"}.get(node.name, module)
     base = "VolumeTwin" if node.name in TWINS else ", ".join(map(ast.unparse, node.bases)) or "Twin"
     lines = _head(node, base, f"{module}.{node.name}")
     if node.name == "Volume":
         init = next(member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__")
         lines.append(_indented(ast.unparse(init)))
+    elif node.name == "Store":
+        lines.append(STORE_INIT)
+    plain = STORE_WITHOUT_IO if node.name == "Store" else ()
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and _is_public(member, node.name):
             owner = "volume_module.Volume" if node.name == "Volume" else "self._blocking"
-            lines.append(_indented(_function(member, f"{owner}.{member.name}")))
+            lines.append(_indented(_function(member, f"{owner}.{member.name}", plain)))
     return "\n".join(lines) + "\n"
 
 
 def _head(node: ast.ClassDef, base: str, blocking: str) -> list[str]:
-    doc = ast.get_docstring(node, clean=False)
+    doc = _docstring(node)
     return ["", f"class {node.name}({base}, of={blocking}):", f'    """{doc}"""', f"\n    _blocking: {blocking}\n"]
+
+
+def _docstring(node: ast.ClassDef | ast.FunctionDef) -> str | None:
+    """As it stands between the quotes."""
+    doc = ast.get_docstring(node, clean=False)
+    return doc.replace("\\", "\\\\") if doc is not None else None
 
 
 def _indented(text: str) -> str:
@@ -223,7 +249,7 @@ def _function(node: ast.FunctionDef, callee: str, plain: Collection[str] = ()) -
     waits = "property" not in decorators and has_io
     lines = [f"@{decorator}" for decorator in decorators]
     lines.append(f"{'async ' if waits else ''}def {node.name}({ast.unparse(node.args)}) -> {returns}:")
-    doc = ast.get_docstring(node, clean=False)
+    doc = _docstring(node)
     lines.append(f'    """{doc}"""' if doc is not None else "    ...")
     if has_io or "property" in decorators:
         return "\n".join(lines) + "\n"
@@ -234,7 +260,7 @@ def _function(node: ast.FunctionDef, callee: str, plain: Collection[str] = ()) -
 
 def _iterating(node: ast.FunctionDef, callee: str, returns: str) -> str:
     lines = [f"def {node.name}({ast.unparse(node.args)}) -> {returns}:"]
-    lines.append(f'    """{ast.get_docstring(node, clean=False)}"""')
+    lines.append(f'    """{_docstring(node)}"""')
     at_once = f", {AT_ONCE[node.name]}" if node.name in AT_ONCE else ""
     given = ", ".join([callee, *_arguments(node.args)])
     lines.append(f"    return iterated(partial({given}){at_once})")

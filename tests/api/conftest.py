@@ -3,10 +3,12 @@ nothing left behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from cowfs.api import file_session
+from cowfs.api.access import file_session
 from cowfs.machine import registry
 from cowfs.machine.processes import wait_gone
 
@@ -26,14 +28,23 @@ def half_written(name: str) -> list[str]:
     return [f".cowfs-{each}" for before in ("", "part-") for each in (f"{before}{known}-{16 * '0'}", before + 16 * "0")]
 
 
+def killed(point: str, program: str) -> None:
+    """Runs the program, which is killed at that failpoint (`NAME` or `NAME:COUNT`)."""
+    program = f"from cowfs.blocking import Volume\n{program}"
+    environ = {**os.environ, "COWFS_FAILPOINT": point}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+
+
 def end_all() -> None:
     """Ends every daemon of this machine by its pid; a daemon told to terminate unmounts. A copy has
     none."""
-    for entry in (each for each in registry.list_mounts() if not each.is_copy):
-        os.kill(entry.pid, signal.SIGTERM)
-        if not wait_gone(entry.pid, 60):
-            os.kill(entry.pid, signal.SIGKILL)
-            wait_gone(entry.pid, 60)
+    for entry in (each for each in registry.list_mounts() if each.has_daemon):
+        with contextlib.suppress(ProcessLookupError):  # some end by themselves, when their last user has gone
+            os.kill(entry.pid, signal.SIGTERM)
+            if not wait_gone(entry.pid, 60):
+                os.kill(entry.pid, signal.SIGKILL)
+                wait_gone(entry.pid, 60)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.blocking import RWVolume, Volume, volume
+from cowfs.blocking import RWVolume, Store, Volume, volume
 from cowfs.errors import InvalidInputError
 
 pytestmark = pytest.mark.quick
@@ -37,7 +37,7 @@ WRONG: dict[str, Callable[[RWVolume], Any]] = {
     "options is 7": lambda v: v.commit().mount(options=7),  # type: ignore[arg-type]
     "a mount has no option 'residnt'": lambda v: v.mount(residnt=True),  # type: ignore[call-arg]
     "store is 5": lambda v: Volume.open("n", store=5),  # type: ignore[arg-type]
-    "store is b'/x'": lambda v: Volume.list(b"/x"),  # type: ignore[arg-type]
+    "store is b'/x'": lambda v: Store(b"/x").volumes(),  # type: ignore[arg-type]
 }
 
 
@@ -53,7 +53,7 @@ def test_a_wrong_argument_is_named(said: str) -> None:
 def test_a_store_may_be_a_path(place: Path) -> None:
     there = place / "other"
     assert Volume.new("one", store=there).resolve().store_url == there.as_uri()
-    assert [each.name for each in Volume.list(there)] == ["one"]
+    assert [each.name for each in Store(there).volumes()] == ["one"]
     version = Volume.open("one", store=there).commit()
     assert Volume.version("one", store=there) == version
     assert volume("one", store=there).resolve().name == "one"

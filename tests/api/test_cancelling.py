@@ -20,11 +20,12 @@ import anyio.lowlevel
 import pytest
 from anyio import from_thread
 
-from cowfs import Volume, apart, blocking, storage
-from cowfs.api import launch
+from cowfs import Volume, blocking, storage
+from cowfs.api.mounts import launch
 from cowfs.api.storage import objects
 from cowfs.api.threads import in_any_case, in_thread, iterated
 from cowfs.api.twins import _twin
+from cowfs.base import interruptible
 from cowfs.machine import registry
 
 BACKENDS = ("asyncio", "trio")
@@ -267,7 +268,7 @@ def test_ctrl_c_is_raised_when_the_call_is_over(backend: str, times: int) -> Non
 def test_who_cancels_a_second_time_is_in_a_hurry(is_once: bool) -> None:
     """Under asyncio: the call is not abandoned, but waits for a silent store no longer."""
     seen: list[bool] = []
-    call = Call(lambda: seen.append(apart.run(apart.has_time)))
+    call = Call(lambda: seen.append(interruptible.run(interruptible.has_time)))
 
     async def body() -> None:
         task = asyncio.create_task(in_thread(call))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from cowfs.blocking import RWVolume, Volume
-from cowfs.session import cloned_files
-from cowfs.session.cloned_files import ClonedFiles
 from cowfs.store.packs import PackReader
+from cowfs.transfer import cloned_files
+from cowfs.transfer.cloned_files import ClonedFiles
 from tests.api.conftest import place
 
 __all__ = ["place"]

@@ -14,10 +14,10 @@ import pytest
 
 import cowfs
 from cowfs import storage
-from cowfs.blocking import Change, ROVolume, RWVolume, Volume
+from cowfs.blocking import Change, ROVolume, RWVolume, Store, Volume
 from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
-from cowfs.session.source_files import SourceFile
 from cowfs.storage import KeyFile
+from cowfs.transfer.source_files import SourceFile
 from tests.api.conftest import place
 from tests.api.test_uploading import OLD_NS
 
@@ -232,8 +232,8 @@ def test_what_is_not_there_is_an_error(volume: RWVolume, place: Path) -> None:
 
 def test_a_file_that_never_stands_still_is_an_error(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
     (volume.path / "large").write_bytes(LARGE + b"more")
-    settled: Callable[[SourceFile], object] = SourceFile.settled
-    monkeypatch.setattr(SourceFile, "settled", lambda self: settled(self) and None)
+    settle: Callable[[SourceFile], object] = SourceFile.settle
+    monkeypatch.setattr(SourceFile, "settle", lambda self: settle(self) and None)
     with pytest.raises(ConflictError, match="written to while it was read"):
         list(volume.diff())
 
@@ -247,7 +247,7 @@ def test_into_a_copy_nothing_is_restored_and_why_is_told(volume: RWVolume, *, is
     (root / "mine").write_text("x")
     if not is_mounted:
         volume.unmount()
-    for take_back in (partial(Volume.restore, "data", first, to="copy"), partial(Volume.rollback, "data", first)):
+    for take_back in (partial(Store().restore, "data", first, to="copy"), partial(Store().rollback, "data", first)):
         for is_dry in (True, False):
             with pytest.raises(ConflictError if is_mounted else InvalidStateError) as refused:
                 take_back(dry_run=is_dry)
@@ -256,4 +256,4 @@ def test_into_a_copy_nothing_is_restored_and_why_is_told(volume: RWVolume, *, is
             assert f"`{to_publish}`" in str(refused.value.hint)
             assert ("is mounted as" in str(refused.value)) == is_mounted
     volume.finalize()
-    assert Volume.restore("data", first, to="copy").is_new
+    assert Store().restore("data", first, to="copy").is_new

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from cowfs import storage
-from cowfs.api.overview import MountSummary
-from cowfs.blocking import RWVolume, Volume
+from cowfs.api.mounts.summaries import MountSummary
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import AccessDeniedError
 from cowfs.machine import registry
 from cowfs.machine.processes import wait_gone
@@ -225,7 +225,7 @@ def test_volumes_of_one_process_use_their_own_identity_for_one_bucket(seaweedfs:
         version = volume.commit("one")
         with pytest.raises(AccessDeniedError):
             Volume.new("other", store=reader.store(prefix)).mount()
-        assert [each.name for each in Volume.list(store=reader.store(prefix))] == ["data"]
+        assert [each.name for each in Store(storage=reader.store(prefix)).volumes()] == ["data"]
         with Volume.from_locator(version.locator, store=reader.store(prefix)) as read:
             assert (read / "file").read_text() == "one"
             (volume / "file").write_text("two")

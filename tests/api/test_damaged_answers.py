@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from cowfs import config
-from cowfs.blocking import RWVolume, Volume
+from cowfs.base import config
+from cowfs.base.ids import VersionId
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import CorruptError
 from cowfs.format import keys
-from cowfs.ids import VersionId
-from cowfs.store import directory, open_store, scratch
-from cowfs.store.damaged import ASKS, read_as
+from cowfs.store import open_store, scratch_objects
+from cowfs.store.backends.directory import directory_store
+from cowfs.store.reliability.damaged import ASKS, read_as
 from tests.api.conftest import place
 from tests.faulty_store import FaultyStore
 
@@ -47,7 +48,7 @@ def diff(volume: RWVolume) -> None:
 
 def look(volume: RWVolume) -> None:
     assert [version.message for version in volume.history()] == ["second", "first"]
-    assert [found.name for found in Volume.list()] == ["data", "fork"]
+    assert [found.name for found in Store().volumes()] == ["data", "fork"]
     assert Volume.version("data@first").files.read("a") == b"a"
 
 
@@ -58,30 +59,30 @@ def write(volume: RWVolume) -> None:
 
 
 def keep_house(volume: RWVolume) -> None:
-    report = Volume.verify()
+    report = Store().verify()
     assert (report.damaged, report.broken) == ([], [])
-    plan = Volume.plan_prune("data", last=2)
-    assert Volume.prune(plan) == []
-    Volume.gc()
-    assert Volume.verify().is_sound
+    plan = Store().plan_prune("data", last=2)
+    assert Store().prune(plan) == []
+    Store().gc()
+    assert Store().verify().is_sound
 
 
 def merge(volume: RWVolume) -> None:
-    Volume.merge("data", [Volume.version("fork")])
+    Store().merge("data", [Volume.version("fork")])
     assert Volume.version("data").files.read("b") == b"of the fork"
 
 
 def repair(volume: RWVolume) -> None:
-    assert Volume.plan_repair().packs == []
+    assert Store().plan_repair().packs == []
 
 
 def copy(volume: RWVolume) -> None:
     """What is put is read back: those answers are damaged, too."""
     there = f"{config.default_store()}-mirror"
     for name in ("data", "fork"):
-        assert Volume.push(name, there).put_packs
-        assert Volume.pull(name, there, name=f"{name}-again").is_new
-    report = Volume.verify(store=there)
+        assert Store().push(name, there).put_packs
+        assert Store().pull(name, there, name=f"{name}-again").is_new
+    report = Store(there).verify()
     assert (report.damaged, report.broken) == ([], [])
 
 
@@ -103,9 +104,9 @@ def test_one_damaged_answer_for_each_object_stops_nothing(
     chance = random.Random(7)
 
     def altering(ask: Callable[..., bytes]) -> Callable[..., bytes]:
-        def answer(self: directory.DirectoryStore, key: str, *more: Any) -> bytes:
+        def answer(self: directory_store.DirectoryStore, key: str, *more: Any) -> bytes:
             data = bytes(ask(self, key, *more))
-            if key.startswith(scratch.PREFIX):  # a new store that gives something else back is refused
+            if key.startswith(scratch_objects.PREFIX):  # a new store that gives something else back is refused
                 return data
             answered[self.url, key, more] += 1
             return damage(data, chance) if data and answered[self.url, key, more] == 1 else data
@@ -113,7 +114,9 @@ def test_one_damaged_answer_for_each_object_stops_nothing(
         return answer
 
     for name in ("get", "get_range"):
-        monkeypatch.setattr(directory.DirectoryStore, name, altering(getattr(directory.DirectoryStore, name)))
+        monkeypatch.setattr(
+            directory_store.DirectoryStore, name, altering(getattr(directory_store.DirectoryStore, name))
+        )
     work(Volume.open("data"))
     assert answered
 
@@ -125,12 +128,12 @@ def test_a_manifest_that_arrives_damaged_is_not_put_elsewhere(place: Path, monke
     version = volume.commit("first")
     key, get, chance, answered = (
         keys.version(VersionId.from_hex(version.id)),
-        directory.DirectoryStore.get,
+        directory_store.DirectoryStore.get,
         random.Random(7),
         0,
     )
 
-    def every_other_one(self: directory.DirectoryStore, wanted: str) -> bytes:
+    def every_other_one(self: directory_store.DirectoryStore, wanted: str) -> bytes:
         nonlocal answered
         data = get(self, wanted)
         if wanted != key or self.url != config.default_store():
@@ -138,8 +141,8 @@ def test_a_manifest_that_arrives_damaged_is_not_put_elsewhere(place: Path, monke
         answered += 1
         return flipped(data, chance) if answered % 2 else data
 
-    monkeypatch.setattr(directory.DirectoryStore, "get", every_other_one)
-    Volume.push("data", there := f"{config.default_store()}-mirror")
+    monkeypatch.setattr(directory_store.DirectoryStore, "get", every_other_one)
+    Store().push("data", there := f"{config.default_store()}-mirror")
     assert answered > 2
     assert Volume.version("data", store=there).files.read("a") == b"a"
 
@@ -176,7 +179,7 @@ def test_a_damaged_heartbeat_locks_nobody_out(place: Path) -> None:
     (heartbeat,) = (place / "store/volumes/data/heartbeat").iterdir()
     heartbeat.write_bytes(b"")
     os.utime(heartbeat, (10**9, 10**9))
-    assert [each.mounted for each in Volume.list()] == [None]
+    assert [each.mounted for each in Store().volumes()] == [None]
     (place / "source").mkdir()
     Volume.open("data").files.upload(place / "source", "/b")
     assert Volume.open("data").files.read("a") == b"a"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.blocking import Volume
+from cowfs.blocking import Store, Volume
 from cowfs.errors import InvalidStateError, LeaseLostError, NotFoundError
 
 pytestmark = pytest.mark.mount
@@ -19,14 +19,14 @@ def test_a_mounted_volume_is_deleted_by_force_only_and_its_work_comes_back(place
     volume.commit()
     (path / "f").write_text("newer")
     with pytest.raises(InvalidStateError, match="is mounted at"):
-        Volume.delete("v")
+        Store().delete("v")
     volume.unmount()
     with pytest.raises(InvalidStateError, match="uncommitted work"):
-        Volume.delete("v")
+        Store().delete("v")
     path = volume.mount()
-    Volume.delete("v", force=True)
-    assert [each.name for each in Volume.list(deleted=True)] == ["v"]
-    assert Volume.list() == []
+    Store().delete("v", force=True)
+    assert [each.name for each in Store().volumes(deleted=True)] == ["v"]
+    assert Store().volumes() == []
     with pytest.raises(LeaseLostError, match="was deleted"):
         volume.commit()
     assert (path / "f").read_text() == "newer"
@@ -34,7 +34,7 @@ def test_a_mounted_volume_is_deleted_by_force_only_and_its_work_comes_back(place
     with pytest.raises(NotFoundError, match="was deleted"):
         Volume.open("v", create=True).mount()
 
-    again = Volume.undelete("v")
+    again = Store().undelete("v")
     path = again.mount()
     assert (path / "f").read_text() == "newer"
     version = again.finalize()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cowfs.api.doctor import machine, store
+from cowfs.api.doctor import machine, store_checks
 from cowfs.blocking import Volume
+from cowfs.errors import AccessDeniedError
 from cowfs.machine import kernel
+from cowfs.store import open_store
+from tests.faulty_store import Fault, FaultyStore
 
 pytestmark = pytest.mark.quick
 
@@ -26,6 +30,12 @@ def test_halt_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: 
     assert (str(path) in check.hint) is (state == "warn")
 
 
+@pytest.mark.parametrize(("version", "state"), [(0x030B00F0, "ok"), (0x030C01F0, "warn"), (0x030C03F0, "ok")])
+def test_a_python_that_pip_refuses(monkeypatch: pytest.MonkeyPatch, version: int, state: str) -> None:
+    monkeypatch.setattr(sys, "hexversion", version)
+    assert machine.python().state == state
+
+
 def test_the_other_server_is_needed_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without libfuse3 the import of pyfuse3 fails."""
     monkeypatch.setitem(sys.modules, "pyfuse3", None)
@@ -34,7 +44,21 @@ def test_the_other_server_is_needed_only_where_it_is_asked_for(monkeypatch: pyte
     monkeypatch.setenv("COWFS_FAST_LANE", "0")
     check = machine.pyfuse3()
     assert (check.state, check.kind) == ("fail", "mount_failed")
-    assert "cowfs[pyfuse3]" in check.hint
+    assert "cowfs-volumes[pyfuse3]" in check.hint
+
+
+@pytest.mark.parametrize(("refused", "state"), [("delete", "warn"), ("put", "fail")])
+def test_a_store_that_may_be_written_to_and_not_cleared(
+    place: Path, monkeypatch: pytest.MonkeyPatch, refused: str, state: str
+) -> None:
+    monkeypatch.setenv("COWFS_STORE", (place / "store").as_uri())
+    Volume.new("data").resolve()
+    found = FaultyStore(open_store((place / "store").as_uri()))
+    found.inject(Fault.FAIL, refused, times=math.inf, error=AccessDeniedError("no"))
+    monkeypatch.setattr(store_checks, "open_store", lambda _: found)
+    check = {check.name: check for check in (look() for look in store_checks.all_of(None))}["store writable"]
+    assert check.state == state
+    assert ("s3:DeleteObject" in check.hint) is (refused == "delete")
 
 
 @pytest.mark.mount
@@ -48,7 +72,7 @@ def test_a_store_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         Volume.new("data", store=disk / "store").resolve()
         if state == "fail":
             (disk / "rest").write_bytes(bytes(5 << 19))
-        checks = {check().name: check() for check in store.all_of(str(disk / "store"))}
+        checks = {check().name: check() for check in store_checks.all_of(str(disk / "store"))}
         assert checks["room in the store"].state == state
         assert checks["room in the store"].hint
     finally:

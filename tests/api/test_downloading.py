@@ -21,7 +21,7 @@ from typing import Any, Literal
 import pytest
 
 from cowfs import storage
-from cowfs.api import transfer
+from cowfs.api.transfers import transfer
 from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import (
     ConflictError,
@@ -33,10 +33,10 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.machine import syncing
-from cowfs.session import copying, local_files, whole_files
-from cowfs.session.local_files import LocalAttr, LocalFiles
-from cowfs.store import unlocking
+from cowfs.store.credentials import unlocking
 from cowfs.store.packs import PackReader
+from cowfs.transfer import copying, local_files, whole_files
+from cowfs.transfer.local_files import LocalAttr, LocalFiles
 from tests.api.conftest import half_written, place
 from tests.api.test_uploading import expected, in_source, tree, upload
 
@@ -409,7 +409,7 @@ def test_nothing_is_written_outside(place: Path, volume: RWVolume) -> None:
 KILLED = """
 import os, signal, sys
 from cowfs.blocking import Volume
-from cowfs.session.whole_files import WholeFiles
+from cowfs.transfer.whole_files import WholeFiles
 really_put = WholeFiles.put
 
 def put(self, path, pieces, **attributes):

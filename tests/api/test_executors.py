@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import file_session, parts, stores
-from cowfs.blocking import RWVolume, Volume
+from cowfs.api import stores
+from cowfs.api.access import file_session
+from cowfs.api.upkeep import parts
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.format.pack import PackKind
-from cowfs.maintain import marking
+from cowfs.maintain.collect import marking
 from cowfs.storage import Storage
 from tests.api.conftest import place
 from tests.cli.test_gc import age, stored_bytes
@@ -68,27 +70,27 @@ def versions(count: int = 6) -> RWVolume:
 
 def test_a_store_is_verified_by_others(executor: Executor, place: Path) -> None:
     versions()
-    whole = Volume.verify(executor=executor)
+    whole = Store().verify(executor=executor)
     assert whole.is_sound
-    assert whole == Volume.verify()
+    assert whole == Store().verify()
     flip(packs(place / "store", PackKind.DATA)[0])
     heard = []
-    damaged = Volume.verify(executor=executor, progress=lambda progress: heard.append(progress.done))
+    damaged = Store().verify(executor=executor, progress=lambda progress: heard.append(progress.done))
     assert not damaged.is_sound
-    assert damaged == Volume.verify()
+    assert damaged == Store().verify()
     assert max(heard) == whole.packs
 
 
 def test_a_store_is_copied_by_others(executor: Executor, place: Path) -> None:
     versions()
     mirror = (place / "mirror").as_uri()
-    first = Volume.push("data", mirror, all_versions=True, executor=executor)
+    first = Store().push("data", mirror, all_versions=True, executor=executor)
     assert first.put_packs > 4
-    assert Volume.verify(store=mirror).is_sound
-    assert Volume.push("data", mirror, all_versions=True, executor=executor).put_packs == 0
+    assert Store(mirror).verify().is_sound
+    assert Store().push("data", mirror, all_versions=True, executor=executor).put_packs == 0
     flip(packs(place / "store", PackKind.DATA)[0])
     with pytest.raises(CorruptError):
-        Volume.push("data", (place / "other").as_uri(), all_versions=True, executor=executor)
+        Store().push("data", (place / "other").as_uri(), all_versions=True, executor=executor)
 
 
 def test_what_a_store_needs_is_marked_by_others(executor: Executor, place: Path) -> None:
@@ -97,27 +99,27 @@ def test_what_a_store_needs_is_marked_by_others(executor: Executor, place: Path)
         data.files.remove(f"f{number}")
     data.commit()
     file_session._end_all()
-    Volume.prune(Volume.plan_prune("data", last=3))
+    Store().prune(Store().plan_prune("data", last=3))
     age(2 * 3600)
-    plan = Volume.gc(dry_run=True, executor=executor)
-    assert plan == Volume.gc(dry_run=True)
+    plan = Store().gc(dry_run=True, executor=executor)
+    assert plan == Store().gc(dry_run=True)
     before = stored_bytes()
-    done = Volume.gc(executor=executor)
+    done = Store().gc(executor=executor)
     assert done.is_done
     assert before - stored_bytes() == plan.freed_bytes > 0
-    assert Volume.verify().is_sound
+    assert Store().verify().is_sound
 
 
 def test_a_cluster_does_the_same(cluster: Executor, place: Path) -> None:
     versions()
-    assert Volume.verify(executor=cluster) == Volume.verify()
+    assert Store().verify(executor=cluster) == Store().verify()
     mirror = (place / "mirror").as_uri()
-    assert Volume.push("data", mirror, executor=cluster).put_packs > 4
-    assert Volume.gc(dry_run=True, executor=cluster, store=mirror) == Volume.gc(dry_run=True, store=mirror)
+    assert Store().push("data", mirror, executor=cluster).put_packs > 4
+    assert Store(mirror).gc(dry_run=True, executor=cluster) == Store(mirror).gc(dry_run=True)
     with ObjectServer() as server:
         for name in "abc":
             server.put(name, name.encode() * 1000)
-        version = Volume.import_(server.url(), "copy", executor=cluster)
+        version = Store().import_(server.url(), "copy", executor=cluster)
     assert version.files.read("/b") == b"b" * 1000
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import fsspec
 import pytest
 
-from cowfs.blocking import ROVolume, Volume
+from cowfs.blocking import ROVolume, Store
 from cowfs.errors import InvalidInputError, UnavailableError
 from cowfs.format.store_url import StoreUrl
-from cowfs.session.exporting import Export
-from cowfs.session.object_tree import RECORD
 from cowfs.store.origin.s3 import S3Origin
+from cowfs.transfer.exporting import Export
+from cowfs.transfer.imports.object_tree import RECORD
 from tests.api.conftest import place
 from tests.object_server import ObjectServer
 from tests.seaweedfs import SeaweedFS
@@ -43,7 +43,7 @@ def version(place: Path) -> ROVolume:
     (tree / "big").write_bytes(BIG)
     (tree / "nothing").touch()
     (tree / "link").symlink_to("dir/.hidden ä")
-    return Volume.import_(tree, "data")
+    return Store().import_(tree, "data")
 
 
 @pytest.fixture
@@ -71,7 +71,9 @@ def stored(server: ObjectServer, prefix: str = "out/") -> dict[str, bytes]:
 FILES = {"big": BIG, "dir/.hidden ä": b"small", "nothing": b"", "link": b"small"}
 
 
-def test_files_become_objects_once(server: ObjectServer, version: ROVolume) -> None:
+@pytest.mark.parametrize("own", [False, True])
+def test_files_become_objects_once(server: ObjectServer, version: ROVolume, own: bool) -> None:
+    server.own_tags = own
     done = version.files.export(server.url("out"))
     assert (done.files, done.unchanged, done.symlinks) == (4, 0, 1)
     assert stored(server) == FILES
@@ -94,7 +96,7 @@ def test_each_name_of_a_file_becomes_an_object_with_its_bytes(server: ObjectServ
         files |= dict.fromkeys(
             (f"{number}", f"{number} hard", f"hard {number}", f"{number} soft", f"soft {number}"), content
         )
-    done = Volume.import_(tree, "names").files.export(server.url("out"))
+    done = Store().import_(tree, "names").files.export(server.url("out"))
     assert (done.files, stored(server)) == (len(files), files)
 
 
@@ -157,7 +159,7 @@ def test_the_store_that_is_read_is_no_target(
     (place / "tree").mkdir()
     (place / "tree" / "file").write_bytes(b"precious")
     root, memory = f"export-test-{os.urandom(4).hex()}", fsspec.filesystem("memory")
-    version = Volume.import_(place / "tree", "data", store=f"memory://{root}/some/store")
+    version = Store(f"memory://{root}/some/store").import_(place / "tree", "data")
     try:
         before = memory.find(f"/{root}")
         with pytest.raises(InvalidInputError, match="the store"):
@@ -180,7 +182,7 @@ def test_the_directory_of_a_store_is_no_target(place: Path, version: ROVolume) -
 def test_a_bucket_with_the_store_that_is_read_is_no_target(place: Path, bucket_url: str) -> None:
     (place / "tree").mkdir()
     (place / "tree" / "file").write_bytes(b"precious")
-    version = Volume.import_(place / "tree", "data", store=f"{bucket_url}/store")
+    version = Store(f"{bucket_url}/store").import_(place / "tree", "data")
     for target in (bucket_url, f"{bucket_url}//store/", bucket_url.replace("127.0.0.1", "localhost")):
         with pytest.raises(InvalidInputError, match="the store"):
             version.files.export(target, delete=True)
@@ -198,11 +200,11 @@ def test_another_store_is_not_deleted(server: ObjectServer, version: ROVolume) -
         server.put(f"out/a/{name}", b"precious")
     before = dict(server.objects)
     for target, exclude in (("out", []), ("out/a", []), ("out", ["*.json"]), ("out/a/packs", [])):
-        with pytest.raises(InvalidInputError, match="is of a cowfs store"):
+        with pytest.raises(InvalidInputError, match="belongs to a cowfs store"):
             version.files.export(server.url(target), delete=True, exclude=exclude)
     volume = version.fork("with-a-record")
     volume.files.write("/cowfs.json", b"mine")
-    with pytest.raises(InvalidInputError, match=r"cowfs\.json is of a cowfs store"):
+    with pytest.raises(InvalidInputError, match=r"cowfs\.json belongs to a cowfs store"):
         volume.commit().files.export(server.url("out/a"))
     assert server.objects == before
     assert version.files.export(server.url("out"), delete=True, exclude=["/a/"]).removed == 0
@@ -219,7 +221,13 @@ def test_a_store_that_an_export_put_is_deleted_with_the_files_it_was(server: Obj
     assert stored(server) == FILES
 
 
-def test_what_is_acknowledged_and_not_done_is_done_again(server: ObjectServer, version: ROVolume) -> None:
+@pytest.mark.parametrize("tag", ["", 'W/"3f-abc"', '"5f3a-abc"'])
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_acknowledged_and_not_done_is_done_again(
+    server: ObjectServer, version: ROVolume, tag: str, own: bool
+) -> None:
+    """tag: of the page that answered for the server. own: the server's are no MD5s, either."""
+    server.page_tag, server.own_tags = tag, own
     server.swallowed = 2
     version.files.export(server.url("out"))
     assert stored(server) == FILES
@@ -229,6 +237,9 @@ def test_what_is_acknowledged_and_not_done_is_done_again(server: ObjectServer, v
     assert stored(server) == FILES
     for name in ("out/one", "out/two"):
         server.put(name, b"not ours")
+    server.swallowed = 3
+    with pytest.raises(UnavailableError, match="still there"):
+        version.files.export(server.url("out"), delete=True)
     server.swallowed = 1
     assert version.files.export(server.url("out"), delete=True).removed == 2
     assert stored(server) == FILES
@@ -262,7 +273,7 @@ def test_a_directory_of_this_machine_is_for_downloads(place: Path, version: ROVo
 def test_what_comes_out_goes_in_again(place: Path, version: ROVolume) -> None:
     version.files.export("memory://export-test/out")
     try:
-        again = Volume.import_("memory://export-test/out", "back")
+        again = Store().import_("memory://export-test/out", "back")
         assert again.files.read("/big") == BIG
         assert again.files.read("/dir/.hidden ä") == b"small"
         assert version.files.export("memory://export-test/out").unchanged == 4
@@ -274,7 +285,7 @@ def test_an_export_beside_a_store_in_the_same_memory(place: Path) -> None:
     """What is put waited for what is read, and that for what is put."""
     (place / "file").write_bytes(b"x")
     root = f"export-test-{os.urandom(4).hex()}"
-    version = Volume.import_(place / "file", "data", store=f"memory://{root}/store")
+    version = Store(f"memory://{root}/store").import_(place / "file", "data")
     try:
         version.files.export(f"memory://{root}/out")
         assert fsspec.filesystem("memory").cat_file(f"/{root}/out/file") == b"x"
@@ -303,7 +314,7 @@ def test_a_large_file_whose_last_answers_are_lost(
     monkeypatch.setattr(S3Origin, "_call", call)
     assert changed.files.export(bucket_url, "/large").files == 1
     assert sorted(lost) == ["complete_multipart_upload", "create_multipart_upload", "upload_part"]
-    assert Volume.import_(f"{bucket_url}/large", "back").files.read("/large") == large
+    assert Store().import_(f"{bucket_url}/large", "back").files.read("/large") == large
 
 
 @pytest.mark.s3
@@ -312,5 +323,5 @@ def test_a_large_file_in_parts(bucket_url: str, version: ROVolume) -> None:
     changed = with_large(version, large)
     assert changed.files.export(bucket_url).files == 5
     assert changed.files.export(bucket_url).unchanged == 5
-    assert Volume.import_(bucket_url, "back").files.read("/large") == large
+    assert Store().import_(bucket_url, "back").files.read("/large") == large
     assert changed.files.export(bucket_url, "/dir", delete=True).removed == 5

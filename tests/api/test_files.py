@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import io
 import os
 import pickle
@@ -18,8 +19,8 @@ import anyio
 import pytest
 
 import cowfs
-from cowfs.api import file_session
-from cowfs.blocking import RWVolume, Volume
+from cowfs.api.access import file_session
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import list_working_copies
@@ -272,6 +273,23 @@ def test_glob_and_walk(vol: RWVolume) -> None:
         seen.append((path, [each.name for each in directories], [each.name for each in others]))
         directories[:] = [each for each in directories if each.name != "b"]
     assert seen == [("/", ["a"], ["c.py", "é.py"]), ("/a", ["b"], ["up", "x.py"])]
+
+
+def test_trees_deeper_than_python_recurses_are_globbed_and_copied(vol: RWVolume) -> None:
+    files, path, depth = vol.files, "deep", 100
+    for _ in range(depth):
+        files.mkdir(path)
+        path += "/d"
+    files.write("deep/file", b"")
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(len(inspect.stack()) + depth)
+        assert len(list(files.glob("deep/**"))) == depth + 1
+        files.copy("deep", "copy", recursive=True)
+    finally:
+        sys.setrecursionlimit(limit)
+    copied = [each.path.replace("/copy", "/deep") for each in files.ls("copy", recursive=True)]
+    assert copied == [each.path for each in files.ls("deep", recursive=True)]
 
 
 def test_links_and_folders_keep_inside(vol: RWVolume) -> None:
@@ -548,7 +566,7 @@ calls = {
     "list": lambda: list(files.ls(recursive=True)),
     "unmount": vol.unmount,
 }
-modules = ("cowfs.api.file_session", "cowfs.api.file_object", "cowfs.api.file_access")
+modules = ("cowfs.api.access.file_session", "cowfs.api.access.file_object", "cowfs.api.access.file_access")
 kept, number = [], 0
 while True:
     number += 1
@@ -599,6 +617,27 @@ def test_a_program_that_ends_without_a_commit_is_told_where_its_work_is(ends: st
     assert Volume.version("data").files.read("file") == b"y"
 
 
+ENDS_WHILE_A_SESSION_DOES = """
+import gc, time
+from cowfs.api.access import file_session
+from cowfs.blocking import Volume
+forget = file_session._forget
+file_session._forget = lambda opened: (forget(opened), time.sleep(1))
+vol = Volume.open("data", create=True)
+vol.files.write("file", b"x")
+del vol
+gc.collect()
+while file_session._sessions:
+    time.sleep(0.001)
+"""
+
+
+def test_a_program_that_ends_while_its_work_is_left_is_told() -> None:
+    """Another thread ends the session of a volume that nobody holds any more."""
+    done = run(ENDS_WHILE_A_SESSION_DOES)
+    assert done.stderr.count("Uncommitted work of volume 'data' was not published") == 1, done.stderr
+
+
 GOES_ON = """
 import atexit, threading
 ended = threading.Event()
@@ -625,7 +664,7 @@ def test_what_goes_on_after_the_main_thread_publishes(how: str, before: str, tmp
     ended = run(GOES_ON.format(before=before, after=after, how=how))
     assert ended.stderr == ""
     assert (tmp_path / "more").read_bytes() == b"x" * (3 << 20)
-    assert [tag.name for tag in Volume.tags("data")] == ["t"]
+    assert [tag.name for tag in Store().tags("data")] == ["t"]
 
 
 @pytest.mark.parametrize("how", [IN_A_THREAD, AT_EXIT])
@@ -706,13 +745,13 @@ assert version.files.read("file") == b"parent"
 held = version.files.open("file")
 if (pid := os.fork()) == 0:
     assert version.files.read("file") == b"parent"     # by a session of its own
-    for call in (lambda: vol.files.write("file", b"child"), lambda: vol.files.read("file")):
-        try:
-            call()
-        except LeaseHeldError as error:
-            assert "forked" in error.message and error.hint
-        else:
-            os._exit(3)
+    assert vol.files.read("file") == b"parent"         # likewise, of the newest version
+    try:
+        vol.files.write("file", b"child")
+    except LeaseHeldError as error:
+        assert "forked" in error.message and error.hint
+    else:
+        os._exit(3)
     try:
         held.read()
     except OSError as error:
@@ -724,6 +763,13 @@ if (pid := os.fork()) == 0:
 assert os.waitpid(pid, 0)[1] == 0
 vol.files.write("file", b"parent again")
 vol.files.append("file", b"!")
+if (pid := os.fork()) == 0:
+    try:
+        vol.files.read("file")                          # the newest version lacks the parent's work
+    except LeaseHeldError as error:
+        os._exit(0 if "forked" in error.message and error.hint else 5)
+    os._exit(6)
+assert os.waitpid(pid, 0)[1] == 0
 assert vol.commit().files.read("file") == b"parent again!"
 if (pid := os.fork()) == 0:
     for fd in range(3):
@@ -902,3 +948,62 @@ def test_the_handler_of_a_signal_commits_while_the_interpreter_ends() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "b'2'\n", "")
     version = Volume.open("told").resolve()
     assert [version.files.read(name) for name in ("first", "second")] == [b"1", b"2"]
+
+
+WRITES_TWO = """
+from cowfs.blocking import Volume
+vol = Volume.open("data")
+vol.files.write("file", b"two")
+vol.files.mkdir("dir/new")
+vol.finalize()
+"""
+
+
+def stored(place: Path) -> set[str]:
+    """Keys of all objects in the store."""
+    return {os.fspath(path) for path in (place / "store").rglob("*") if path.is_file()}
+
+
+def test_reading_a_volume_keeps_no_writer_out(vol: RWVolume, place: Path) -> None:
+    vol.files.mkdir("dir/old", parents=True)
+    vol.files.write("file", b"one")
+    vol.finalize()
+    before, reader = stored(place), Volume.open("data")
+    assert reader.files.read("file") == b"one"
+    walked, globbed = reader.files.walk(), reader.files.glob("dir/*")
+    assert next(walked)[0] == "/"
+    file = reader.files.open("file")
+    assert (stored(place), list_working_copies(), reader.has_changes()) == (before, [], False)
+    done = run(WRITES_TWO)
+    assert done.returncode == 0, done.stderr
+    assert reader.files.read("file") == b"two", "the newest version of that moment"
+    assert [[each.name for each in directories] for _, directories, _ in walked] == [["old"], []], "one version"
+    assert [each.path for each in globbed] == ["/dir/new", "/dir/old"], "that of its first look"
+    assert file.read() == b"one", "a file that is open stays as it was"
+    file.close()
+    reader.files.write("file", b"three")
+    assert (reader.files.read("file"), Volume.open("data").files.read("file")) == (b"three", b"three")
+    reader.unmount()
+    assert (reader.files.read("file"), Volume.open("data").files.read("file")) == (b"three", b"three"), "kept work"
+    reader.discard()
+    assert (reader.files.read("file"), list_working_copies()) == (b"two", [])
+    del reader, walked, globbed, file
+    wait_for_sessions(0)
+
+
+def test_reading_a_volume_without_versions_keeps_no_writer_out(vol: RWVolume, place: Path) -> None:
+    reader = Volume.open(vol.resolve().name)
+    before = stored(place)
+    assert (list(reader.files.ls()), list(vol.files.walk()), reader.files.exists("file")) == (
+        [],
+        [("/", [], [])],
+        False,
+    )
+    with pytest.raises(FileNotFoundError):
+        reader.files.read("file")
+    made_ns = reader.files.stat("/").mtime_ns
+    assert (stored(place), list_working_copies()) == (before, [])
+    assert run(WRITES_TWO.replace("dir/new", "new")).returncode == 0
+    assert reader.files.read("file") == b"two"
+    other = Volume.new("other")
+    assert other.files.stat("/").mtime_ns > made_ns, "each empty volume has a root of its own"

@@ -54,7 +54,7 @@ def write():
 AT_WORK = """
 import faulthandler, os, sys, threading, traceback
 from cowfs.blocking import Volume
-from cowfs.session import owners
+from cowfs.writer import owners
 for name in ("one", "other"):
     volume = Volume.new(name)
     volume.files.write("/a", b"x")
@@ -76,7 +76,7 @@ def read():
 
 IMPORTING = """
 import faulthandler, os, sys, threading, traceback
-import cowfs.fork_locks
+import cowfs.base.fork_locks
 cowfs.__path__.append(sys.argv[1])
 cowfs.begun, cowfs.goes_on = threading.Event(), threading.Event()
 

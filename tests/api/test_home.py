@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.blocking import Volume
+from cowfs.blocking import Store, Volume
 from cowfs.errors import InvalidInputError
 
 
@@ -42,7 +42,7 @@ def test_no_store_is_made_between_files_of_somebody(place: Path) -> None:
     theirs.mkdir()
     (theirs / "passwd").write_text("x")
     version = Volume.new("data").commit()
-    for make in (lambda: Volume.new("tab", store=theirs).resolve(), lambda: Volume.push("data", theirs)):
+    for make in (lambda: Volume.new("tab", store=theirs).resolve(), lambda: Store().push("data", theirs)):
         with pytest.raises(InvalidInputError, match="not empty: 'passwd' lies there") as caught:
             make()
         assert "a directory of its own" in caught.value.hint
@@ -50,6 +50,6 @@ def test_no_store_is_made_between_files_of_somebody(place: Path) -> None:
     disk = place / "disk"
     for name in ("lost+found", "probe", ".Trash"):
         (disk / name).mkdir(parents=True)
-    Volume.push("data", disk)
+    Store().push("data", disk)
     (disk / "notes.txt").write_text("of somebody")
     assert Volume.version("data", store=disk).id == version.id

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cowfs.blocking import Volume
+from cowfs.blocking import Store
 from cowfs.errors import InvalidInputError
-from cowfs.session import object_parts
-from cowfs.session.object_parts import StoredPart, cut
 from cowfs.storage import Storage
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.s3 import S3Origin
+from cowfs.transfer.imports import object_parts
+from cowfs.transfer.imports.object_parts import StoredPart, cut
 from tests.api.conftest import place
 from tests.api.test_importing import BIG, contents, server
 from tests.object_server import ObjectServer
@@ -79,27 +79,27 @@ def test_objects_are_read_and_stored_by_others(
     server: ObjectServer, filled: dict[str, bytes], processes: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     not_here(monkeypatch)
-    version = Volume.import_(server.url(), "copy", executor=processes)
+    version = Store().import_(server.url(), "copy", executor=processes)
     assert version.is_new
     assert contents(version) == filled
     assert server.asked("GET").count("dir0/f0") == 1
     server.requests.clear()
-    assert Volume.import_(server.url(), "copy", executor=processes).id == version.id
+    assert Store().import_(server.url(), "copy", executor=processes).id == version.id
     assert [name for name, _ in server.requests] == ["LIST"], "nothing is read again"
-    assert Volume.verify().is_sound
+    assert Store().verify().is_sound
 
 
 def test_only_what_changed_is_read_and_what_is_excluded_is_not(
     server: ObjectServer, filled: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Volume.import_(server.url(), "copy", executor=Here(), exclude=["other/", "/big"])
+    first = Store().import_(server.url(), "copy", executor=Here(), exclude=["other/", "/big"])
     left = {path: data for path, data in filled.items() if path not in ("/big", "/other/sub/é m")}
     assert contents(first) == left
     assert not {"big", "other/sub/é m"} & set(server.asked("GET"))
     server.requests.clear()
     server.put("dir1/f1", b"other bytes")
     del server.objects["dir2/f2"]
-    second = Volume.import_(server.url(), "copy", executor=Here(), exclude=["other/", "/big"], delete=True)
+    second = Store().import_(server.url(), "copy", executor=Here(), exclude=["other/", "/big"], delete=True)
     del left["/dir2/f2"]
     assert contents(second) == left | {"/dir1/f1": b"other bytes"}
     assert server.asked("GET") == ["dir1/f1"]
@@ -108,7 +108,7 @@ def test_only_what_changed_is_read_and_what_is_excluded_is_not(
 def test_equal_objects_of_a_part_are_stored_once(server: ObjectServer, place: Path) -> None:
     server.put("a", BIG)
     server.put("b", BIG)
-    Volume.import_(server.url(), "copy", executor=Here())
+    Store().import_(server.url(), "copy", executor=Here())
     stored = sum(path.stat().st_size for path in (place / "store" / "packs").rglob("*") if path.is_file())
     assert stored < 2.5 * len(BIG), "one part for each: nothing is looked up among parts"
 
@@ -120,11 +120,11 @@ def test_what_was_stored_before_one_failed_is_not_read_again(server: ObjectServe
         return part
 
     with pytest.raises(MemoryError):
-        Volume.import_(server.url(), "copy", executor=Here(fail))
+        Store().import_(server.url(), "copy", executor=Here(fail))
     read = set(server.asked("GET"))
     server.requests.clear()
     executor = Here()
-    version = Volume.import_(server.url(), "copy", executor=executor)
+    version = Store().import_(server.url(), "copy", executor=executor)
     assert contents(version) == filled
     again = set(server.asked("GET")) & read
     assert again < read, "objects of parts that came to their end"
@@ -142,9 +142,9 @@ def test_a_pack_that_has_gone_meanwhile_is_made_again(
             lost.unlink()
         return part
 
-    version = Volume.import_(server.url(), "copy", executor=Here(lose))
+    version = Store().import_(server.url(), "copy", executor=Here(lose))
     assert contents(version) == filled
-    assert Volume.verify().is_sound
+    assert Store().verify().is_sound
 
 
 def test_what_is_replaced_or_gone_meanwhile_is_as_it_is_in_the_end(
@@ -157,23 +157,23 @@ def test_what_is_replaced_or_gone_meanwhile_is_as_it_is_in_the_end(
             del server.objects["dir0/f18"]
         return part
 
-    version = Volume.import_(server.url(), "copy", executor=Here(change))
+    version = Store().import_(server.url(), "copy", executor=Here(change))
     found = contents(version)
     assert found["/dir2/f17"] == b"replaced, too"
     assert found["/dir0/f0"] in (filled["/dir0/f0"], b"replaced")
     assert "/dir0/f18" not in found
-    assert Volume.verify().is_sound
+    assert Store().verify().is_sound
 
 
 def test_workers_are_for_bytes_of_objects(server: ObjectServer, place: Path) -> None:
     server.put("a", b"1")
     given = Storage(server.url(), access_key="a", secret_key="b")
     with pytest.raises(InvalidInputError, match="of a link none are read"):
-        Volume.import_(server.url(), "copy", executor=Here(), link=True)
+        Store().import_(server.url(), "copy", executor=Here(), link=True)
     with pytest.raises(InvalidInputError, match="directory of this machine"):
-        Volume.import_(place, "copy", executor=Here())
+        Store().import_(place, "copy", executor=Here())
     with pytest.raises(InvalidInputError, match="workers get none"):
-        Volume.import_(server.url(), "copy", executor=Here(), storage=given)
+        Store().import_(server.url(), "copy", executor=Here(), storage=given)
 
 
 def test_parts_have_so_many_bytes_or_objects() -> None:

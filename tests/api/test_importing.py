@@ -3,21 +3,18 @@ file can have are refused before anything is; an object that changes meanwhile i
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import random
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import unquote_to_bytes
 
 import fsspec
@@ -25,7 +22,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from cowfs import blocking, storage
-from cowfs.blocking import ROVolume, Volume
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import (
     ConflictError,
     CorruptError,
@@ -34,10 +31,10 @@ from cowfs.errors import (
     SourceChangedError,
     UnavailableError,
 )
-from cowfs.store.damaged import ASKS
 from cowfs.store.origin import OriginObject, open_origin
 from cowfs.store.origin.s3 import S3Origin
-from cowfs.store.patience import Patience
+from cowfs.store.reliability.damaged import ASKS
+from cowfs.store.reliability.patience import Patience
 from tests.api.conftest import place
 from tests.object_server import MTIME_S, ObjectServer
 from tests.seaweedfs import SeaweedFS
@@ -67,7 +64,7 @@ def test_a_prefix_becomes_a_version_and_is_read_once(server: ObjectServer) -> No
     server.put("data/dir/sub/e m", b"")
     server.put("data/marker/", b"")
     server.put("other", b"not below it")
-    version = Volume.import_(server.url("data"), "copy", message="first")
+    version = Store().import_(server.url("data"), "copy", message="first")
     assert version.is_new
     assert contents(version) == {"/a": b"a" * 1000, "/dir/big": BIG, "/dir/sub/e m": b""}
     assert version.files.stat("/marker").type == "directory"
@@ -75,7 +72,7 @@ def test_a_prefix_becomes_a_version_and_is_read_once(server: ObjectServer) -> No
     assert set(server.asked("GET")) == {"data/a", "data/dir/big"}
     assert all("If-Match" in headers for headers in server.headers)
     server.requests.clear()
-    again = Volume.import_(server.url("data"), "copy")
+    again = Store().import_(server.url("data"), "copy")
     assert (again.is_new, again.id) == (False, version.id)
     assert [name for name, _ in server.requests] == ["LIST"], "one listing, and nothing is looked at or read"
 
@@ -83,39 +80,39 @@ def test_a_prefix_becomes_a_version_and_is_read_once(server: ObjectServer) -> No
 def test_what_changed_makes_a_version_and_what_is_gone_stays_unless_it_is_to_go(server: ObjectServer) -> None:
     for name in "abc":
         server.put(name, name.encode() * 100)
-    Volume.import_(server.url(), "copy")
+    Store().import_(server.url(), "copy")
     server.requests.clear()
     server.put("b", b"B" * 100)  # of the same size and time: the ETag tells
     del server.objects["c"]
-    second = Volume.import_(server.url(), "copy")
+    second = Store().import_(server.url(), "copy")
     assert server.asked("GET") == ["b"]
     assert contents(second) == {"/a": b"a" * 100, "/b": b"B" * 100, "/c": b"c" * 100}
-    third = Volume.import_(server.url(), "copy", delete=True)
+    third = Store().import_(server.url(), "copy", delete=True)
     assert sorted(contents(third)) == ["/a", "/b"]
 
 
 def test_a_time_that_no_file_can_have_is_none(server: ObjectServer) -> None:
     server.put("a", b"a", mtime_s=-62_135_596_800)  # the year 1
     for link in (False, True):
-        version = Volume.import_(server.url(), f"copy-{link}", link=link)
+        version = Store().import_(server.url(), f"copy-{link}", link=link)
         assert version.files.read("a") == b"a"
         assert version.files.stat("a").mtime_ns == 0
 
 
 def test_one_object_is_one_file(server: ObjectServer) -> None:
     server.put("dir/model.bin", b"model")
-    assert contents(Volume.import_(server.url("dir/model.bin"), "one")) == {"/model.bin": b"model"}
+    assert contents(Store().import_(server.url("dir/model.bin"), "one")) == {"/model.bin": b"model"}
 
 
 @pytest.mark.parametrize("key", ["a//b", "./x", "up/../x", "/lead", "x" * 300, "file/", "both"])
 def test_names_that_no_file_can_have_are_refused_before_anything_is_read(server: ObjectServer, key: str) -> None:
     server.put("both/inside", b"1")
     server.put(key, b"bytes")
-    with pytest.raises(InvalidInputError, match="cannot be names of files"):
-        Volume.import_(server.url(), "copy")
+    with pytest.raises(InvalidInputError, match="cannot be file names"):
+        Store().import_(server.url(), "copy")
     assert server.asked("GET") == []
     with pytest.raises(NotFoundError):
-        Volume.get("copy")
+        Store().describe("copy")
 
 
 def test_names_that_are_excluded_are_no_hindrance(server: ObjectServer) -> None:
@@ -123,14 +120,14 @@ def test_names_that_are_excluded_are_no_hindrance(server: ObjectServer) -> None:
     server.put("bad//name", b"2")
     server.put("both", b"3")
     server.put("both/inside", b"4")
-    assert sorted(contents(Volume.import_(server.url(), "copy", exclude=["/bad/", "both/"]))) == ["/both", "/good"]
+    assert sorted(contents(Store().import_(server.url(), "copy", exclude=["/bad/", "both/"]))) == ["/both", "/good"]
 
 
 def test_nothing_there_makes_no_volume(server: ObjectServer) -> None:
     with pytest.raises(NotFoundError, match="nothing at"):
-        Volume.import_(server.url("none"), "copy")
+        Store().import_(server.url("none"), "copy")
     with pytest.raises(NotFoundError):
-        Volume.get("copy")
+        Store().describe("copy")
 
 
 @pytest.mark.parametrize("ignores_conditions", [False, True])
@@ -150,7 +147,7 @@ def test_an_object_that_is_replaced_meanwhile_is_read_anew(
         return really_read(self, found, offset, length)
 
     monkeypatch.setattr(S3Origin, "read", read)
-    assert contents(Volume.import_(server.url(), "copy")) == {"/big": other}
+    assert contents(Store().import_(server.url(), "copy")) == {"/big": other}
 
 
 def test_an_object_that_never_stands_still_publishes_nothing(
@@ -166,7 +163,7 @@ def test_an_object_that_never_stands_still_publishes_nothing(
 
     monkeypatch.setattr(S3Origin, "read", read)
     with pytest.raises(ConflictError, match="written to while it was read") as caught:
-        Volume.import_(server.url(), "copy")
+        Store().import_(server.url(), "copy")
     assert "Import again" in caught.value.hint
     assert Volume.open("copy").history() == []
 
@@ -177,7 +174,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(server: ObjectServer, data: by
     server.put("a", data)
     for link in (False, True):
         server.cuts = 3
-        version = Volume.import_(server.url(), f"copy-{link}", link=link)
+        version = Store().import_(server.url(), f"copy-{link}", link=link)
         assert contents(version) == {"/a": data}
         assert server.cuts == 0
     server.cuts = 1
@@ -188,14 +185,14 @@ def test_answers_that_are_always_cut_are_called_so(server: ObjectServer) -> None
     server.put("a", BIG)
     server.cuts = math.inf
     with pytest.raises(CorruptError, match=r"a was read in part.*has not changed") as caught:
-        Volume.import_(server.url(), "copy")
+        Store().import_(server.url(), "copy")
     assert "asked for again" in caught.value.hint
     assert Volume.open("copy").history() == []
-    linked = Volume.import_(server.url(), "linked", link=True)
+    linked = Store().import_(server.url(), "linked", link=True)
     with pytest.raises(CorruptError, match="has not changed"):
         linked.files.read("a")
     server.cuts = 0
-    assert contents(Volume.import_(server.url(), "copy")) == {"/a": BIG}
+    assert contents(Store().import_(server.url(), "copy")) == {"/a": BIG}
 
 
 @pytest.mark.parametrize("link", [False, True])
@@ -203,14 +200,14 @@ def test_another_range_than_was_asked_for_is_no_content(server: ObjectServer, li
     """As caches on the way give; with length and ETag of what was asked for."""
     server.put("a", BIG)
     server.misplaced = 2
-    assert contents(Volume.import_(server.url(), f"copy-{link}", link=link)) == {"/a": BIG}
+    assert contents(Store().import_(server.url(), f"copy-{link}", link=link)) == {"/a": BIG}
     assert server.misplaced == 0
     server.put("b", BIG[::-1])
     server.misplaced = math.inf
     with pytest.raises(CorruptError, match="another range"):
-        contents(Volume.import_(server.url(), f"copy-{link}", link=link))
+        contents(Store().import_(server.url(), f"copy-{link}", link=link))
     server.misplaced = 0
-    assert contents(Volume.import_(server.url(), f"copy-{link}", link=link)) == {"/a": BIG, "/b": BIG[::-1]}
+    assert contents(Store().import_(server.url(), f"copy-{link}", link=link)) == {"/a": BIG, "/b": BIG[::-1]}
 
 
 @pytest.mark.parametrize("kind", ["s3", "web"])
@@ -304,9 +301,9 @@ def test_all_that_a_page_names_is_imported(place: Path) -> None:
     ]
     files = {b"/d/" + name: name for name in names}
     with Web({**files, b"/d/": PAGE, b"/d/sub/": b"<a href=x&y>"}) as web:
-        version = Volume.import_(web.url(), "copy")
+        version = Store().import_(web.url(), "copy")
         assert {os.fsencode(path)[1:]: data for path, data in contents(version).items()} == {n: n for n in names}
-        assert not Volume.import_(web.url(), "copy", delete=True).is_new
+        assert not Store().import_(web.url(), "copy", delete=True).is_new
 
 
 def test_what_a_page_names_and_the_server_does_not_give_is_named_and_can_be_left_out(place: Path) -> None:
@@ -317,13 +314,13 @@ def test_what_a_page_names_and_the_server_does_not_give_is_named_and_can_be_left
         bad = ["gone", "mine", "text/", "shut/", "two/parts", "law", "method", "other/"]
         for name in bad:
             with pytest.raises(InvalidInputError, match=f"cannot be imported: '{name}' "):
-                Volume.import_(web.url(), "copy", exclude=[other for other in bad if other != name])
+                Store().import_(web.url(), "copy", exclude=[other for other in bad if other != name])
         with pytest.raises(NotFoundError):
-            Volume.get("copy")
-        assert contents(Volume.import_(web.url(), "copy", exclude=bad)) == {"/good": b"1"}
+            Store().describe("copy")
+        assert contents(Store().import_(web.url(), "copy", exclude=bad)) == {"/good": b"1"}
         web.files[b"/d/"] += b"<a href=%2E%2E/up>"
-        with pytest.raises(InvalidInputError, match=r"cannot be names of files: '\.\./up'"):
-            Volume.import_(web.url(), "copy")
+        with pytest.raises(InvalidInputError, match=r"cannot be file names: '\.\./up'"):
+            Store().import_(web.url(), "copy")
 
 
 def test_a_web_server_that_is_busy_has_not_lost_its_files(place: Path) -> None:
@@ -339,10 +336,10 @@ def test_a_web_server_that_is_busy_has_not_lost_its_files(place: Path) -> None:
 def test_a_page_without_links_is_no_file(place: Path) -> None:
     with Web({b"/d/": b"<html>nothing</html>", b"/d": b"<html>nothing</html>", b"/t/": b"text", b"/t": b"text"}) as web:
         with pytest.raises(NotFoundError, match="without links"):
-            Volume.import_(web.url(), "copy")
+            Store().import_(web.url(), "copy")
         with pytest.raises(InvalidInputError, match="no page of links"):
-            Volume.import_(web.url("/t/"), "copy")
-        assert contents(Volume.import_(web.url("/t"), "copy")) == {"/t": b"text"}
+            Store().import_(web.url("/t/"), "copy")
+        assert contents(Store().import_(web.url("/t"), "copy")) == {"/t": b"text"}
 
 
 def test_of_a_server_without_ranges_no_more_is_received_than_is_needed(place: Path) -> None:
@@ -364,7 +361,7 @@ def test_answers_without_a_length_are_read_and_what_needs_it_says_so(
 ) -> None:
     server.put("a", BIG)
     server.dropped = frozenset({"Content-Length"})
-    assert contents(Volume.import_(server.url(), "copy")) == {"/a": BIG}
+    assert contents(Store().import_(server.url(), "copy")) == {"/a": BIG}
     origin = open_origin(server.url(), patience=Patience(0.0))
     with pytest.raises(UnavailableError, match="how long"):
         origin.look("a")
@@ -374,13 +371,13 @@ def test_what_is_read_without_its_etag_is_not_called_replaced(server: ObjectServ
     server.put("a", BIG)
     server.dropped = frozenset({"ETag"})
     with pytest.raises(CorruptError, match="without its ETag"):
-        Volume.import_(server.url(), "copy")
+        Store().import_(server.url(), "copy")
 
 
 KILLED = """
 import sys
-from cowfs.blocking import Volume
-Volume.import_(sys.argv[1], "copy")
+from cowfs.blocking import Store
+Store().import_(sys.argv[1], "copy")
 """
 
 
@@ -396,7 +393,7 @@ def test_killed_it_reads_only_what_is_missing(server: ObjectServer, place: Path,
     done = subprocess.run([sys.executable, "-c", KILLED, server.url()], env=environment, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     server.requests.clear()
-    version = Volume.import_(server.url(), "copy")
+    version = Store().import_(server.url(), "copy")
     assert contents(version) == {f"/{key}": found.data for key, found in server.objects.items()}
     read = set(server.asked("GET"))
     if point.startswith("commit-"):
@@ -411,104 +408,10 @@ def test_a_storage_is_for_its_own_bucket(server: ObjectServer, monkeypatch: pyte
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     own = storage.MinIO("bucket", endpoint=server.endpoint, access_key="given", secret_key="given-too")
-    assert contents(Volume.import_("s3://bucket/data", "copy", storage=own)) == {"/a": b"a"}
+    assert contents(Store().import_("s3://bucket/data", "copy", storage=own)) == {"/a": b"a"}
     assert any("Credential=given/" in headers.get("Authorization", "") for headers in server.headers)
     with pytest.raises(InvalidInputError, match="storage= is for"):
-        Volume.import_("s3://another/data", "copy", storage=own)
-
-
-def test_a_file_system_that_only_fsspec_knows(place: Path) -> None:
-    with zipfile.ZipFile(place / "some.zip", "w") as archive:
-        archive.writestr("dir/a.txt", "a")
-        archive.writestr("b.txt", "b" * 100_000)
-    version = Volume.import_(f"zip://::{place}/some.zip", "zipped")
-    assert contents(version) == {"/dir/a.txt": b"a", "/b.txt": b"b" * 100_000}
-    assert not Volume.import_(f"zip://::{place}/some.zip", "zipped").is_new
-
-
-@pytest.mark.parametrize(
-    ("name", "mode"), [("a.tar", "w"), ("a.tgz", "w:gz"), ("a.tar.bz2", "w:bz2"), ("a.txz", "w:xz")]
-)
-@pytest.mark.parametrize("root", ["", "./"])
-def test_a_tar_file_is_unpacked_as_its_name_says(place: Path, name: str, mode: Any, root: str) -> None:
-    (place / "file").write_bytes(b"b" * 100_000)
-    with tarfile.open(place / name, mode) as archive:
-        archive.add(place / "file", f"{root}dir/a.txt")
-        archive.add(place / "file", f"{root}b.txt")
-    version = Volume.import_(f"tar://::{place}/{name}", "packed")
-    assert contents(version) == {"/dir/a.txt": b"b" * 100_000, "/b.txt": b"b" * 100_000}
-    assert not Volume.import_(f"tar://::{place}/{name}", "packed").is_new
-
-
-def test_what_an_archive_cannot_give_is_named_and_can_be_left_out(place: Path) -> None:
-    with tarfile.open(place / "a.tar", "w") as archive:
-
-        def add(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> None:
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname, member.size = kind, target, 5 if kind == tarfile.REGTYPE else 0
-            archive.addfile(member, io.BytesIO(b"bytes"))
-
-        add("real", tarfile.DIRTYPE)
-        add("real/f")
-        add("good", tarfile.SYMTYPE, "real/f")
-        add("same", tarfile.LNKTYPE, "real/f")
-        add("current", tarfile.SYMTYPE, "real")
-        add("dangling", tarfile.SYMTYPE, "nothing")
-        add("absolute", tarfile.SYMTYPE, "/real/f")
-        add("loop", tarfile.SYMTYPE, "loop")
-        add("pipe", tarfile.FIFOTYPE)
-        add("null", tarfile.CHRTYPE)
-        add("/etc/abs")
-        add("both")
-        add("both/inside")
-    url = f"tar://::{place}/a.tar"
-    with pytest.raises(InvalidInputError, match="cannot be names of files: '/etc/abs', 'both'"):
-        Volume.import_(url, "packed")
-    with pytest.raises(InvalidInputError, match=r"cannot be imported: .*'current'.* and 1 more"):
-        Volume.import_(url, "packed", exclude=["/etc/", "both/"])
-    with pytest.raises(NotFoundError):
-        Volume.get("packed")
-    for name in ("current", "dangling", "absolute", "loop", "pipe", "null"):
-        with pytest.raises(InvalidInputError, match="cannot be imported"):
-            Volume.import_(f"tar://{name}::{place}/a.tar", "packed")
-    bad = ["/etc/", "both/", "current", "dangling", "absolute", "loop", "pipe", "null"]
-    assert contents(Volume.import_(url, "packed", exclude=bad)) == {
-        f"/{name}": b"bytes" for name in ("both", "good", "real/f", "same")
-    }
-
-
-@pytest.mark.parametrize("name", ["/a/b", "link"])
-def test_what_a_zip_file_cannot_give_is_named(place: Path, name: str) -> None:
-    with zipfile.ZipFile(place / "a.zip", "w") as archive:
-        entry = zipfile.ZipInfo(name)
-        entry.external_attr = 0o120777 << 16 if name == "link" else 0
-        archive.writestr(entry, "c")
-        archive.writestr("c", "c")
-    with pytest.raises(InvalidInputError, match=name):
-        Volume.import_(f"zip://::{place}/a.zip", "packed")
-    exclude = [name.removeprefix("/")]
-    assert contents(Volume.import_(f"zip://::{place}/a.zip", "packed", exclude=exclude)) == {"/c": b"c"}
-
-
-def test_a_zip_file_without_times_and_a_tar_file_with_two_spellings_of_a_name(place: Path) -> None:
-    with zipfile.ZipFile(place / "a.zip", "w") as archive:
-        archive.writestr("a", "a")
-    packed = (place / "a.zip").read_bytes()
-    for start in (packed.index(b"PK\3\4") + 10, packed.index(b"PK\1\2") + 12):
-        packed = packed[:start] + bytes(4) + packed[start + 4 :]
-    (place / "a.zip").write_bytes(packed)
-    assert Volume.import_(f"zip://::{place}/a.zip", "zipped").files.stat("a").mtime_ns == 0
-    with tarfile.open(place / "a.tar", "w") as tar:
-        for name, data in (("./a", b"first"), ("a", b"second one")):
-            (place / "file").write_bytes(data)
-            tar.add(place / "file", name)
-    assert contents(Volume.import_(f"tar://::{place}/a.tar", "packed")) == {"/a": b"second one"}
-
-
-def test_what_fsspec_does_not_open_says_how_an_archive_is_named(place: Path) -> None:
-    with pytest.raises(InvalidInputError, match="cannot be opened") as caught:
-        Volume.import_(f"tar://{place}/a.tar", "packed")
-    assert "tar://::PATH" in caught.value.hint
+        Store().import_("s3://another/data", "copy", storage=own)
 
 
 def test_links_of_other_file_systems_are_what_a_look_at_them_shows(place: Path) -> None:
@@ -518,15 +421,15 @@ def test_links_of_other_file_systems_are_what_a_look_at_them_shows(place: Path) 
     (place / "tree" / "dangling").symlink_to("nothing")
     url = f"simplecache::file://{place}/tree"
     with pytest.raises(InvalidInputError, match="cannot be imported: 'dangling'"):
-        Volume.import_(url, "copy")
-    assert contents(Volume.import_(url, "copy", exclude=["dangling"])) == {"/a": b"a", "/link": b"a"}
+        Store().import_(url, "copy")
+    assert contents(Store().import_(url, "copy", exclude=["dangling"])) == {"/a": b"a", "/link": b"a"}
 
 
 def test_memory_has_no_conditions_and_is_looked_at_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/import-test/dir/a", b"a")
     try:
-        version = Volume.import_("memory://import-test", "copy")
+        version = Store().import_("memory://import-test", "copy")
         assert contents(version) == {"/dir/a": b"a"}
         origin = open_origin("memory://import-test")
         [found] = origin.list()
@@ -554,7 +457,7 @@ def test_the_store_itself_is_not_imported(server: ObjectServer, link: bool) -> N
     store = server.url("some/store")
     for source in (server.url(), server.url("some"), f"{store}/", server.url().replace("127.0.0.1", "localhost")):
         with pytest.raises(InvalidInputError, match="has the store in it"):
-            Volume.import_(source, "all", store=store, link=link)
+            Store(store).import_(source, "all", link=link)
     assert server.requests == []
 
 
@@ -563,9 +466,9 @@ def test_a_bucket_is_imported_beside_the_store_that_is_excluded(place: Path) -> 
     memory.pipe(f"/{root}/data/x", b"bytes")
     try:
         source, store = f"memory://{root}", f"memory://{root}/store"
-        version = Volume.import_(source, "all", store=store, exclude=["/store/"])
+        version = Store(store).import_(source, "all", exclude=["/store/"])
         assert [each.path for each in version.files.ls(recursive=True)] == ["/data", "/data/x"]
-        again = Volume.import_(source, "all", store=store, exclude=["/store/"])
+        again = Store(store).import_(source, "all", exclude=["/store/"])
         assert not again.is_new
     finally:
         memory.rm(f"/{root}", recursive=True)
@@ -576,10 +479,10 @@ def test_a_local_directory_keeps_permissions_and_links(place: Path) -> None:
     (place / "tree" / "run").write_text("#!")
     (place / "tree" / "run").chmod(0o700)
     (place / "tree" / "link").symlink_to("run")
-    version = Volume.import_(place / "tree", "copy")
+    version = Store().import_(place / "tree", "copy")
     assert version.files.stat("/run").mode & 0o777 == 0o700
     assert [entry.type for entry in version.files.ls()] == ["symlink", "file"]
-    assert not blocking.Volume.import_((place / "tree").as_uri(), "copy").is_new
+    assert not blocking.Store().import_((place / "tree").as_uri(), "copy").is_new
 
 
 @pytest.mark.s3
@@ -590,8 +493,8 @@ def test_a_real_server_heeds_conditions(place: Path, seaweedfs: SeaweedFS, monke
     for number in range(3):
         seaweedfs.ask(lambda s3, n=number: s3.put_object(Bucket="cowfs", Key=f"{prefix}/d/{n}", Body=b"%d" % n * 9))  # type: ignore[misc]
     url = seaweedfs.store_url.removesuffix("/stores") + f"/{prefix}"
-    assert contents(Volume.import_(url, "copy")) == {f"/d/{n}": b"%d" % n * 9 for n in range(3)}
-    assert not Volume.import_(url, "copy").is_new
+    assert contents(Store().import_(url, "copy")) == {f"/d/{n}": b"%d" % n * 9 for n in range(3)}
+    assert not Store().import_(url, "copy").is_new
     origin = open_origin(url)
     found = sorted(origin.list(), key=lambda each: each.key)
     assert origin.look(found[0].key) == found[0]

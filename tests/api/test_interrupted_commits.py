@@ -11,8 +11,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from cowfs.api import head_changes, on_line
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.api.versions import waiting
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.version.commit import Progress
 from tests.api.conftest import place
 from tests.interrupt import interrupts
@@ -22,18 +22,18 @@ __all__ = ["place"]
 pytestmark = pytest.mark.usefixtures("place")
 
 MODULES = (
-    "cowfs.apart",
-    "cowfs.api.used_files",
-    "cowfs.api.unmounted",
+    "cowfs.base.interruptible",
+    "cowfs.api.access.used_files",
+    "cowfs.api.mounts.unmounted",
     "cowfs.machine.working_copy",
-    "cowfs.session.acquiring",
+    "cowfs.writer.acquiring",
     "cowfs.session.committer",
     "cowfs.session.frozen_layer",
-    "cowfs.session.publishing",
+    "cowfs.writer.publishing",
     "cowfs.session.session",
-    "cowfs.store.refs",
-    "cowfs.version.known_chunks",
-    "cowfs.version.publish",
+    "cowfs.store.refs.refs",
+    "cowfs.version.publish.known_chunks",
+    "cowfs.version.publish.publisher",
 )
 
 Round = tuple[Callable[[], object], Callable[[], bytes]]
@@ -73,7 +73,7 @@ def rolled_back(vol: RWVolume, content: bytes) -> Round:
     vol.finalize()
 
     def roll_back() -> None:
-        Volume.rollback(vol.name, to)
+        Store().rollback(vol.name, to)
 
     def read() -> bytes:
         roll_back()
@@ -105,8 +105,7 @@ def test_after_an_interruption_the_next_call_publishes_all(
     begin: Callable[[RWVolume, bytes], Round], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (head_changes, on_line):
-        monkeypatch.setattr(module, "WAIT_S", 3.0)  # else a lease of its own would be waited for
+    monkeypatch.setattr(waiting, "WAIT_S", 3.0)  # else a lease of its own would be waited for
     Volume.new("data", strict=True).finalize()
     for interrupt in interrupts(MODULES, dense=24, sparse=11):
         content = b"%d" % interrupt.number

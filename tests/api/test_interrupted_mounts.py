@@ -21,14 +21,15 @@ from typing import Any, Literal
 
 import pytest
 
-from cowfs import apart, clock
-from cowfs.api import prepared
-from cowfs.api.targets import Mounted
+from cowfs.api.mounts import prepared
+from cowfs.api.mounts.prepared import signal_all
+from cowfs.api.mounts.targets import Mounted
+from cowfs.base import clock, interruptible
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.control import live_mount
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import registry, reservation, sharing
-from cowfs.store import s3_obstore
+from cowfs.store.backends.s3 import s3_by_obstore
 from tests.api.conftest import place
 from tests.interrupt import interrupts
 
@@ -38,16 +39,21 @@ pytestmark = pytest.mark.usefixtures("place")
 
 MODULES = (
     "contextlib",
-    "cowfs.apart",
-    "cowfs.api.copies",
-    "cowfs.api.launch",
-    "cowfs.api.mount_paths",
-    "cowfs.api.mounts",
-    "cowfs.api.new_mounts",
+    "cowfs.base.interruptible",
+    "cowfs.api.mounts.folder",
+    "cowfs.api.mounts.fuse",
+    "cowfs.api.mounts.launch",
+    "cowfs.api.mounts.mount_paths",
+    "cowfs.api.mounts.new_folders",
+    "cowfs.api.mounts.new_mounts",
     "cowfs.api.ro_volume",
     "cowfs.api.rw_volume",
-    "cowfs.api.used_mount",
+    "cowfs.api.mounts.used_mount",
     "cowfs.control.client",
+    "cowfs.folders.lost_folders",
+    "cowfs.folders.making",
+    "cowfs.folders.mounted_folders",
+    "cowfs.folders.work_left",
     "cowfs.machine.lock",
     "cowfs.machine.reservation",
     "cowfs.machine.sharing",
@@ -90,8 +96,8 @@ def test_an_interrupted_mount_ends_its_daemon(monkeypatch: pytest.MonkeyPatch) -
     started = list[Any]()
     spawn = prepared.spawn
 
-    def spawned(*arguments: Any) -> Any:
-        process = spawn(*arguments)
+    def spawned(*arguments: Any, **options: Any) -> Any:
+        process = spawn(*arguments, **options)
         started.append(process)
         os.kill(os.getpid(), signal.SIGINT)  # the daemon may be ready before who only looks now and then hears of it
         return process
@@ -101,7 +107,7 @@ def test_an_interrupted_mount_ends_its_daemon(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt):
         vol.mount()
     [process] = started
-    assert process.poll() is not None
+    assert not signal_all(process, None)
     assert not vol.is_mounted
     monkeypatch.undo()
 
@@ -120,7 +126,7 @@ def test_who_waits_for_a_turn_heeds_an_interruption() -> None:
     with reservation.turn("what", lambda: False, doing="does it"):
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            apart.run(wait)
+            interruptible.run(wait)
 
 
 def _begins(event: threading.Event) -> Callable[[], bool]:
@@ -155,9 +161,9 @@ def test_who_is_interrupted_before_the_daemon_is_asked_has_the_mount_as_before(
         if operation.name in ("unmount", "discard") and not asked:
             asked.append(operation.name)
             _thread.interrupt_main()
-            while apart.is_wanted():
+            while interruptible.is_wanted():
                 clock.sleep_s(0.01)
-            apart.require_wanted()
+            interruptible.require_wanted()
         return ask(entry, operation, *arguments, **named)
 
     monkeypatch.setattr(live_mount, "_ask", interrupted)
@@ -235,7 +241,7 @@ def test_what_works_apart_needs_nothing_that_its_caller_may_hold(program: str, s
 
 
 def test_a_request_that_nobody_waits_for_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_obstore, "CLOSING_S", 0.1)
+    monkeypatch.setattr(s3_by_obstore, "CLOSING_S", 0.1)
     is_asked, is_over = threading.Event(), threading.Event()
 
     def request() -> None:
@@ -248,7 +254,7 @@ def test_a_request_that_nobody_waits_for_ends_soon(monkeypatch: pytest.MonkeyPat
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        apart.run(partial(s3_obstore._off_the_main_thread, request))
+        interruptible.run(partial(s3_by_obstore._run_off_main_thread, request))
     is_over.set()
 
 

@@ -14,8 +14,10 @@ from typing import Literal
 
 import pytest
 
-from cowfs.api import copied_stores, rescue, transfer
-from cowfs.blocking import Volume
+from cowfs.api.mounts import rescue
+from cowfs.api.transfers import transfer
+from cowfs.api.upkeep import copied_stores
+from cowfs.blocking import Store, Volume
 from cowfs.errors import (
     CorruptError,
     InvalidInputError,
@@ -24,9 +26,10 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
-from cowfs.machine import mount_table, places
+from cowfs.machine import meta_dirs, mount_table
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.storage import accept_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
@@ -56,7 +59,7 @@ def test_work_below_a_meta_dir_is_committed_without_naming_it(place: Path) -> No
     assert Path(status.working_copy).parent == place / "meta" / "working"
     version = volume.commit()
     assert names(version) == ["one"]
-    assert places.remembered() == [], "nothing is left there"
+    assert meta_dirs.list_remembered() == [], "nothing is left there"
 
 
 def test_work_below_a_meta_dir_is_mounted_again_without_naming_it(place: Path) -> None:
@@ -64,7 +67,7 @@ def test_work_below_a_meta_dir_is_mounted_again_without_naming_it(place: Path) -
     again = Volume.open("data")
     assert [each.name for each in again.mount().iterdir()] == ["one"]
     again.discard()
-    assert places.remembered() == []
+    assert meta_dirs.list_remembered() == []
     assert not Volume.open("data").has_changes()
 
 
@@ -75,7 +78,7 @@ def test_work_below_a_meta_dir_moves_to_a_fork_there(place: Path) -> None:
     (writer.mount(meta_dir=place / "theirs", take_over=True) / "two").write_text("two")
     writer.finalize()
     fork = Volume.open("data").fork("saved")
-    assert [path.parent for path in places.remembered()] == [place / "meta" / "working"]
+    assert [path.parent for path in meta_dirs.list_remembered()] == [place / "meta" / "working"]
     assert names(fork.commit()) == ["one"]
 
 
@@ -85,7 +88,7 @@ def test_a_fork_that_cannot_have_the_work_makes_no_volume() -> None:
     kept, store = volume._working_copy(), volume._opened()
     with WorkingCopy(kept.path).lock(LockHolder.this_process("/mnt")), pytest.raises(LeaseHeldError):
         rescue.fork(store, kept, "saved", strict=True)
-    assert [each.name for each in Volume.list()] == ["data"]
+    assert [each.name for each in Store().volumes()] == ["data"]
     head, _ = rescue.fork(store, kept, "saved", strict=True)
     assert head.volume == "saved"
     assert Volume.open("saved").has_changes()
@@ -235,12 +238,15 @@ def test_work_on_a_version_that_the_store_has_not_any_more_is_told_of(
     shutil.copytree(store, place / "backup")
     (volume.mount(place / "mnt" / "data", mode=mode) / "one").write_text("1")
     version = volume.commit("second")
-    Volume.push("data", place / "mirror")
+    Store().push("data", place / "mirror")
     (volume.path / "two").write_text("2")
     volume.unmount()
     kept = place / "mnt" / "data" if mode == "copy" else volume._working_copy().path
     store.rename(later)
     (place / "backup").rename(store)
+    with pytest.raises(InvalidStateError, match="was put back to an earlier state"):
+        volume.fork("saved")
+    accept_store(store)
     uses: list[Callable[[], object]] = [
         volume.commit,
         volume.mount,
@@ -254,11 +260,12 @@ def test_work_on_a_version_that_the_store_has_not_any_more_is_told_of(
         assert f"{told}{kept}" in caught.value.message
         assert "`cowfs unmount data --discard`" in caught.value.hint
     assert volume.history()[0].id == first.id
-    Volume.push(f"data@{version.id[:12]}", store, name="back", store=place / "mirror")
+    Store(place / "mirror").push(f"data@{version.id[:12]}", store, name="back")
     assert (Volume.open("data").mount(place / "mnt" / "data", mode=mode) / "two").read_text() == "2"
     Volume.open("data").unmount()
     store.rename(place / "backup")
     later.rename(store)
+    accept_store(store)
     assert names(volume.commit()) == ["one", "two"]
 
 
@@ -292,8 +299,8 @@ def test_work_of_a_store_is_not_taken_for_that_of_its_copy(place: Path) -> None:
             assert f"--store file://{place}/store" in caught.value.hint
         assert original.files.read("work") == b"kept"
         original.unmount()
-    Volume.delete("data", store=copy)
-    Volume.undelete("data", store=copy)
+    Store(copy).delete("data")
+    Store(copy).undelete("data")
     original.commit()
     assert [each.id for each in original.history()][1:] == [first.id]
     assert not Volume.open("data", store=copy).has_changes()
@@ -355,14 +362,14 @@ def test_a_store_and_its_copy_are_two_for_what_takes_two(place: Path) -> None:
     copy = copied(place)
     volume.files.write("more", b"1")
     version = volume.commit()
-    assert Volume.push("data", copy).is_new
+    assert Store().push("data", copy).is_new
     assert Volume.version("data", store=copy).id == version.id
     pack = max((copy / "packs").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
     pack.unlink()
-    assert not Volume.verify(store=copy).is_sound
-    assert Volume.repair(Volume.plan_repair(store=copy, sources=[place / "store"])).is_sound
+    assert not Store(copy).verify().is_sound
+    assert Store(copy).repair(Store(copy).plan_repair(sources=[place / "store"])).is_sound
     with pytest.raises(InvalidInputError, match="where the version is already"):
-        Volume.push("data", place / "store")
+        Store().push("data", place / "store")
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,13 @@ def test_volumes_load_neither_engine_nor_server() -> None:
 
 
 def test_a_command_loads_neither_event_loops_nor_what_reads_packages() -> None:
-    loaded = loaded_by("import cowfs.cli.main, cowfs.cli.ls, cowfs.api.stores")
+    loaded = loaded_by("import cowfs.cli.main, cowfs.cli.volumes.ls, cowfs.api.stores")
     assert not loaded & {"asyncio", "anyio", "importlib.metadata", "obstore", "s3fs", "fsspec", "botocore", "trio"}
 
 
 def test_a_store_without_a_key_is_opened_without_cryptography(tmp_path: Path) -> None:
     loaded = loaded_by(
-        f"from cowfs.blocking import Volume; Volume.new('data', store={str(tmp_path)!r}).resolve(); Volume.list({str(tmp_path)!r})"
+        f"from cowfs.blocking import Store; store = Store({str(tmp_path)!r}); store.create('data'); store.volumes()"
     )
     assert not loaded & {"cryptography", "email", "hmac", "tomllib", "difflib"}
     ours = {"merging", "restoring", "collecting", "repairing", "verifying", "importing", "pruning", "pushing"}

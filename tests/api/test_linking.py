@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from cowfs import storage
-from cowfs.api import importing
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.api.transfers import importing
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.errors import AccessDeniedError, InvalidInputError, SourceChangedError
 from cowfs.format.manifest import LINKS
 from cowfs.index import Link
@@ -47,7 +47,7 @@ def server(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServe
 
 @pytest.fixture
 def version(server: ObjectServer) -> ROVolume:
-    return Volume.import_(server.url("data"), "linked", link=True)
+    return Store().import_(server.url("data"), "linked", link=True)
 
 
 def contents(version: ROVolume | RWVolume) -> dict[str, bytes]:
@@ -63,7 +63,7 @@ def test_ten_thousand_objects_are_linked_without_reading_one(server: ObjectServe
     server.objects.clear()
     for number in range(10_000):
         server.put(f"many/{number % 100:02}/{number:05}", b"%d" % number)
-    version = Volume.import_(server.url("many"), "many", link=True)
+    version = Store().import_(server.url("many"), "many", link=True)
     assert (version.stats.files, version.stats.linked_bytes) == (10_000, version.stats.bytes)
     assert [name for name, _ in server.requests] == ["LIST"] * 10
     server.put("many/07/00007", b"8")  # of the same size
@@ -79,7 +79,7 @@ def test_ten_thousand_objects_are_linked_without_reading_one(server: ObjectServe
         fork.files.read("/07/00007")
     assert fork.files.read("/10/00010") == b"10"
     server.requests.clear()
-    again = Volume.import_(server.url("many"), "many", link=True)
+    again = Store().import_(server.url("many"), "many", link=True)
     assert [name for name, _ in server.requests] == ["LIST"] * 10
     assert again.is_new
     assert again.files.read("/07/00007") == b"8"
@@ -91,7 +91,7 @@ def test_bytes_are_those_of_the_objects_and_reads_have_conditions(server: Object
     assert contents(version) == WHOLE
     assert all("If-Match" in headers for headers in server.headers)
     assert version.files.read("/big", 4_000_000, 10) == BIG[4_000_000:4_000_010]
-    assert not Volume.import_(server.url("data"), "linked", link=True).is_new
+    assert not Store().import_(server.url("data"), "linked", link=True).is_new
     assert version.stats.linked_bytes == len(BIG) + 2000
 
 
@@ -204,7 +204,7 @@ def test_a_commit_that_needs_a_changed_object_says_so_and_keeps_the_work(
 def test_versions_with_links_are_compared_by_the_states_that_they_link(server: ObjectServer, version: ROVolume) -> None:
     server.put("data/dir/a", b"A" * 1000)  # of the same size and time
     server.put("data/new", b"new")
-    second = Volume.import_(server.url("data"), "linked", link=True)
+    second = Store().import_(server.url("data"), "linked", link=True)
     server.requests.clear()
     found = {(each.kind, each.path): each.what for each in version.diff(second)}
     assert found == {("changed", "/dir/a"): ("content",), ("added", "/new"): ()}
@@ -213,26 +213,26 @@ def test_versions_with_links_are_compared_by_the_states_that_they_link(server: O
 
 
 def test_absorbed_a_version_needs_nothing_else(server: ObjectServer, version: ROVolume) -> None:
-    absorbed = Volume.absorb("linked", message="own")
+    absorbed = Store().absorb("linked", message="own")
     assert (absorbed.is_new, absorbed.stats.linked_bytes, absorbed._fetched().requires) == (True, 0, ())
     assert absorbed.files.stat("/big").mtime_ns == version.files.stat("/big").mtime_ns
     server.objects.clear()
     assert contents(absorbed) == WHOLE
-    assert not Volume.absorb("linked").is_new
+    assert not Store().absorb("linked").is_new
 
 
 def test_absorbing_what_changed_publishes_nothing(server: ObjectServer, version: ROVolume) -> None:
     assert version.files.read("/dir/a") == b"a" * 1000
     server.put("data/dir/a", b"A" * 1000)
     with pytest.raises(SourceChangedError, match="dir/a") as caught:
-        Volume.absorb("linked")
+        Store().absorb("linked")
     assert version.files.read("/dir/a") == b"a" * 1000, "the cache has it"
-    assert "only what a cache still holds" in caught.value.hint
+    assert "only the parts of this file that a cache still holds" in caught.value.hint
     assert [each.id for each in Volume.open("linked").history()] == [version.id]
 
 
 def test_a_copying_import_takes_the_place_of_links(server: ObjectServer, version: ROVolume) -> None:
-    copied = Volume.import_(server.url("data"), "linked")
+    copied = Store().import_(server.url("data"), "linked")
     assert (copied.is_new, copied.stats.linked_bytes) == (True, 0)
     server.objects.clear()
     assert contents(copied) == WHOLE
@@ -242,7 +242,7 @@ def test_a_copying_import_takes_the_place_of_links(server: ObjectServer, version
 def test_links_in_an_encrypted_store(server: ObjectServer, place: Path, fast_lane: bool | None) -> None:
     """Which objects are linked is nobody's business who has no key."""
     store = storage.Storage((place / "sealed").as_uri(), encryption_key="a passphrase that is found nowhere")
-    version = Volume.import_(server.url("data"), "linked", store=store, link=True)
+    version = Store(storage=store).import_(server.url("data"), "linked", link=True)
     assert server.asked("GET") == []
     stored = b"".join(each.read_bytes() for each in (place / "sealed").rglob("*") if each.is_file())
     assert not any(text.encode() in stored for text in ("dir/a", server.url("data").partition(";")[0], "big"))
@@ -257,7 +257,7 @@ def test_links_in_an_encrypted_store(server: ObjectServer, place: Path, fast_lan
     changed = fork.finalize()
     assert changed.stats.linked_bytes == len(BIG) + 1000
     server.put("data/new", b"1")
-    linked = Volume.import_(server.url("data"), "linked", store=store, link=True)
+    linked = Store(storage=store).import_(server.url("data"), "linked", link=True)
     server.put("data/new", b"2")
     with pytest.raises(SourceChangedError):
         linked.files.read("/new")
@@ -303,7 +303,7 @@ def test_a_local_directory(place: Path) -> None:
     (tree / "b").write_bytes(BIG)
     (tree / "link").symlink_to("b")
     os.utime(tree / "b", ns=(-5, -5))  # before 1970
-    version = Volume.import_(tree, "linked", link=True)
+    version = Store().import_(tree, "linked", link=True)
     assert version.files.stat("/b").mtime_ns == -5
     assert version.stats.linked_bytes == len(BIG) + 1000
     assert version.files.read("/link") == BIG
@@ -318,7 +318,7 @@ def test_a_time_that_a_version_cannot_keep_is_no_other_state(place: Path) -> Non
     (place / "tree").mkdir()
     (place / "tree" / "a").write_bytes(b"a")
     os.utime(place / "tree" / "a", (10_000_000_000, 10_000_000_000))  # in 2286
-    assert Volume.import_(place / "tree", "linked", link=True).files.read("/a") == b"a"
+    assert Store().import_(place / "tree", "linked", link=True).files.read("/a") == b"a"
 
 
 def test_a_version_from_elsewhere_shows_nothing_of_this_machines_disk(
@@ -326,9 +326,9 @@ def test_a_version_from_elsewhere_shows_nothing_of_this_machines_disk(
 ) -> None:
     (place / "secret").mkdir()
     (place / "secret" / "key").write_bytes(b"secret")
-    version = Volume.import_(place / "secret", "linked", link=True)
+    version = Store().import_(place / "secret", "linked", link=True)
     monkeypatch.setenv("HOME", str(place / "other-home"))
-    monkeypatch.setattr("cowfs.store.trust._named", set())
+    monkeypatch.setattr("cowfs.store.credentials.trust._named", set())
     with pytest.raises(AccessDeniedError, match="place of this machine"):
         version.files.read("/key")
 
@@ -343,7 +343,7 @@ def test_a_version_from_elsewhere_leads_nowhere_out_of_a_directory_that_was_link
     tree.mkdir()
     (tree / "key").write_bytes(b"public")
     (tree / "link").symlink_to(place / "secret")
-    Volume.import_(tree, "mine", link=True)
+    Store().import_(tree, "mine", link=True)
     mtime_ns = (place / "secret" / "key").stat().st_mtime_ns
 
     def crafted(directory: str) -> object:
@@ -352,7 +352,7 @@ def test_a_version_from_elsewhere_leads_nowhere_out_of_a_directory_that_was_link
 
     with monkeypatch.context() as patch:
         patch.setattr(importing, "_local_links", crafted)
-        version = Volume.import_(tree, "theirs", link=True)
+        version = Store().import_(tree, "theirs", link=True)
     with pytest.raises((AccessDeniedError, SourceChangedError)):
         version.files.read("/key")
     assert Volume.version("mine").files.read("/key") == b"public"
@@ -379,13 +379,13 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 def test_a_web_directory(place: Path, web: str) -> None:
-    version = Volume.import_(web, "linked", link=True)
+    version = Store().import_(web, "linked", link=True)
     assert contents(version) == {"/a": b"a" * 1000, "/sub dir/ä b": BIG[:100_000]}
-    assert not Volume.import_(web, "linked", link=True).is_new
+    assert not Store().import_(web, "linked", link=True).is_new
     os.utime(place / "web" / "dir" / "a", (1, 1))
     with pytest.raises(SourceChangedError):  # a download uses no cache
         version.files.download("/a", place / "out")
-    copied = Volume.import_(f"{web}a", "one")
+    copied = Store().import_(f"{web}a", "one")
     assert contents(copied) == {"/a": b"a" * 1000}
 
 
@@ -393,4 +393,4 @@ def test_what_nobody_else_finds_is_not_linked(place: Path) -> None:
     with zipfile.ZipFile(place / "some.zip", "w") as archive:
         archive.writestr("a.txt", "a")
     with pytest.raises(InvalidInputError, match="cannot be linked"):
-        Volume.import_(f"zip://::{place}/some.zip", "linked", link=True)
+        Store().import_(f"zip://::{place}/some.zip", "linked", link=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cowfs.api import importing
-from cowfs.blocking import RWVolume, TransferReport, Volume
+from cowfs.api.mounts.folder import FolderMount
+from cowfs.api.mounts.fuse import FuseMount
+from cowfs.api.transfers import importing
+from cowfs.base.beneath import Root
+from cowfs.blocking import RWVolume, Store, TransferReport, Volume
 from cowfs.errors import ConflictError, InvalidInputError
-from cowfs.session.mounted_files import MountedFiles
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.s3 import S3Origin
 from tests.api.conftest import place
@@ -106,7 +109,7 @@ def test_what_is_excluded_in_the_mount_stays_wherever_it_lies(volume: RWVolume, 
     assert [each.name for each in (path / "work").rglob("*")] == ["logs", "keep.log"]
     (tree / "work").write_text("a file in its place")
     (tree / "sub" / "link").unlink()
-    with pytest.raises(ConflictError, match=r"work of the source .* work/logs/keep\.log is there"):
+    with pytest.raises(ConflictError, match=r"work of the source .* work/logs/keep\.log is excluded"):
         volume.files.upload(tree, "/", delete=True, exclude=["*.log"])
     assert (path / "work" / "logs" / "keep.log").read_text() == "in no version"
     assert (path / "sub" / "link").is_symlink(), "nothing was removed before"
@@ -157,16 +160,18 @@ def test_nothing_is_written_below_the_path_of_a_mount_that_ends(
     path = place / "mnt" / "own"
     path.mkdir()
     volume: RWVolume = Volume.new("data")
-    opened = MountedFiles.__init__
+    kind = FolderMount if mode == "copy" else FuseMount
+    open_root: Any = kind.open_root
 
-    def open_late(self: MountedFiles, root: bytes) -> None:
-        monkeypatch.setattr(MountedFiles, "__init__", opened)
+    def open_late(mount: Any) -> Root | None:
+        monkeypatch.setattr(kind, "open_root", open_root)
         volume.unmount()
-        opened(self, root)
+        found: Root | None = open_root(mount)
+        return found
 
     for use in ("write", "upload"):
         volume.mount(path, mode=mode)
-        monkeypatch.setattr(MountedFiles, "__init__", open_late)
+        monkeypatch.setattr(kind, "open_root", open_late)
         other = Volume.open("data")
         if use == "write":
             other.files.write("written", b"kept")
@@ -208,9 +213,13 @@ def test_an_import_goes_into_the_mount(volume: RWVolume, server: ObjectServer, p
     assert imported().unchanged == 1
     assert (path / "sub" / "small").read_bytes() == b"other"
     with pytest.raises(ConflictError, match="is mounted"):
-        Volume.import_(server.url("in"), "data")
+        Store().import_(server.url("in"), "data")
     with pytest.raises(ConflictError, match="is mounted"):
         importing.import_to(server.url("in"), "data", link=True)
+    with tarfile.open(place / "a.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    with pytest.raises(ConflictError, match="is mounted"):
+        importing.import_to(f"tar://::{place}/a.tar", "data")
     assert volume.finalize().files.read("large") == large
 
 

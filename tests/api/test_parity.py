@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 import cowfs
-from cowfs.api.overview import MountSummary, WorkingCopySummary
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
 def test_volumes_are_listed_and_versions_opened_by_name() -> None:
     with pytest.raises(NotFoundError):
-        Volume.list()
+        Store().volumes()
     with Volume.new("data") as vol:
         (vol / "file").write_text("one")
         first = vol.commit("one")
         (vol / "file").write_text("two!")
         second = vol.finalize("two")
     Volume.new("empty").resolve()
-    listed = {each.name: each for each in Volume.list()}
+    listed = {each.name: each for each in Store().volumes()}
     assert sorted(listed) == ["data", "empty"]
     assert (listed["data"].locator, listed["data"].files, listed["data"].bytes) == (second.locator, 1, 4)
     assert listed["empty"].version is None
@@ -36,7 +36,7 @@ def test_volumes_are_listed_and_versions_opened_by_name() -> None:
         with pytest.raises(NotFoundError) as caught:
             Volume.version(source)
         assert caught.value.hint
-    with pytest.raises(InvalidInputError, match="nothing stands behind the @") as empty:
+    with pytest.raises(InvalidInputError, match="nothing follows the @") as empty:
         Volume.version("data@")
     assert "Was a variable empty?" in empty.value.hint
     with pytest.raises(InvalidInputError, match="version") as refused:
@@ -79,7 +79,7 @@ def test_the_async_twin_does_likewise() -> None:
             assert isinstance(fork.forked_from, cowfs.ROVolume)
             assert not fork.forked_from.is_new
         assert await cowfs.Volume.version("async") == version
-        assert [each.name for each in await cowfs.Volume.list()] == ["async", "fork"]
+        assert [each.name for each in await cowfs.Store().volumes()] == ["async", "fork"]
 
     anyio.run(body)
 
@@ -136,7 +136,7 @@ def test_wrong_types_say_what_was_expected(wrong: Any) -> None:
             call()
         assert caught.value.hint
     with pytest.raises(NotFoundError):
-        Volume.list()
+        Store().volumes()
 
 
 def test_a_locator_of_a_volume_is_none_before_its_first_commit() -> None:

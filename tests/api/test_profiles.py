@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cowfs.blocking import ROVolume, Volume
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import profile
 from cowfs.format.profile import ReadRange
 from cowfs.machine.processes import wait_gone
-from cowfs.session import profile_files
+from cowfs.session.profiles import profile_files
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -201,9 +201,9 @@ def test_a_folder_has_its_part(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
         place / "both", [*profile_files.load(place / "profile"), ReadRange(b"large", 0, 100), ReadRange(b"other")]
     )
     monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "second"))
-    assert Volume.warm(f"{version.locator}/small", replay=place / "both").files == 1
-    assert Volume.warm("data:small/deep/008", replay=place / "both").files == 0
-    assert Volume.warm("data", replay=place / "both").files == 2
+    assert Store().warm(f"{version.locator}/small", replay=place / "both").files == 1
+    assert Store().warm("data:small/deep/008", replay=place / "both").files == 0
+    assert Store().warm("data", replay=place / "both").files == 2
     monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "third"))
     folder = Volume.from_locator(f"{version.locator}/small")
     folder.mount(place / "mnt" / "b", replay=place / "both")
@@ -249,7 +249,7 @@ def test_a_full_cache_ends_a_replay(place: Path, monkeypatch: pytest.MonkeyPatch
     assert 4 << 20 < report.fetched_bytes < 16 << 20
     third = cold(place, version, monkeypatch, "third")
     third.mount(place / "mnt" / "b", replay=place / "profile", cache_size="16M")
-    until(lambda: "no room for all" in logged(place))
+    until(lambda: "no room for the whole profile" in logged(place))
     assert cached_bytes(place, "third") <= 17 << 20
     assert (third.path / "unread").stat().st_size == 5_000_000
 
@@ -276,10 +276,10 @@ def test_wrong_files_are_refused_before_anything_is_mounted(place: Path, monkeyp
         ({"replay": "nowhere"}, NotFoundError, "nowhere"),
         ({"replay": place}, InvalidInputError, "Is a directory"),
         ({"replay": "damaged"}, CorruptError, "damaged"),
-        ({"replay": "other"}, CorruptError, "other is no profile"),
+        ({"replay": "other"}, CorruptError, "other is not a profile"),
         ({"record": "nowhere/profile"}, NotFoundError, "nowhere"),
         ({"record": place}, InvalidInputError, "Is a directory"),
-        ({"record": "mnt/a/profile"}, InvalidInputError, "in the mount that it is for"),
+        ({"record": "mnt/a/profile"}, InvalidInputError, "inside the mount that it is for"),
         ({"record": "profile", "mode": "copy"}, InvalidInputError, "cannot tell what is read"),
         ({"record": 7}, InvalidInputError, "a path"),
     ]

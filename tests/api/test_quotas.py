@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from cowfs.api import stores
-from cowfs.blocking import Declared, RWVolume, Volume
+from cowfs.blocking import Declared, RWVolume, Store, Volume
 from cowfs.control import live_mount
 from cowfs.errors import CorruptError, InvalidInputError, NoSpaceError, NotFoundError
 from cowfs.integrations.fsspec import CowfsFileSystem
 from cowfs.machine.registry import MountEntry
-from cowfs.version import seen
+from cowfs.version.publish import seen
 
 KIB = 1024
 
@@ -27,7 +27,7 @@ def volume(place: Path) -> RWVolume:
     made = Volume.new("v")
     made.files.write("/kept", bytes(10 * KIB))
     made.finalize("first")
-    Volume.set_quota("v", "16K")
+    Store().set_quota("v", "16K")
     return Volume.new("v", exist_ok=True)
 
 
@@ -53,13 +53,13 @@ def test_a_mount_refuses_what_is_too_much(volume: RWVolume, fast_lane: bool) -> 
     (path / "more").unlink()
     (path / "other").write_bytes(bytes(7 * KIB))
     volume.finalize()
-    assert Volume.quota("v") == 16 * KIB
+    assert Store().quota("v") == 16 * KIB
 
 
 @pytest.mark.mount
 @pytest.mark.parametrize("fast_lane", [True, False])
 def test_of_a_huge_sparse_file_as_much_counts_as_in_a_version(volume: RWVolume, fast_lane: bool) -> None:
-    Volume.set_quota("v", None)
+    Store().set_quota("v", None)
     path = volume.mount(fast_lane=fast_lane)
 
     def used() -> int:
@@ -100,8 +100,8 @@ def test_no_version_is_published_that_is_too_large(volume: RWVolume, place: Path
         volume.files.upload(source)
     volume.fork("w").files.upload(source)
     with pytest.raises(NoSpaceError):
-        Volume.merge("v", [Volume.version("w")])
-    Volume.set_quota("v", 17 * KIB)
+        Store().merge("v", [Volume.version("w")])
+    Store().set_quota("v", 17 * KIB)
     volume.files.upload(source)
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_published_through_fsspec_that_is_too_large(volume: RWVolume)
     with fs.transaction:  # only what it is in the end counts
         fs.pipe("v/more", bytes(12 * KIB))
         fs.rm("v/kept")
-    Volume.set_quota("v", "1K")
+    Store().set_quota("v", "1K")
     fs.pipe("v/more", bytes(11 * KIB))
     assert [fs.info(path)["size"] for path in fs.find("v")] == [11 * KIB]
 
@@ -130,7 +130,7 @@ def test_a_scratch_that_writes_to_a_volume_goes_by_its_quota(
     adopt = live_mount.adopt
 
     def adopt_later(entry: MountEntry, name: str) -> None:
-        Volume.set_quota(name, quota)
+        Store().set_quota(name, quota)
         adopt(entry, name)
 
     monkeypatch.setattr(live_mount, "adopt", adopt_later)
@@ -154,14 +154,14 @@ def test_a_mount_is_rolled_back_to_what_fits_though_both_do_not(volume: RWVolume
     (path / "kept").write_bytes(b"y" * 10 * KIB)
     (path / "more").write_bytes(b"y" * 5 * KIB)
     second = volume.commit("full")
-    Volume.rollback("v", first)
+    Store().rollback("v", first)
     assert (path / "kept").read_bytes() == bytes(10 * KIB)
     assert not (path / "more").exists()
     (path / "other").write_bytes(bytes(5 * KIB))
     with pytest.raises(OSError, match="quota"):
         (path / "beyond").write_bytes(bytes(2 * KIB))
     with pytest.raises(NoSpaceError, match="may have"):
-        Volume.restore("v", Volume.version(f"v@{second.id}:/more"))
+        Store().restore("v", Volume.version(f"v@{second.id}:/more"))
     assert sorted(each.name for each in path.iterdir()) == ["beyond", "kept", "other"]
 
 
@@ -169,7 +169,7 @@ def test_a_mount_is_rolled_back_to_what_fits_though_both_do_not(volume: RWVolume
 def test_a_program_at_the_limit_takes_no_room_from_a_restore(volume: RWVolume) -> None:
     """It writes all the time, and the folder needs its room twice meanwhile."""
     limit = 400 * KIB
-    Volume.set_quota("v", limit)
+    Store().set_quota("v", limit)
     path = volume.mount()
     (path / "folder").mkdir()
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_a_program_at_the_limit_takes_no_room_from_a_restore(volume: RWVolume) -
     writer.start()
     try:
         assert refused.wait(60)
-        Volume.restore("v", Volume.version(f"v@{first.id}:/folder"))
+        Store().restore("v", Volume.version(f"v@{first.id}:/folder"))
     finally:
         ends.set()
         writer.join()
@@ -204,23 +204,23 @@ def test_a_program_at_the_limit_takes_no_room_from_a_restore(volume: RWVolume) -
 
 
 def test_a_push_is_refused_that_is_too_large(volume: RWVolume, place: Path) -> None:
-    Volume.push("v", place / "mirror")
-    Volume.set_quota("v", "12K", store=place / "mirror")
+    Store().push("v", place / "mirror")
+    Store(place / "mirror").set_quota("v", "12K")
     volume.files.write("/more", bytes(5 * KIB))
     volume.commit("15 KiB")
     with pytest.raises(NoSpaceError, match="may have"):
-        Volume.push("v", place / "mirror")
+        Store().push("v", place / "mirror")
 
 
 def test_what_is_there_stays_when_the_quota_is_lowered(volume: RWVolume) -> None:
-    Volume.set_quota("v", 1)
+    Store().set_quota("v", 1)
     volume.files.chmod("/kept", 0o600)
     volume.commit("as large")
     with pytest.raises(OSError, match="quota"):
         volume.files.write("/more", b"xx")
     volume.finalize()
-    Volume.set_quota("v", None)
-    assert Volume.quota("v") is None
+    Store().set_quota("v", None)
+    assert Store().quota("v") is None
     again = Volume.new("v", exist_ok=True)
     again.files.write("/more", b"xx")
     again.finalize("more")
@@ -230,9 +230,10 @@ def test_who_opens_a_volume_asks_for_a_quota_only_where_there_may_be_one(volume:
     Volume.new("plain").commit("first")
     objects = stores.open_store(None).objects
     for name, quota_bytes in (("v", 16 * KIB), ("plain", 0)):
-        head = seen.read_seen(objects, name, seen.shown(objects, name))
+        head = seen.read_seen(objects, name, seen.list_objects(objects, name))
         assert head.seen is not None
-        assert head.seen.quota_bytes == quota_bytes
+        assert head.seen.settings is not None
+        assert head.seen.settings.quota_bytes == quota_bytes
 
 
 def test_a_volume_without_a_record_gets_two(volume: RWVolume, place: Path) -> None:
@@ -240,39 +241,41 @@ def test_a_volume_without_a_record_gets_two(volume: RWVolume, place: Path) -> No
     meta = place / "store" / "volumes" / "v" / "meta"
     for record in meta.iterdir():
         record.unlink()
-    Volume.set_quota("v", "8K")
+    Store().set_quota("v", "8K")
     objects = stores.open_store(None).objects
-    head = seen.read_seen(objects, "v", seen.shown(objects, "v"))
+    head = seen.read_seen(objects, "v", seen.list_objects(objects, "v"))
     assert head.seen is not None
-    assert head.seen.quota_bytes == 8 * KIB
+    assert head.seen.settings is not None
+    assert head.seen.settings.quota_bytes == 8 * KIB
 
 
 def test_a_damaged_record_keeps_nobody_from_his_files(volume: RWVolume, place: Path) -> None:
     newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
     newest.write_bytes(newest.read_bytes()[:-20])
     objects = stores.open_store(None).objects
-    head = seen.read_seen(objects, "v", seen.shown(objects, "v"))
+    head = seen.read_seen(objects, "v", seen.list_objects(objects, "v"))
     assert head.seen is not None
-    assert head.seen.quota_bytes == 0
+    assert head.seen.settings is not None
+    assert head.seen.settings.quota_bytes == 0
     volume.files.write("/more", bytes(7 * KIB))
     assert volume.commit("all the same").files.exists("/more")
     with pytest.raises(CorruptError):
-        Volume.quota("v")
+        Store().quota("v")
 
 
 @pytest.mark.parametrize("size", ["much", 0, -1, True, "0", 1 << 63])
 def test_what_is_no_size_is_refused(volume: RWVolume, size: int | str) -> None:
     with pytest.raises(InvalidInputError, match="is no quota"):
-        Volume.set_quota("v", size)
-    assert Volume.quota("v") == 16 * KIB
+        Store().set_quota("v", size)
+    assert Store().quota("v") == 16 * KIB
 
 
 def test_a_volume_that_is_not_there_has_none(place: Path) -> None:
     Volume.new("v").commit("first")
     with pytest.raises(NotFoundError):
-        Volume.quota("x")
+        Store().quota("x")
     with pytest.raises(NotFoundError):
-        Volume.set_quota("x", 1)
+        Store().set_quota("x", 1)
 
 
 def test_a_declared_size_of_nothing_is_refused_with_its_line(place: Path) -> None:
@@ -294,19 +297,19 @@ def test_a_declared_size_is_the_quota(place: Path) -> None:
 
     for said, quota_bytes in ((', size = "1KB"', KIB), (', size = "2KB"', 2 * KIB), ("", None)):
         apply(said)
-        assert Volume.quota("v") == quota_bytes
+        assert Store().quota("v") == quota_bytes
         if quota_bytes is not None:
-            Volume.set_quota("v", "8KB")
+            Store().set_quota("v", "8KB")
             (step,) = Declared.load(file).plan(mounts=False).steps
             assert step.details == f"quota {8 * KIB} → {quota_bytes}", "somebody has changed it by hand"
             apply(said)
-            assert Volume.quota("v") == quota_bytes
+            assert Store().quota("v") == quota_bytes
     Volume.new("v", exist_ok=True).commit("something to read")
     file.write_text(file.read_text().replace("false", 'true, size = "1KB"'))
     Declared.load(file).plan(mounts=False).apply()
-    assert Volume.quota("v") is None
+    assert Store().quota("v") is None
     apply(', size = "1KB"')
-    assert Volume.quota("v") == KIB
+    assert Store().quota("v") == KIB
     newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
     newest.write_bytes(newest.read_bytes()[:-20])
     assert not Declared.load(file).plan(mounts=False).has_changes, "a damaged record keeps nobody from the rest"

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import launch, sources
+from cowfs.api import sources
+from cowfs.api.mounts import launch
+from cowfs.base.ids import WriteId
 from cowfs.blocking import RWVolume, Volume
 from cowfs.control import MountSpec
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
-from cowfs.ids import WriteId
-from cowfs.store import refs
-from cowfs.store.directory import DirectoryStore
-from cowfs.version.volumes import volume_names
+from cowfs.store.backends.directory.directory_store import DirectoryStore
+from cowfs.store.refs import refs
+from cowfs.version.names.volumes import volume_names
 from tests.api.conftest import place
 
 __all__ = ["place"]

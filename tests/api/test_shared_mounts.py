@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import launch, overview
+from cowfs.api.mounts import launch, overview
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import live_mount
 from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
-from cowfs.machine import registry, sharing
+from cowfs.machine import lock, registry, sharing
+from cowfs.machine.lock import LockHolder
 from cowfs.machine.processes import wait_gone
 from cowfs.machine.working_copy import WorkingCopy
 from tests.api.test_volumes_live import another_machine, elsewhere
@@ -188,7 +190,7 @@ def test_a_turn_is_given_back_by_a_process_that_is_killed() -> None:
     volume = Volume.new("shared").resolve()
     assert volume.store_url is not None
     script = (
-        "import sys\nfrom cowfs.blocking import Volume\nfrom cowfs.api import launch\n"
+        "import sys\nfrom cowfs.blocking import Volume\nfrom cowfs.api.mounts import launch\n"
         "def hang(*a, **k):\n    print('mounting', flush=True)\n    sys.stdin.readline()\n"
         "launch.start = hang\nVolume.open('shared').mount()"
     )
@@ -209,8 +211,8 @@ def test_a_turn_is_given_back_by_a_process_that_is_killed() -> None:
 
 KILLED = """
 import os, signal, sys
-from cowfs import clock
-from cowfs.api import launch
+from cowfs.base import clock
+from cowfs.api.mounts import launch
 from cowfs.blocking import Volume
 from cowfs.machine.working_copy import WorkingCopy
 volume = Volume.open("shared").resolve()
@@ -218,10 +220,10 @@ working_copy = WorkingCopy.locate(volume._store.record.store_id, "shared")
 def told(process, spec, handover, *_):
     process.stdin.write(spec.to_json().encode() + b"\\n" + handover.to_line())
     process.stdin.close()
-    while working_copy.holder() is None:
+    while (holder := working_copy.holder()) is None:
         clock.sleep_s(0.001)
-    os.kill(process.pid, signal.SIGSTOP)
-    print(process.pid, flush=True)
+    os.kill(holder.process.pid, signal.SIGSTOP)
+    print(holder.process.pid, flush=True)
     sys.stdin.readline()
 launch._exchange = told
 volume.mount()
@@ -250,7 +252,7 @@ def test_a_daemon_whose_starter_was_killed_is_waited_for() -> None:
 def test_a_process_that_is_stopped_while_it_mounts_keeps_nobody_from_the_mount() -> None:
     Volume.new("shared").resolve()
     script = (
-        "import os, signal\nfrom cowfs.blocking import Volume\nfrom cowfs.api import launch\nstart = launch.start\n"
+        "import os, signal\nfrom cowfs.blocking import Volume\nfrom cowfs.api.mounts import launch\nstart = launch.start\n"
         "def stopped(*a, **k):\n    found = start(*a, **k)\n    print('mounted', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGSTOP)\n    return found\n"
         "launch.start = stopped\nVolume.open('shared').mount()"
@@ -731,3 +733,51 @@ def cowfs(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "cowfs.cli", *arguments], capture_output=True, text=True, timeout=WATCHDOG_S, check=False
     )
+
+
+@pytest.mark.parametrize("ends", ["finalize", "unmount", "block"])
+def test_attempts_that_failed_do_not_keep_the_mount_of_a_later_one(ends: str) -> None:
+    """Somebody has their exceptions still, and so their frames and objects."""
+
+    def attempt(number: int) -> None:
+        volume = Volume.new("retried", exist_ok=True)
+        path = volume.mount()
+        (path / f"by-{number}").write_text("here")
+        if number < 3:
+            raise ValueError(f"attempt {number}")
+        if ends == "finalize":
+            volume.finalize()
+        elif ends == "unmount":
+            volume.unmount()
+        else:
+            with volume:
+                pass
+
+    errors = []
+    for number in (1, 2, 3):
+        try:
+            attempt(number)
+        except ValueError as error:
+            errors.append(error)
+    assert len(errors) == 2
+    assert registry.list_mounts() == []
+    assert Volume.open("retried").commit().stats.files == 3
+
+
+def test_a_mount_that_is_made_elsewhere_meanwhile_is_a_conflict(place: Path) -> None:
+    """The first daemon makes the directory, and waits for its working copy; the second mounts."""
+    path = place / "both"
+    first, second = Volume.new("first").resolve(), Volume.new("second").resolve()
+    held = lock.acquire(first._working_copy().lock_path, LockHolder.make_brief("the test"), volume="first")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(first.mount, path)
+        end_s = time.monotonic() + WATCHDOG_S
+        while not path.exists():
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        second.mount(path)
+        lock.release(held)
+        with pytest.raises(ConflictError, match="is a mount already"):
+            waiting.result(WATCHDOG_S)
+    assert second.is_mounted
+    second.unmount()

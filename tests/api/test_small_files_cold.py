@@ -12,7 +12,7 @@ import pytest
 
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import CorruptError
-from cowfs.store.directory import DirectoryStore
+from cowfs.store.backends.directory.directory_store import DirectoryStore
 from tests.api.conftest import place
 
 __all__ = ["place"]

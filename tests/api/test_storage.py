@@ -16,19 +16,20 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from cowfs import redaction, storage
+from cowfs import storage
 from cowfs.api import stores
 from cowfs.api.storage import objects
 from cowfs.api.storage.presets import S3Credentials
 from cowfs.api.storage.resolving import access
+from cowfs.base import redaction
 from cowfs.blocking import Volume
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.storage import Storage
-from cowfs.store import trust
+from cowfs.store.credentials import trust
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.contract import Origin
 from cowfs.store.origin.directory import DirectoryOrigin
-from cowfs.store.origin.open import RepeatingOrigin
+from cowfs.store.origin.open_origin import RepeatingOrigin
 from tests.seaweedfs import SeaweedFS
 
 SECRET = "Zq7-the-secret-of-this-test-Zq7"
@@ -141,7 +142,7 @@ def test_no_secret_is_shown_or_pickled() -> None:
     assert copy.deepcopy([made])[0] is made
     assert replace(made, path_style=None).secret_key == SECRET
     assert hash(made) == hash(replace(made))
-    assert SECRET not in redaction.redacted(f"what a server may say of {SECRET}")
+    assert SECRET not in redaction.redact(f"what a server may say of {SECRET}")
     del pickled
     shown = [repr(each) for each in gc.get_objects() if str(type(each).__module__).startswith("cowfs.")]
     assert not [each for each in shown if SECRET in each]

@@ -6,31 +6,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cowfs.api import on_line
-from cowfs.blocking import ROVolume, Volume
+from cowfs.api.versions import waiting
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import CowfsError, NotFoundError
-from cowfs.version.publish import Publisher
+from cowfs.version.publish.still_there import StillThere
 from tests.api.conftest import place
 
 __all__ = ["place"]
 
 
 def rolled_back(other: ROVolume, own: ROVolume) -> ROVolume:
-    Volume.rollback("data", own)
+    Store().rollback("data", own)
     return Volume.version("data")
 
 
 def restored(other: ROVolume, own: ROVolume) -> ROVolume:
     for name in ("lost", "good"):
-        Volume.restore("data", Volume.version(f"fork@{other.id}:/{name}"))
+        Store().restore("data", Volume.version(f"fork@{other.id}:/{name}"))
     return Volume.version("data")
 
 
 def merged(other: ROVolume, own: ROVolume) -> ROVolume:
-    Volume.merge("data", [other])
+    Store().merge("data", [other])
     return Volume.version("data")
 
 
@@ -38,7 +39,7 @@ def merged(other: ROVolume, own: ROVolume) -> ROVolume:
 def versions(place: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ROVolume, ROVolume]:
     """Of a fork and of the volume, of which the last version has neither's files. Each has lost the
     pack of one of them."""
-    monkeypatch.setattr(on_line, "WAIT_S", 3.0)
+    monkeypatch.setattr(waiting, "WAIT_S", 3.0)
     monkeypatch.setenv("COWFS_STORE", str(place / "store"))
     volume = Volume.new("data")
     volume.files.write("first", b"1")
@@ -82,14 +83,14 @@ def test_a_version_that_goes_meanwhile_is_not_taken_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     newest = Volume.version("data")
-    is_all_there = Publisher._is_all_there
+    has = StillThere.has
 
-    def remove(self: Publisher, prepared: object) -> bool:
+    def remove(*arguments: Any) -> Any:
         for version in versions:
             next((place / "store" / "versions").rglob(f"*{version.id}*")).unlink()
-        return is_all_there(self, prepared)  # type: ignore[arg-type]
+        return has(*arguments)
 
-    monkeypatch.setattr(Publisher, "_is_all_there", remove)
+    monkeypatch.setattr(StillThere, "has", remove)
     with pytest.raises(NotFoundError, match="has no version"):
         take(*versions)
     assert Volume.version("data").id == newest.id

@@ -26,8 +26,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cowfs import clock
-from cowfs.api import mount_transfer, tree_publishing, uploading
+from cowfs.api.mounts import mount_transfer
+from cowfs.api.transfers import named_transfers, tree_publishing, uploading
+from cowfs.api.transfers.ignore_patterns import excluding
+from cowfs.base import clock
+from cowfs.base.beneath import Root
 from cowfs.blocking import ROVolume, RWVolume, TransferReport, Volume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
@@ -42,15 +45,15 @@ from cowfs.errors import (
 from cowfs.format import keys
 from cowfs.format.locator import Locator
 from cowfs.machine.working_copy import list_working_copies
-from cowfs.session import publishing
-from cowfs.session.opening import opened
+from cowfs.session.opening import enter_session
 from cowfs.session.session import Session
-from cowfs.session.source_files import SourceExtent, SourceFile
 from cowfs.store import open_store
-from cowfs.store.directory import DirectoryStore
-from cowfs.store.holder import current_holder
-from cowfs.version import deletion
+from cowfs.store.backends.directory.directory_store import DirectoryStore
+from cowfs.store.refs.holder import current_holder
+from cowfs.transfer.source_files import SourceExtent, SourceFile
 from cowfs.version.commit import CommitRequest
+from cowfs.version.names import deletion
+from cowfs.writer import publishing
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -92,7 +95,7 @@ def machine() -> Iterator[Path]:
 def reading(version: ROVolume) -> Iterator[Session]:
     at = Locator.parse(version.locator)
     options = MountOptions().resolved()
-    with opened(
+    with enter_session(
         SessionSpec(store_url=at.store_url, volume=at.volume, mode="ro", version=version.id, options=options)
     ) as s:
         yield s
@@ -109,7 +112,7 @@ def writing(volume: RWVolume) -> Iterator[Session]:
         options=MountOptions().resolved(),
         working_copy=str(volume._working_copy().path),
     )
-    with opened(spec) as session:
+    with enter_session(spec) as session:
         yield session
 
 
@@ -271,7 +274,7 @@ def after_deleting(
 ) -> tuple[dict[str, Seen], set[str]] | None:
     """What a volume is to have after an upload with delete and exclude, and what of that it had
     before; None: the upload is to fail."""
-    excluded = uploading.excluding(patterns)
+    excluded = excluding(patterns)
 
     def is_excluded(name: str, seen: Seen) -> bool:
         above = [f"{each}/" for each in list(map(str, Path(name).parents))[:-1]]
@@ -316,9 +319,11 @@ def test_nothing_that_is_excluded_goes_and_all_else_is_as_in_the_source(
         expects = contextlib.nullcontext() if wanted is not None else pytest.raises(ConflictError, match="is excluded")
         if mounted:
             with expects, pytest.MonkeyPatch.context() as patch:
-                patch.setattr(mount_transfer, "require_there", lambda entry: None)
-                into: Any = SimpleNamespace(mount_path=str(before.root), is_copy=True, volume="data")
-                plan = mount_transfer.Wanted(b"", delete=True, excluded=uploading.excluding(patterns))
+                patch.setattr(mount_transfer, "opened", lambda entry: Root.open(entry.mount_path))
+                into: Any = SimpleNamespace(
+                    mount_path=str(before.root), kind="folder", working_copy=None, id="0", volume="data"
+                )
+                plan = mount_transfer.Wanted(b"", delete=True, excluded=excluding(patterns))
                 mount_transfer.upload(into, os.fsencode(after.root), plan, [], "", None)
             found = in_source(before.root)
         else:
@@ -489,7 +494,7 @@ def test_a_volume_is_only_called_empty_by_who_made_it_and_found_nobody_in_it(
         if name == "created":
             Volume.open(name, create=True).resolve()
         with pytest.raises(error) as said:
-            uploading.upload_to(place / "source", name)
+            named_transfers.upload_to(place / "source", name)
         assert ("`cowfs delete new`" in said.value.hint) == (is_made and error is UnavailableError)
         assert ("and empty" in said.value.hint) == (is_made and error is UnavailableError)
 
@@ -559,7 +564,7 @@ def test_an_upload_that_was_overtaken_keeps_nothing_and_says_what_to_do(
     (tree / "more").write_bytes(b"more")
     with pytest.raises(LeaseLostError) as lost:
         upload(volume, tree)
-    assert lost.value.hint.endswith("do it again." if is_deleted else "once nobody else writes to the volume.")
+    assert lost.value.hint.endswith("do it again." if is_deleted else "once no other process writes to the volume.")
     assert ("cowfs undelete data" in lost.value.hint) == is_deleted
     assert not re.search("working copy|fork", lost.value.hint, re.IGNORECASE)
 

@@ -17,7 +17,8 @@ import anyio
 import pytest
 
 from cowfs import ROVolume, RWVolume, Volume, blocking, volume
-from cowfs.api import mount_paths, stores
+from cowfs.api import stores
+from cowfs.api.mounts import mount_paths
 from cowfs.errors import (
     ConflictError,
     InvalidInputError,

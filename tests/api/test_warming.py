@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,9 @@ from typing import Any
 import pytest
 
 from cowfs import storage
-from cowfs.blocking import Progress, ROVolume, Volume, WarmReport
-from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
-from cowfs.store.directory import DirectoryStore
+from cowfs.blocking import Progress, ROVolume, Store, Volume, WarmReport
+from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.store.backends.directory.directory_store import DirectoryStore
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -81,10 +83,10 @@ def test_what_is_warm_is_not_asked_for_again(place: Path, asked: list[str], monk
 
 def test_a_part_is_warmed_alone(place: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     version = emptied(place, made(place), monkeypatch)
-    report = Volume.warm("data:link")
+    report = Store().warm("data:link")
     assert (report.files, report.fetched_bytes) == (300, 300 * 3000)
-    assert Volume.warm("data", "small/7").found_bytes == 3000
-    assert Volume.warm(f"{version.locator}/small").fetched_bytes == 0
+    assert Store().warm("data", "small/7").found_bytes == 3000
+    assert Store().warm(f"{version.locator}/small").fetched_bytes == 0
     folder = Volume.from_locator(f"{version.locator}/small")
     assert (folder.warm().files, folder.warm("8").files) == (300, 1)
     with pytest.raises(NotFoundError):
@@ -119,14 +121,26 @@ def test_an_encrypted_version_is_warmed(place: Path, asked: list[str], monkeypat
     assert asked == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk without room")
 def test_what_the_disk_refuses_is_not_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache says nothing of it."""
     version = emptied(place, made(place), monkeypatch)
-    cache = place / "cold" / "cache"
-    cache.mkdir(parents=True)
-    (cache / "segments").write_text("no directory")
-    report = version.warm()
+    segments = place / "cold" / "cache" / "segments"
+    segments.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,mode=700", "none", segments], check=True)
+    try:
+        report = version.warm()
+    finally:
+        subprocess.run(["umount", segments], check=True)
     assert (report.is_complete, report.fetched_bytes) == (False, 0)
+
+
+def test_a_cache_that_another_entry_stands_in_for_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = emptied(place, made(place), monkeypatch)
+    (place / "cold" / "cache").mkdir(parents=True)
+    (place / "cold" / "cache" / "segments").write_text("no directory")
+    with pytest.raises(AccessDeniedError, match="segments is not a directory"):
+        version.warm()
 
 
 def test_damage_keeps_nothing_else_from_being_fetched(

@@ -6,7 +6,7 @@ import pytest
 
 from cowfs.bench.report import cell
 from cowfs.bench.results import Results
-from cowfs.bench.rows import Row
+from cowfs.bench.table import Row
 
 pytestmark = pytest.mark.quick
 

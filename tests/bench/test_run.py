@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from cowfs import bench, blocking
-from cowfs.bench import rows, runner
+from cowfs.bench import runner, table
 from cowfs.bench.crew import Crew, Outcome, WorkloadFailed
 from cowfs.bench.trial import Trial
-from cowfs.cli.bench import command
+from cowfs.cli.machine.bench import command
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 ROOT_ONLY = {"read-disk"}
@@ -41,7 +41,7 @@ def test_an_ordinary_directory_is_measured(places: tuple[Path, Path]) -> None:
     results = bench.run(directory, local=local, quick=True, rounds=1)
     assert results.failures == []
     for name in (runner.DIRECTORY, runner.LOCAL):
-        missing = {row.key for row in rows.ALL if not results.values(row.key, name)}
+        missing = {row.key for row in table.ALL if not results.values(row.key, name)}
         assert missing <= NOT_EVERYWHERE | (set() if results.machine["drops_caches"] else ROOT_ONLY)
     page = bench.text(results)
     assert str(directory) in page
@@ -173,4 +173,4 @@ def test_the_command_prints_one_document(places: tuple[Path, Path]) -> None:
 
 
 def test_rows_have_names_of_their_own() -> None:
-    assert len({row.key for row in rows.ALL}) == len(rows.ALL)
+    assert len({row.key for row in table.ALL}) == len(table.ALL)

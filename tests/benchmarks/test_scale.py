@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale
+from cowfs.base.ids import VersionId
 from cowfs.blocking import Volume
-from cowfs.ids import VersionId
 from cowfs.store import open_store
 from cowfs.version.history import open_version
 from tests.api.conftest import place

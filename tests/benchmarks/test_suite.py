@@ -16,8 +16,8 @@ from benchmarks.results import SuiteResults
 from benchmarks.systems.contract import Group
 from benchmarks.trial import SystemTrial
 from cowfs.bench.crew import WorkloadFailed
-from cowfs.bench.rows import FILES, PROGRAMS, RANDOM, WRITE
 from cowfs.bench.sizes import QUICK
+from cowfs.bench.table import FILES, PROGRAMS, RANDOM, WRITE
 from cowfs.errors import InvalidInputError
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]

@@ -128,3 +128,9 @@ def test_an_unknown_name_is_answered_by_those_near_it(run: Run) -> None:
         assert "Did you mean 'data'" in said.err, command
     assert "Did you mean 'data-eu'? " in run("log", "DATA_EU").err.replace(" or 'data'", "")
     assert "Did you mean" not in run("log", "zzzz").err
+
+
+def test_arguments_in_the_wrong_order_are_answered_by_the_right_one(run: Run) -> None:
+    assert "`data @{1}`" in run("rollback", "@{1}", "data").err
+    assert "`cowfs mount data /nowhere`" in run("mount", "/nowhere", "data").err
+    assert "Give NAME PATH" in run("mount", "./data", "./nowhere").err

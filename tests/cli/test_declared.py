@@ -44,7 +44,7 @@ def test_a_dry_run_exits_with_two_when_there_is_something_to_do(run: Command, pl
 
 def test_nothing_to_do_is_not_said_while_somebody_undoes_it(run: Command, place: Path, file: Path) -> None:
     assert run("apply", "--no-mount", "-y").code == 0
-    with applied.locked(file):
+    with applied.hold_lock(file):
         said = run("apply", "--no-mount")
         assert (said.code, said.out) == (4, "")
         assert f"process {os.getpid()} is applying or mounting" in said.err
@@ -165,3 +165,40 @@ def test_a_file_deletes_what_it_created(run: Command, place: Path, file: Path) -
     assert "ckpt" in run("ls", "--deleted").out
     said = run("delete", "-f", str(file), "-y", "--json")
     assert (said.json["steps"], said.json["has_changes"]) == ([], False)
+
+
+def test_a_found_file_is_allowed_by_command(run: Command, place: Path, file: Path) -> None:
+    said = run("apply", "--dry-run")
+    assert said.code == 2
+    assert f"hint: Read it. If you trust it, allow it as it is now: `cowfs allow {file}`" in said.err
+    assert run("up").code == 2
+    said = run("allow", file)
+    assert (said.code, said.out, said.err) == (0, f"{file}\n", "Allowed; it mounts at: /ckpt\n")
+    assert run("apply", "--dry-run").out.startswith("ACTION")
+    file.write_text(file.read_text() + "\n")
+    assert run("apply", "--dry-run").out == ""
+    assert run("allow", file, "--json").json["mount_paths"] == ["/ckpt"]
+    assert run("apply", "--dry-run").code == 2
+    assert run("allow", "missing.toml").code == 3
+
+
+@pytest.mark.parametrize("answer", [b"y\n", b"n\n"])
+def test_a_person_is_asked_whether_a_found_file_is_allowed(place: Path, file: Path, answer: bytes) -> None:
+    terminal, end = pty.openpty()
+    os.write(terminal, answer)
+    done = subprocess.run(
+        [sys.executable, "-m", "cowfs.cli", "apply", "--dry-run"],
+        stdin=end,
+        stdout=subprocess.PIPE,
+        stderr=end,
+        timeout=120,
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        check=False,
+    )
+    os.close(end)
+    said = os.read(terminal, 65536)
+    os.close(terminal)
+    assert b"it mounts at /ckpt" in said
+    assert f"Allow {file}".encode() in said
+    assert (done.returncode, b"ACTION" in done.stdout) == (2, answer == b"y\n")

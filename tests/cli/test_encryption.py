@@ -13,7 +13,7 @@ import pytest
 from cowfs.api import stores
 from cowfs.blocking import Volume
 from cowfs.cli import main
-from cowfs.store import unlocking
+from cowfs.store.credentials import unlocking
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 

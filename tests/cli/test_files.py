@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import looking, sources, transfer
+from cowfs.api import sources
+from cowfs.api.access import looking
 from cowfs.api.sources import Place
+from cowfs.api.transfers import transfer
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.machine.working_copy import list_working_copies
-from cowfs.session import copying
-from cowfs.session.upload_reading import SMALL_BYTES
+from cowfs.transfer import copying
+from cowfs.transfer.upload.upload_reading import SMALL_BYTES
 from tests.api.conftest import place
 from tests.cli.test_live import Command, run
 
@@ -61,6 +63,7 @@ def tree(place: Path) -> Path:
         (LOCATOR + "/a/", LOCATOR, b"a", True),
         (LOCATOR + ":a%20b/c", LOCATOR, b"a%20b/c", False),
         (LOCATOR + ":", LOCATOR, b"", True),
+        ("data:a/.", "data", b"a", True),
         ("data:\udcff", "data", b"\xff", False),
     ],
 )
@@ -157,6 +160,8 @@ def test_what_is_refused_changes_nothing(run: Command, place: Path, tree: Path) 
         assert "hint: " in said.err, arguments
         if code == 3:
             assert "missing" in said.err or "'nowhere'" in said.err, "it says what is not there"
+    bare = run("cp", "data", place / "x")
+    assert (bare.code, "data: for all of them" in bare.err) == (2, True)
     assert Volume.version("data") == before
     assert list_working_copies() == []
     assert not (place / "x").exists()
@@ -206,7 +211,7 @@ def test_a_copy_that_fails_leaves_the_volume_as_it_was(
     def fail(self: object, path: bytes) -> None:
         raise PermissionError(13, "Permission denied", os.fsdecode(path))
 
-    monkeypatch.setattr("cowfs.session.local_files.LocalFiles.open_file", fail)
+    monkeypatch.setattr("cowfs.transfer.local_files.LocalFiles.open_file", fail)
     with pytest.raises(CowfsError, match="Permission denied"):
         transfer.copy(str(tree), "data:")
     assert Volume.version("data") == before
@@ -384,10 +389,10 @@ def test_waiting_for_a_pipe_can_be_ended(run: Command, place: Path) -> None:
 
 ENDLESS = """
 import os, sys
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.cli.start import main
-from cowfs.session.version_tree import VersionTree
-from cowfs.session.source_files import SourceExtent, SourceFile
+from cowfs.transfer.version_tree import VersionTree
+from cowfs.transfer.source_files import SourceExtent, SourceFile
 
 def endless_file(self, offset, target):
     if not offset:
@@ -568,3 +573,64 @@ def test_paths_longer_than_the_kernel_takes_are_told_in_short(run: Command, plac
         message, hint = said.err.splitlines()
         assert (said.code, message.endswith(": File name too long"), "4,095 bytes" in hint) == (2, True, True)
         assert len(message) < 300
+
+
+@pytest.mark.mount
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_a_file_goes_into_the_directory_that_a_link_leads_to(
+    run: Command, place: Path, tree: Path, is_mounted: bool
+) -> None:
+    """As with GNU cp; a link to a file, or to nothing, is replaced."""
+    source = place / "source"
+    (source / "d").mkdir(parents=True)
+    (source / "f").write_text("old")
+    for name, target in (("link", "d"), ("twice", "link"), ("file", "f"), ("lost", "nothing"), ("out", "/tmp")):
+        (source / name).symlink_to(target)
+    assert run("upload", source, "data").code == 0
+    if is_mounted:
+        assert run("mount", "data", place / "mnt").code == 0
+    file = tree / "sub" / "note"
+    for target in ("data:link", "data:twice/", "data:twice/.", "data:new/.", "data:file", "data:lost", "data:out"):
+        assert run("cp", file, target).code == 0, target
+    if is_mounted:
+        assert run("unmount", place / "mnt", "--commit").code == 0
+    files = Volume.version("data").files
+    assert {each.path: each.type for each in files.ls(recursive=True)} == {
+        "/d": "directory",
+        "/d/note": "file",
+        "/f": "file",
+        "/new": "directory",
+        "/new/note": "file",
+        "/link": "symlink",
+        "/twice": "symlink",
+        "/file": "file",
+        "/lost": "file",
+        "/out": "file",
+    }
+    assert files.read("/f") == b"old"
+    assert run("cp", "data:f", f"{place}/made/.").code == 0
+    assert (place / "made" / "f").read_text() == "old"
+
+
+@pytest.mark.mount
+def test_a_pipe_in_a_version_is_named_and_no_fault_of_a_file_system(run: Command, place: Path) -> None:
+    with Volume.new("data") as volume:
+        os.mkfifo(volume.path / "pipe")
+        for command in (("cat", "data:pipe"), ("cp", "data:pipe", "x")):
+            volume.commit()
+            said = run(*command)
+            assert said.code == 2
+            assert "pipe" in said.err.split("hint:")[0]
+            assert "FAT" not in said.err
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Adak", "UTC"])
+@pytest.mark.parametrize(
+    "moment", ["9999-12-31T23:59:59", "0001-01-01", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00+14:00"]
+)
+def test_a_time_at_the_ends_of_the_calendar_is_told(
+    run: Command, tree: Path, monkeypatch: pytest.MonkeyPatch, zone: str, moment: str
+) -> None:
+    run("upload", tree, "data")
+    monkeypatch.setenv("TZ", zone)
+    assert run("cat", f"data@{{{moment}}}:sub/note").code in (0, 2, 3)

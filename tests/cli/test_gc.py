@@ -1,4 +1,4 @@
-"""cowfs gc and Volume.gc: a plan that says what goes, nothing else deleted, and why something
+"""cowfs gc and Store.gc: a plan that says what goes, nothing else deleted, and why something
 stays."""
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import collecting, file_session
-from cowfs.blocking import GcReport, ROVolume, Volume
+from cowfs.api.access import file_session
+from cowfs.api.upkeep import collecting
+from cowfs.blocking import GcReport, ROVolume, Store, Volume
 from cowfs.cli import output
-from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError
 from cowfs.store import open_store
-from cowfs.store.directory import DirectoryStore
-from cowfs.version import pruned
+from cowfs.store.backends.directory.directory_store import DirectoryStore
+from cowfs.version.retention import pruned
 from tests.api.conftest import place
 from tests.cli.conftest import Run, run
 from tests.cli.test_json import check
@@ -86,17 +87,17 @@ def test_a_plan_closes_no_volume_that_it_does_not_name(place: Path) -> None:
     Volume.new("data").files.write("file", b"data")
     Volume.open("data").commit()
     file_session._end_all()
-    Volume.delete("data")
+    Store().delete("data")
     age(6 * 24 * 3600)
-    plan = Volume.gc(dry_run=True)
+    plan = Store().gc(dry_run=True)
     assert (plan.gone, [each.volume for each in plan.deleted]) == ([], ["data"])
     age(2 * 24 * 3600)
-    assert Volume.gc(plan=plan).gone == []
-    Volume.undelete("data")
+    assert Store().gc(plan=plan).gone == []
+    Store().undelete("data")
     assert Volume.version("data").files.read("file") == b"data"
-    Volume.delete("data")
+    Store().delete("data")
     age(8 * 24 * 3600)
-    assert Volume.gc(plan=Volume.gc(dry_run=True)).gone == ["data"]
+    assert Store().gc(plan=Store().gc(dry_run=True)).gone == ["data"]
 
 
 def test_what_is_needed_of_a_pack_is_written_anew(place: Path, run: Run) -> None:
@@ -144,7 +145,7 @@ def test_a_deleted_volume_is_said_to_take_room(versions: list[ROVolume], run: Ru
     assert "\nVolume data cannot be brought back any more" in said.err
     assert run("undelete", "data").code == 3
     for deleted in (False, True):
-        assert Volume.list(deleted=deleted) == []
+        assert Store().volumes(deleted=deleted) == []
         assert run("ls", *(["--deleted"] if deleted else []), "--json").json["volumes"] == []
     said = run("create", "data")
     assert (said.code, "open the existing volume" in said.err) == (4, False)
@@ -178,13 +179,13 @@ def test_what_is_mounted_here_to_be_read_stays(
     prepared = collecting.prepare(None) if is_planned_before else None
     path = old.mount(mode="fuse")
     if of_deleted:
-        Volume.delete("data")
+        Store().delete("data")
         age(8 * 24 * 3600)
     if prepared is not None:
         assert [key for key in prepared.report.objects if "versions/" in key]
         assert not [key for key in prepared.apply().objects if "versions/" in key]
-    planned = Volume.gc(dry_run=True)
-    done = Volume.gc(plan=planned)
+    planned = Store().gc(dry_run=True)
+    done = Store().gc(plan=planned)
     assert not [key for key in planned.objects if old.id in key]
     assert len((path / "file").read_bytes()) == 100_000
     assert run("gc", "--why", old.id, "--json").json["reasons"] == [
@@ -192,7 +193,7 @@ def test_what_is_mounted_here_to_be_read_stays(
     ]
     old.unmount()
     assert done.is_done
-    assert [key for key in Volume.gc().objects if old.id in key]
+    assert [key for key in Store().gc().objects if old.id in key]
 
 
 def test_a_mount_of_a_version_that_is_gone_holds_up_nothing(versions: list[ROVolume], run: Run) -> None:
@@ -200,26 +201,48 @@ def test_a_mount_of_a_version_that_is_gone_holds_up_nothing(versions: list[ROVol
     old = versions[0]
     old.mount(mode="copy")
     (store_path() / "versions" / old.id[:2] / old.id).unlink()
-    planned = Volume.gc(dry_run=True)
+    planned = Store().gc(dry_run=True)
     assert planned.kept_versions == 1
     pack = next(path for path in (store_path() / "packs").rglob("*") if path.is_file())
     assert run("gc", "--why", pack.name).code == 0
-    assert Volume.gc().is_done
+    assert Store().gc().is_done
     old.unmount()
 
 
+def test_a_store_that_shows_less_is_not_collected(versions: list[ROVolume], run: Run) -> None:
+    """Nor maintained; and a person may accept what is said."""
+    place = store_path()
+    (place / "volumes").rename(place.parent / "away")
+    (place / "volumes").mkdir()
+    before = stored_bytes()
+    planned = run("gc", "--dry-run", "--json").json
+    check("gc", planned)
+    assert planned["plan_id"]
+    assert "no head at all" in planned["alarms"][0]
+    for command in (["gc", "-y"], ["maintain", "-y"], ["gc", "-y", "--accept-loss", "0" * 16]):
+        refused = run(*command)
+        assert refused.code == 14
+        assert "no head at all" in refused.err
+    assert f"cowfs gc --accept-loss {planned['plan_id']}" in run("gc", "-y").err
+    with pytest.raises(InvalidStateError, match="no head at all"):
+        Store().gc()
+    assert stored_bytes() == before
+    assert run("gc", "-y", "--accept-loss", planned["plan_id"]).code == 0
+    assert stored_bytes() == 0
+
+
 def test_from_python(versions: list[ROVolume]) -> None:
-    plan = Volume.gc(dry_run=True)
+    plan = Store().gc(dry_run=True)
     assert isinstance(plan, GcReport)
     with pytest.raises(InvalidInputError):
-        Volume.gc(dry_run=True, plan=plan)
+        Store().gc(dry_run=True, plan=plan)
     some = dict(list(plan.objects.items())[:1])
     smaller = GcReport(**{**vars(plan), "objects": some})
-    assert Volume.gc(plan=smaller).objects == some
-    done = Volume.gc(plan=plan)
+    assert Store().gc(plan=smaller).objects == some
+    done = Store().gc(plan=plan)
     assert done.objects.keys() == plan.objects.keys() - some.keys()
     assert done.is_done
-    assert Volume.gc().freed_bytes == 0
+    assert Store().gc().freed_bytes == 0
 
 
 def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVolume], run: Run) -> None:
@@ -236,14 +259,14 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     check("prune", saved)
     assert saved["rules"] == {"last": 1, "yearly": 1, "within_s": 1}
     assert saved["pruned"] == []
-    assert Volume.retention("kept") == {"last": 1, "yearly": 1, "within": timedelta(seconds=1)}
-    Volume.set_retention("kept", **{**Volume.retention("kept"), "within": None})
+    assert Store().retention("kept") == {"last": 1, "yearly": 1, "within": timedelta(seconds=1)}
+    Store().set_retention("kept", **{**Store().retention("kept"), "within": None})
     assert "last 1, yearly 1" in run("prune", "kept", "--dry-run").err
     for rule in ("last", "hourly", "daily", "weekly", "monthly", "yearly"):
         refused = run("prune", "kept", f"--keep-{rule}", "0", "--dry-run")
         assert (refused.code, f"--keep-{rule}" in refused.err) == (2, True)
         with pytest.raises(InvalidInputError, match=f"{rule} is 0"):
-            Volume.plan_prune("kept", **{rule: 0})  # type: ignore[arg-type]
+            Store().plan_prune("kept", **{rule: 0})  # type: ignore[arg-type]
     assert run("maintain").code == 2, "nobody can be asked"
     planned = run("maintain", "--dry-run", "--json").json
     check("maintain", planned)
@@ -251,7 +274,7 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     assert (planned["volumes"][0]["pruned"], planned["gc"]["is_done"]) == ([], False)
     assert len(Volume.version("kept").history()) == 3
     assert planned["gc"]["versions"] == 1, "the others are too young, as for a collection"
-    Volume.set_retention("kept", last=1)  # by times: what is aged was stored before its committer's clock says
+    Store().set_retention("kept", last=1)  # by times: what is aged was stored before its committer's clock says
     age(2 * 3600)
     alone = run("gc", "--dry-run", "--json").json
     foreseen = run("maintain", "--dry-run", "--json").json
@@ -260,12 +283,12 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     assert len(Volume.version("kept").history()) == 3
     Volume.version("kept").history()[1].tag("held")
     assert run("maintain", "--dry-run", "--json").json["gc"]["versions"] == 2, "what is tagged stays"
-    Volume.untag("kept", "held")
+    Store().untag("kept", "held")
     with pytest.raises(InvalidInputError, match="plans"):
-        Volume.gc(pruned=Volume.plan_maintain())
+        Store().gc(pruned=Store().plan_maintain())
     with pytest.raises(InvalidInputError, match="elsewhere"):
-        Volume.gc(
-            dry_run=True, pruned=[replace(each, store_url="file:///elsewhere") for each in Volume.plan_maintain()]
+        Store().gc(
+            dry_run=True, pruned=[replace(each, store_url="file:///elsewhere") for each in Store().plan_maintain()]
         )
     done = run("maintain", "-y", "--json").json
     assert _deleted(done) == _deleted(foreseen)
@@ -273,7 +296,7 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     assert (len(done["volumes"][0]["pruned"]), done["gc"]["versions"], done["gc"]["is_done"]) == (2, 3, True)
     assert [each.is_pruned for each in Volume.version("kept").history()] == [False, True]
     assert run("prune", "kept", "--forget", "--json").json["rules"] == {}
-    assert Volume.plan_maintain() == []
+    assert Store().plan_maintain() == []
     assert run("maintain", "-y").code == 0
 
 

@@ -15,14 +15,15 @@ from pathlib import Path
 import click
 import pytest
 
-from cowfs import config
-from cowfs import hints as words
 from cowfs.api import hints, stores
 from cowfs.api.located import names_locator
-from cowfs.blocking import Volume
+from cowfs.base import config
+from cowfs.base import hints as words
+from cowfs.blocking import Store, Volume
 from cowfs.cli import main
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
-from cowfs.store import load_record, open_store, require_writable, unlocking
+from cowfs.store import load_record, open_store, require_writable
+from cowfs.store.credentials import unlocking
 from tests.cli.conftest import Run
 
 ELSEWHERE = "s3://bucket/a b"
@@ -137,7 +138,7 @@ def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: P
         volume.files.write("base", b"x" if store else b"y")
         volume.commit()
         if store is None:
-            Volume.push("data", str(home / "third"))
+            Store().push("data", str(home / "third"))
         volume.files.write("work", b"uncommitted")
         volume.unmount()
     url = (home / "a mirror").as_uri()
@@ -146,7 +147,7 @@ def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: P
         assert refused.code != 0
         assert f"`cowfs unmount data --discard --store {shlex.quote(url)}`" in refused.err
     with pytest.raises(InvalidStateError) as caught:
-        Volume.push("data", mirror)
+        Store().push("data", mirror)
     assert f"--discard --store {shlex.quote(url)}`" in caught.value.hint
     refused = run("pull", "data", str(home / "third"), "--store", mirror)
     assert refused.code != 0
@@ -155,7 +156,7 @@ def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: P
     assert f"--store {shlex.quote((home / 'third').as_uri())}`" in missing.err
     missing_one = Volume.open("none", store=mirror)
     calls: list[Callable[[], object]] = [
-        lambda: Volume.undelete("none", store=mirror),
+        lambda: Store(mirror).undelete("none"),
         lambda: missing_one.files.read("file"),
         lambda: missing_one.files.upload(home / "in"),
         missing_one.has_changes,
@@ -191,8 +192,8 @@ def test_each_command_of_a_copy_between_two_stores_names_its_own(
         return commands(refused.err)
 
     calls: list[Callable[[], object]] = [
-        lambda: Volume.merge("w", [mine], store=here),
-        lambda: Volume.restore("w", mine, store=here),
+        lambda: Store(here).merge("w", [mine]),
+        lambda: Store(here).restore("w", mine),
         lambda: own.diff(mine),
     ]
     for call in calls:

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cowfs
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.base.ids import PackId
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.cli.graph import Graph
 from cowfs.errors import ConflictError
 from cowfs.format import keys
-from cowfs.ids import PackId
 from cowfs.store import open_store
-from cowfs.version import head_line, pruned
+from cowfs.version.names import head_line
+from cowfs.version.retention import pruned
 from tests.api.conftest import place
 from tests.cli.conftest import Run, run
 from tests.cli.test_json import check
@@ -77,7 +78,7 @@ def test_a_log_goes_across_forks_and_merges(versions: list[ROVolume], run: Run) 
     fork = versions[1].fork("exp")
     fork.files.write("new", b"x")
     ahead = fork.finalize(message="ahead")
-    merged = Volume.merge("data", [ahead]).locator
+    merged = Store().merge("data", [ahead]).locator
     versions[0].tag("v1")
     versions[0].tag("first")
     found = run("log", "data", "--json").json
@@ -158,7 +159,7 @@ def test_a_log_goes_on_on_both_sides_of_a_merge(run: Run, place: Path) -> None:
     made = [data.commit(str(n)) for n in range(4)]
     fork = made[0].fork("fork")
     forked = [fork.commit(f"fork {n}") for n in range(3)]
-    Volume.merge("data", [forked[2]])
+    Store().merge("data", [forked[2]])
     shutil.rmtree(place / "store" / "volumes" / "fork")
     with closing(open_store((place / "store").as_uri())) as store:
         numbers = {step.version.hex(): step.first for step in head_line.steps(store, "data", 6)}
@@ -174,7 +175,7 @@ def test_what_is_pruned_and_still_there_is_marked(versions: list[ROVolume], run:
     versions[0].tag("v1")
     assert "STATE" not in run("log", "data").out
     assert not run("show", f"data@{versions[1].id}", "--json").json["is_collectable"]
-    Volume.prune(Volume.plan_prune("data", last=1))
+    Store().prune(Store().plan_prune("data", last=1))
     found = run("log", "data", "--json").json
     check("log", found)
     assert [(each["message"], each["is_pruned"], each["is_collectable"]) for each in found["versions"]] == [
@@ -270,7 +271,7 @@ def test_restoring_moves_no_content_and_keeps_what_was_there(data: RWVolume, run
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err == run("restore", "data@v1:dir/a").err == "Volume data has nothing else there\n"
     assert run("restore", "data@v1:dir/a", "--dry-run", "--json").err == ""
-    elsewhere = Volume.restore("data", Volume.version("data@v1:dir"), to="/old", message="beside")
+    elsewhere = Store().restore("data", Volume.version("data@v1:dir"), to="/old", message="beside")
     assert [(each.path, each.kind) for each in elsewhere.paths] == [("/old", "added"), ("/old/a", "added")]
     assert contents(Volume.version("data"))["/old/a"] == b"one" * 1000
     fork = two.fork("fork")
@@ -305,7 +306,7 @@ def test_a_rollback_is_a_version_of_its_own(data: RWVolume, run: Run) -> None:
     assert list(one.diff(back, times=True)) == []
     assert (back.parents, back.stats.added_bytes) == ([two.id], 0)
     assert back.message == f"Roll back to data@{one.id[:12]}"
-    Volume.merge("data", [late])
+    Store().merge("data", [late])
     assert contents(Volume.version("data")) == {**contents(one), "/late": b"late"}, "and what was taken back stays so"
     data.files.write("more", b"more")
     assert contents(data.finalize())["/more"] == b"more", "the volume goes on"
@@ -334,14 +335,14 @@ def test_what_a_collection_has_condemned_is_not_restored(data: RWVolume) -> None
     one, last = Volume.version("data@v1"), Volume.version("data")
     condemn(store, 1, {PackId.from_hex(info.key[-32:]) for info in store.list("packs/")})
     with pytest.raises(ConflictError, match="condemn"):
-        Volume.restore("data", Volume.version(f"data@{one.id}:dir"))
+        Store().restore("data", Volume.version(f"data@{one.id}:dir"))
     assert Volume.version("data") == last
     store.close()
 
 
 def test_a_rollback_without_waiting(data: RWVolume) -> None:
     async def back() -> str | None:
-        done = await cowfs.Volume.rollback("data", await cowfs.Volume.version("data@v1"))
+        done = await cowfs.Store().rollback("data", await cowfs.Volume.version("data@v1"))
         return done.locator
 
     assert anyio.run(back) == Volume.version("data").locator

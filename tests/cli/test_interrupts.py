@@ -35,7 +35,14 @@ main()
 """
 
 LOADED_S = 20.0
-MODULES = ["cowfs.cli.main", "click", "cowfs.errors", "cowfs.cli.ls", "cowfs.api.overview", "cowfs.store"]
+MODULES = [
+    "cowfs.cli.main",
+    "click",
+    "cowfs.errors",
+    "cowfs.cli.volumes.ls",
+    "cowfs.api.mounts.overview",
+    "cowfs.store",
+]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -64,6 +71,13 @@ def test_an_interrupt_shows_no_traceback(module: str, as_json: bool, tmp_path: P
         assert done.stderr.lstrip("\n") == "cowfs: interrupted\n"  # click ends the line that shows ^C
 
 
+def test_nothing_is_loaded_before_an_interrupt_is_expected() -> None:
+    loading = "import os, sys; before = {*sys.modules}; import cowfs.cli.start; print(*sorted({*sys.modules} - before))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run([sys.executable, "-S", "-c", loading], env=environment, capture_output=True, text=True)
+    assert set(done.stdout.split()) == {"__future__", "cowfs", "cowfs.cli", "cowfs.cli.start", "gc"}, done.stderr
+
+
 def ended_upload(place: Path, number: signal.Signals, stderr: int | None = None) -> subprocess.CompletedProcess[str]:
     """By a signal, before it publishes."""
     (place / "data").mkdir()
@@ -74,7 +88,7 @@ def ended_upload(place: Path, number: signal.Signals, stderr: int | None = None)
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
     }
     asked = ["upload", str(place / "data"), "v", *(["--json"] if stderr is None else [])]
-    command = [sys.executable, "-c", INTERRUPTING, "cowfs.version.publish", str(int(number)), *asked]
+    command = [sys.executable, "-c", INTERRUPTING, "cowfs.version.publish.publisher", str(int(number)), *asked]
     return subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120, check=False
     )

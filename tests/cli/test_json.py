@@ -32,6 +32,16 @@ def tables() -> dict[str, dict[str, set[str]]]:
 
 
 TABLES = tables()
+SECTIONS = ("Errors", "ls SOURCE", "gc --why", "du --stored", "store accept", "store list", "store add")
+"""Documents that are not those of a whole command."""
+
+
+@pytest.mark.quick
+def test_a_type_has_one_name() -> None:
+    types = {
+        found[1].removesuffix(" or null") for found in re.finditer(r"^\| `\w+` \| ([^|]+?) \|", PAGE, re.MULTILINE)
+    }
+    assert types == {"boolean", "digits", "list of objects", "list of texts", "number", "object", "text"}
 
 
 def check(section: str, document: dict[str, Any]) -> None:
@@ -60,7 +70,7 @@ def check_times(value: Any) -> None:
 
 @pytest.mark.quick
 def test_every_command_has_a_section() -> None:
-    assert {"Errors", "ls SOURCE", "gc --why", "du --stored", *COMMANDS} - {"bench", "completion"} == TABLES.keys()
+    assert {*SECTIONS, *COMMANDS} - {"bench", "completion", "store"} == TABLES.keys()
 
 
 @pytest.mark.mount

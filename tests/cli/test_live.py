@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import mounts
+from cowfs.api.mounts.base import mount_of
 from cowfs.blocking import Volume
 from cowfs.control import live_mount
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError, UnavailableError
@@ -360,7 +360,7 @@ def test_force_ends_a_daemon_that_stands_still(run: Command, place: Path, mounte
             refused = run("unmount", mounted, "--force", "--discard")
             assert (refused.code, f"process {entry.pid} of" in refused.err) == (8, True)
             forced = run("unmount", mounted, "--force")
-            assert (forced.code, "and is killed" in forced.err) == (0, True)
+            assert (forced.code, "and is being killed" in forced.err) == (0, True)
             assert f"Unmounted {mounted}; uncommitted work is kept" in forced.err
             assert unmount.wait(60) != 0
     finally:
@@ -383,7 +383,7 @@ def test_force_ends_a_scratch_whose_daemon_stands_still(
     os.kill(entry.pid, signal.SIGSTOP)
     try:
         forced = run("unmount", path, "--force", *([option] if option else []))
-        assert (forced.code, "and is killed" in forced.err) == (0, True)
+        assert (forced.code, "and is being killed" in forced.err) == (0, True)
         assert f"Unmounted {path}; a scratch leaves nothing" in forced.err
     finally:
         entry.process.kill()
@@ -524,7 +524,7 @@ def test_force_takes_off_a_mount_whose_device_somebody_else_has_open(
             monkeypatch.setattr(mount_table, "abort", lambda mount: False)
             monkeypatch.setattr(mounting, "may_unmount", lambda mount: may == "unmount")
             with pytest.raises(UnavailableError) if may == "neither" else contextlib.nullcontext() as told:
-                mounts.unmount(entry, force=True)
+                mount_of(entry).unmount(force=True)
             assert told is None or "but the mount stays" in str(told.value)
     finally:
         entry.process.kill()
@@ -532,6 +532,29 @@ def test_force_takes_off_a_mount_whose_device_somebody_else_has_open(
     again = place / "mnt" / "again"
     assert run("mount", "handed", again).code == 0
     assert (again / "file").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_a_bind_mount_is_told_as_such(run: Command, mounted: Path) -> None:
+    (mounted / "directory").mkdir()
+    (daemon,) = [entry.pid for entry in registry.list_mounts()]
+    bound, below = mounted.with_name("bound"), mounted.with_name("below")
+    for source, target in ((mounted, bound), (mounted / "directory", below)):
+        target.mkdir()
+        subprocess.run(["mount", "--bind", source, target], check=True)
+    try:
+        for command in ("commit", "unmount"):
+            for named in (bound, below, bound.name):
+                refused = run(command, named, cwd=mounted.parent)
+                assert refused.code == NotFoundError.exit_code
+                assert f"is a bind mount of volume data at {mounted}" in refused.err
+        subprocess.run(["umount", mounted], check=True)
+        off = run("commit", bound)
+        assert (off.code, "this was moved, or is a bind mount" in off.err) == (NotFoundError.exit_code, True)
+    finally:
+        for target in (bound, below):
+            subprocess.run(["umount", target], check=True)
+    assert wait_gone(daemon, 60), "it ends with its last mount"
 
 
 def test_unmount_takes_the_default_directory_away(run: Command, place: Path) -> None:
@@ -549,7 +572,7 @@ def test_a_scratch_from_the_command_line(run: Command, place: Path, mounted: Pat
     locator = run("commit", mounted).out.strip()
     path = place / "mnt" / "scratch"
     record = run("mount", "data", path, "--scratch", "--json").json
-    assert (record["read_only"], record["is_scratch"], record["locator"]) == (False, True, locator)
+    assert (record["read_only"], record["kind"], record["locator"]) == (False, "scratch", locator)
     (path / "file").write_text("two")
     shown = [line.split() for line in run("status").out.splitlines()]
     assert [line[1:3] for line in shown if line[-1] == str(path)] == [["scratch", "-"]]
@@ -664,7 +687,7 @@ def test_a_mount_whose_daemon_died_is_taken_off_by_name(run: Command, mounted: P
     die()
     gone = run("unmount", "data", "--json").json
     assert (gone["mount_path"], gone["was_dead"]) == (str(mounted), True)
-    assert run("status", "--json").json["dead_mounts"] == []
+    assert str(mounted) not in run("status", "--json").json["dead_mounts"]
     assert run("unmount", "data").code == NotFoundError.exit_code
     others = [mounted.with_name(name) for name in ("one", "two")]
     for path in others:
@@ -676,7 +699,11 @@ def test_a_mount_whose_daemon_died_is_taken_off_by_name(run: Command, mounted: P
     run("mount", "data", mounted)
     assert run("unmount", "data", "--json").json["was_dead"] is False, "a live one is meant before dead ones"
     for path in others:
-        assert run("unmount", path).code == 0
+        ended = run("unmount", path)
+        assert (ended.code, "work" in ended.err) == (0, False), "a read-only mount has none"
+    run("mount", "data", mounted)
+    die()
+    assert "uncommitted work comes back at the volume's next mount" in run("unmount", mounted).err
 
 
 def test_a_mount_whose_daemon_died_is_one_of_its_store(run: Command, place: Path, mounted: Path) -> None:
@@ -843,7 +870,8 @@ def test_nothing_is_made_without_a_proc_that_shows_our_processes(
         assert said.err.startswith(f"cowfs: {message}"), command
         assert "unshare --pid --fork --mount-proc" in said.err, command
     assert not path.exists()
-    assert run("status").out == "Nothing is mounted, and there is no uncommitted work.\n"
+    said = run("status")
+    assert (said.code, str(place) in said.out) == (0, False)  # dead mounts of others are shown, too
     said = run("doctor", "--json", through=through)
     assert said.code == InvalidStateError.exit_code
     (failed,) = [check for check in said.json["checks"] if check["state"] == "fail"]

@@ -4,18 +4,20 @@ alone."""
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import click
 import pytest
 
-from cowfs.api import targets
+from cowfs.api.mounts import targets
 from cowfs.cli import main
 from cowfs.errors import BY_KIND, CowfsError
 from tests.cli.conftest import Run
@@ -66,6 +68,7 @@ def test_every_command_takes_store_and_json(name: str) -> None:
     assert "--json" in options or name == "completion"  # a script
     assert "--store" in options or name in (
         "bench",
+        "allow",
         "apply",
         "up",
         "down",
@@ -77,7 +80,7 @@ def test_every_command_takes_store_and_json(name: str) -> None:
 def test_every_mount_option_has_its_flag() -> None:
     from dataclasses import fields
 
-    from cowfs.cli.mount import command
+    from cowfs.cli.mounts.mount import command
     from cowfs.control import MountOptions
 
     flags = {parameter.name for parameter in command.params}
@@ -237,13 +240,11 @@ def test_help_is_quick_to_load() -> None:
 
 
 def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(targets.Mounted):
-        volume = "data"
-        is_scratch = False
-        is_copy = False
+    entry: Any = SimpleNamespace(kind="fuse", written="data", volume="data")
 
+    class Interrupted(targets.Mounted):
         def __init__(self) -> None:
-            pass
+            super().__init__(entry)
 
         def commit(self, *arguments: object, **named: object) -> NoReturn:
             raise KeyboardInterrupt
@@ -253,7 +254,7 @@ def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, mon
     assert said.code == 130
     assert "goes on with the commit" in said.err
     assert "cowfs log data" in said.err
-    monkeypatch.setattr(Interrupted, "is_scratch", True)
+    entry.kind = "scratch"
     assert "cowfs log made" in run("commit", "data", "--name", "made").err
     assert "cowfs log" not in run("commit", "data").err
 
@@ -265,22 +266,21 @@ def test_an_interrupted_unmount_says_that_the_mount_goes_on(
     def interrupted(*arguments: object, **named: object) -> NoReturn:
         raise KeyboardInterrupt
 
+    entry: Any = SimpleNamespace(
+        kind="fuse", mount_path="/where", written="data", volume="data", working_copy=None, id="0"
+    )
+
     class Interrupted(targets.Mounted):
-        path = "/where"
-        volume = "data"
-        is_scratch = False
-        is_copy = False
-        is_gone = False
         commit_and_unmount = unmount = discard = interrupted
 
         def __init__(self) -> None:
-            pass
+            super().__init__(entry)
 
     monkeypatch.setattr(targets, "find_mount", lambda *arguments, **named: Interrupted())
     said = run("unmount", "data", *flags)
     assert said.code == 130
     assert "goes on with what it was told; `cowfs status`" in said.err
-    monkeypatch.setattr(Interrupted, "is_copy", True)
+    entry.kind = "folder"
     assert "goes on" not in run("unmount", "data", *flags).err  # it is this process that does it
 
 
@@ -307,6 +307,73 @@ def test_what_the_machine_refuses_is_no_fault_of_cowfs(
     assert "report" not in said.json["error"]["hint"]
 
 
+OF_THE_DIRECTORIES = {
+    **dict.fromkeys((errno.ENOTCONN, errno.ECONNABORTED), "invalid_state"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE, errno.EUCLEAN), "unavailable"),
+    **dict.fromkeys((errno.ENOTDIR, errno.ELOOP), "invalid_input"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "access_denied"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "no_space"),
+    errno.EROFS: "read_only",
+}
+CALLS = {
+    "replace": (os, "replace"),
+    "unlink": (os, "unlink"),
+    "fsync": (os, "fsync"),
+    "flock": (fcntl, "flock"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("number", OF_THE_DIRECTORIES, ids=errno.errorcode.get)
+def test_a_directory_of_this_machine_that_fails_is_no_fault_of_cowfs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
+) -> None:
+    """Of state, cache and runtime, once they were found."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "f").write_text("uploaded")
+    (tmp_path / "run").mkdir(mode=0o700)
+    assert run("upload", str(source), "data").code == 0
+    module, name = CALLS[call]
+    real, met = getattr(module, name), []
+
+    def failing(what: object, *arguments: object, **named: object) -> object:
+        path = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else os.fsdecode(what)  # type: ignore[arg-type]
+        if not Path(path).is_relative_to(tmp_path / "c") and not Path(path).is_relative_to(tmp_path / "run"):
+            return real(what, *arguments, **named)
+        met.append(path)
+        raise OSError(number, os.strerror(number), *(() if isinstance(what, int) else (path,)))
+
+    monkeypatch.setattr(module, name, failing)
+    for command in (
+        ("cp", str(source / "f"), "data:/g"),
+        ("upload", str(source), "other"),
+        ("unmount", "data", "--discard"),
+        ("restore", "data"),
+        ("status",),
+    ):
+        said = run(*command, "--json")
+        if said.code != 0:
+            error = said.json["error"]
+            assert error["kind"] != "internal", (command, error)
+            assert "report" not in error["hint"], (command, error)
+    assert met
+
+
+@pytest.mark.parametrize("number", OF_THE_DIRECTORIES, ids=errno.errorcode.get)
+@pytest.mark.parametrize("path", [(), ("/place",)], ids=["open", "path"])
+def test_what_a_disk_says_has_its_kind(
+    run: Run, monkeypatch: pytest.MonkeyPatch, number: int, path: tuple[str, ...]
+) -> None:
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number), *path)
+
+    monkeypatch.setattr("cowfs.api.stores.open_store", refused)
+    error = run("ls", "--json").json["error"]
+    assert error["kind"] == OF_THE_DIRECTORIES[number]
+    assert "report" not in error["hint"]
+
+
 def test_a_dead_mount_of_another_file_system_is_not_said_to_be_one_of_cowfs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,4 +390,4 @@ def test_a_dead_mount_of_another_file_system_is_not_said_to_be_one_of_cowfs(
         error = run(*map(str, arguments), "--json").json["error"]
         assert error["kind"] == "invalid_state"
         assert f"{dead} lies in a mount whose daemon has died" in error["message"]
-        assert error["hint"].startswith("If it is one of cowfs")
+        assert error["hint"].startswith("If it is a mount of cowfs")

@@ -1,4 +1,4 @@
-"""cowfs merge and Volume.merge: forks brought back into the volume that they came from."""
+"""cowfs merge and Store.merge: forks brought back into the volume that they came from."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import anyio
 import pytest
 
 import cowfs
-from cowfs.blocking import Conflict, ROVolume, Volume
+from cowfs.base.ids import PackId, VersionId, WriteId
+from cowfs.blocking import Conflict, ROVolume, Store, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format import keys
-from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.storage import Local
-from cowfs.store import open_store, refs
+from cowfs.store import open_store
+from cowfs.store.refs import refs
 from tests.api.conftest import place
 from tests.api.test_linking import server
 from tests.cli.test_json import check
@@ -67,12 +68,12 @@ def test_forks_come_back_as_one_version(base: ROVolume, run: Command) -> None:
     assert version.stats.added_bytes == 0
     again = run("merge", "exp-0", "exp-1", "--into", "main", "--json").json
     assert (again["is_new"], again["locator"], again["merged"]) == (False, version.locator, [])
-    third = Volume.merge("main", [forks[2]])
+    third = Store().merge("main", [forks[2]])
     assert third.is_new
     assert {entry.name for entry in Volume.version("main").files.ls()} == {"both", "log", "of-0", "of-1", "of-2"}
     grown = Volume.open("exp-0")
     grown.files.write("of-0", b"more")
-    later = Volume.merge("main", [grown.finalize()])
+    later = Store().merge("main", [grown.finalize()])
     assert [(each.path, each.kind) for each in later.paths] == [("/of-0", "changed")], "from where it was merged last"
     went_on = Volume.open("main")
     went_on.files.append("of-0", b"!")
@@ -92,7 +93,7 @@ def test_conflicts_publish_nothing_until_somebody_says_what_to_do(base: ROVolume
         said = run("merge", "a", "--into", "main", "--strategy", how)
         assert (said.code, said.err.splitlines()[0]) == (2, "cowfs: 'mine' is no way to resolve a conflict")
         assert "keep-both" in said.err
-    done = Volume.merge("main", forks, strategy={"*": "keep-both", "log": "union"})
+    done = Store().merge("main", forks, strategy={"*": "keep-both", "log": "union"})
     assert [(each.path, each.how) for each in done.conflicts] == [("/both", "keep-both"), ("/log", "union")]
     merged = Volume.version("main").files
     assert (merged.read("both"), merged.read("both~b"), merged.read("log")) == (b"a", b"b", b"one\na\nb\n")
@@ -146,7 +147,7 @@ def test_a_function_says_what_to_do(base: ROVolume) -> None:
         asked.append(conflict)
         return "theirs"
 
-    Volume.merge("main", forks, strategy=decide)
+    Store().merge("main", forks, strategy=decide)
     assert [(each.kind, each.path, each.ours, each.theirs) for each in asked] == [("both_changed", "/log", "a", "b")]
     assert Volume.version("main").files.read("log") == b"b"
 
@@ -157,15 +158,15 @@ def test_two_lines_that_have_merged_each_other_lose_no_change(base: ROVolume) ->
     vol = Volume.open("main")
     vol.files.write("own", b"of main")
     main = vol.finalize()
-    Volume.merge("main", [fork])
-    Volume.merge("exp", [main])
+    Store().merge("main", [fork])
+    Store().merge("exp", [main])
     for name, gone in (("main", "new"), ("exp", "own")):
         vol = Volume.open(name)
         vol.files.remove(gone)
         vol.files.write("both", b"taken back") if name == "main" else vol.files.write("later", b"")
         vol.finalize()
     for into, branch in (("main", "exp"), ("exp", "main")):
-        Volume.merge(into, [Volume.version(branch)])
+        Store().merge(into, [Volume.version(branch)])
         merged = Volume.version(into).files
         assert [entry.name for entry in merged.ls()] == ["both", "later", "log"], into
         assert merged.read("both") == b"taken back", into
@@ -180,7 +181,7 @@ def test_branches_that_come_from_each_other_are_merged_as_one_by_one(base: ROVol
     two, three = vol.finalize(), forked(one, "three", more=b"3")
     for names in ([one, two, three], [two, one, three], [three, two, one], [one, three, two]):
         base.fork(into := f"into-{names[0].name}-{names[1].name}")
-        Volume.merge(into, names)
+        Store().merge(into, names)
         merged = Volume.version(into)
         assert {entry.name for entry in merged.files.ls()} == {"both", "log", "mine", "more"}, names
         assert merged.files.read("mine") == b"2"
@@ -197,10 +198,10 @@ def test_a_large_file_that_was_appended_to_is_cut_differently_and_united(place: 
         fork = base.fork(name)
         fork.files.append("log", b"%s\n" % name.encode() * 1000)
         forks.append(fork.finalize())
-    Volume.merge("main", forks, strategy="union")
+    Store().merge("main", forks, strategy="union")
     assert Volume.version("main").files.read("log") == start + b"a\n" * 1000 + b"b\n" * 1000
     with pytest.raises(ConflictError):
-        Volume.merge("main", [forked(base, "c", log=b"other" + start)], strategy="union")
+        Store().merge("main", [forked(base, "c", log=b"other" + start)], strategy="union")
 
 
 def test_what_cannot_be_merged_is_refused(base: ROVolume) -> None:
@@ -208,15 +209,15 @@ def test_what_cannot_be_merged_is_refused(base: ROVolume) -> None:
     vol.files.write("x", b"x")
     apart = vol.finalize()
     with pytest.raises(InvalidStateError, match="no version in common"):
-        Volume.merge("main", [apart])
+        Store().merge("main", [apart])
     with pytest.raises(InvalidInputError):
-        Volume.merge("main", [])
+        Store().merge("main", [])
     with pytest.raises(InvalidInputError, match="one folder"):
-        Volume.merge("main", [Volume.version("apart:/x")])
+        Store().merge("main", [Volume.version("apart:/x")])
     held = Volume.open("main")
     held.files.write("uncommitted", b"")
     with pytest.raises((InvalidStateError, ConflictError)):
-        Volume.merge("main", [forked(base, "late", x=b"")])
+        Store().merge("main", [forked(base, "late", x=b"")])
     held.discard()
 
 
@@ -227,7 +228,7 @@ def test_what_a_collection_has_condemned_is_not_taken_over(base: ROVolume) -> No
     fork = forked(base, "exp", log=b"changed" * 5000)
     doomed = {PackId.from_hex(info.key[-32:]) for info in store.list("packs/") if info.key not in before}
     forked(base, "also", log=b"otherwise")
-    Volume.merge("main", [Volume.version("also")])
+    Store().merge("main", [Volume.version("also")])
     last = Volume.version("main").id
 
     def collect_meanwhile(conflict: Conflict) -> str:
@@ -236,10 +237,10 @@ def test_what_a_collection_has_condemned_is_not_taken_over(base: ROVolume) -> No
 
     for _ in range(2):
         with pytest.raises(ConflictError, match="condemn"):
-            Volume.merge("main", [fork], strategy=collect_meanwhile)
+            Store().merge("main", [fork], strategy=collect_meanwhile)
         assert Volume.version("main").id == last
-    store.delete([keys.condemned(1)])
-    Volume.merge("main", [fork], strategy="theirs")
+    store.delete([keys.condemnation(1)])
+    Store().merge("main", [fork], strategy="theirs")
     assert Volume.version("main").files.read("log") == b"changed" * 5000
     store.close()
 
@@ -252,7 +253,7 @@ def test_a_merge_that_a_collection_took_for_dead_begins_anew(base: ROVolume) -> 
     fork = forked(base, "exp", log=b"changed" * 5000)
     gone = [info.key for info in store.list("packs/") if info.key not in before]
     forked(base, "also", log=b"otherwise")
-    Volume.merge("main", [Volume.version("also")])
+    Store().merge("main", [Volume.version("also")])
     last = Volume.version("main").id
     begun: list[Conflict] = []
 
@@ -269,7 +270,7 @@ def test_a_merge_that_a_collection_took_for_dead_begins_anew(base: ROVolume) -> 
         return "theirs"
 
     with pytest.raises(NotFoundError, match=fork.id[:12]):
-        Volume.merge("main", [fork], strategy=collect_meanwhile)
+        Store().merge("main", [fork], strategy=collect_meanwhile)
     assert len(begun) == 1
     assert Volume.version("main").id == last
     assert Volume.version("main").files.read("log") == b"otherwise"
@@ -292,20 +293,20 @@ def test_an_encrypted_store_that_only_the_program_has_the_key_of(place: Path) ->
     base = vol.finalize()
     forks = [forked(base, name, log=b"one\n" + name.encode()) for name in ("a", "b")]
     assert [(each.path, each.what) for each in forks[0].diff(forks[1])] == [("/log", ("content", "mtime"))]
-    Volume.merge("main", forks, store=store, strategy="union")
+    Store(storage=store).merge("main", forks, strategy="union")
     assert Volume.version("main", store=store).files.read("log") == b"one\nab"
 
 
 def test_linked_files_stay_linked_and_are_not_taken_over(server: ObjectServer) -> None:
-    base = Volume.import_(server.url("data"), "main", link=True)
-    Volume.merge("main", [forked(base, "beside", new=b"1")])
+    base = Store().import_(server.url("data"), "main", link=True)
+    Store().merge("main", [forked(base, "beside", new=b"1")])
     merged = Volume.version("main")
     assert merged.files.read("dir/a") == b"a" * 1000
     assert merged.stats.linked_bytes == base.stats.linked_bytes
     moved = base.fork("moved")
     moved.files.move("dir", "elsewhere")
     with pytest.raises(InvalidStateError, match="linked") as refused:
-        Volume.merge("main", [moved.finalize()])
+        Store().merge("main", [moved.finalize()])
     assert "absorb" in refused.value.hint
     assert Volume.version("main").id == merged.id
 
@@ -314,7 +315,7 @@ def test_the_async_twin(base: ROVolume) -> None:
     forked(base, "exp", x=b"x")
 
     async def merged() -> str:
-        report = await cowfs.Volume.merge("main", [await cowfs.Volume.version("exp")])
+        report = await cowfs.Store().merge("main", [await cowfs.Volume.version("exp")])
         return report.locator
 
     assert anyio.run(merged) == Volume.version("main").locator

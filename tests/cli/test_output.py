@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import Progress, clock
+from cowfs import Progress
+from cowfs.base import clock
 from cowfs.cli import output
 from tests.cli.conftest import Run
 

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
-from cowfs.api import file_session, stores
-from cowfs.api.encryption import add_key, remove_key
-from cowfs.blocking import ROVolume, Volume
+from cowfs.api import stores
+from cowfs.api.access import file_session
+from cowfs.api.upkeep.encryption import add_key, remove_key
+from cowfs.base import clock
+from cowfs.base.ids import PackId, VersionId, WriteId
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -30,16 +32,16 @@ from cowfs.errors import (
 from cowfs.format import keys
 from cowfs.format.pack import PackKind
 from cowfs.format.records import CondemnedRecord, HeadRecord
-from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.maintain import pushing
-from cowfs.maintain.moving import append_record
-from cowfs.maintain.pack_copies import PackCopies
+from cowfs.maintain.collect.moving import append_record
+from cowfs.maintain.copy import pushing
+from cowfs.maintain.copy.pack_copies import PackCopies
 from cowfs.storage import KeyFile, Storage
-from cowfs.store import ObjectStore, leases, open_store, refs
-from cowfs.store.holder import current_holder
-from cowfs.version import head_line
+from cowfs.store import ObjectStore, open_store
+from cowfs.store.refs import leases, refs
+from cowfs.store.refs.holder import current_holder
 from cowfs.version.commit import Progress
-from cowfs.version.volumes import create_volume
+from cowfs.version.names import head_line
+from cowfs.version.names.volumes import create_volume
 from tests.cli.conftest import Run
 from tests.cli.test_gc import age
 from tests.cli.test_json import check
@@ -96,7 +98,7 @@ def test_what_the_target_alone_has_keeps_no_push_waiting(place: Path) -> None:
     data.files.remove("b")
     version = data.commit()
     file_session._end_all()
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     store, target = open_store(at(place, "store")), open_store(at(place))
     (old,) = (id_of(path) for path in packs(place / "mirror", PackKind.DATA))
     new = move(target, old, 1)
@@ -105,7 +107,7 @@ def test_what_the_target_alone_has_keeps_no_push_waiting(place: Path) -> None:
     record = refs.read(store, refs.moved(old), 1)
     kept = [blob for blob in record.blobs if blob.stored_length < 200_000]
     append_record(store, old, 1, kept)
-    Volume.push(f"data@{version.id[:12]}", at(place))
+    Store().push(f"data@{version.id[:12]}", at(place))
     found = refs.newest(target, refs.moved(old))
     assert found is not None
     assert {blob.new_pack for blob in found[1].blobs} > {new}
@@ -121,18 +123,18 @@ def test_a_target_that_repacked_twice_gets_what_it_lacks_once(place: Path, run: 
     for gone in ("c", "b"):
         data.files.remove(gone)
         data.commit()
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
         age(2 * 3600)
         assert run("prune", "data", "--keep-last", "1", "-y", "--store", at(place)).code == 0
         age(2 * 3600, place / "mirror")
         assert run("gc", "-y", "--json", "--store", at(place)).json["repacked_packs"] == 1
     data.files.write("again", files["b"])
     data.commit()
-    pushed = Volume.push("data", at(place))
+    pushed = Store().push("data", at(place))
     assert pushed.put_packs >= 1
     data.files.write("more", b"few")
     data.commit()
-    assert Volume.push("data", at(place)).put_bytes < 10_000
+    assert Store().push("data", at(place)).put_bytes < 10_000
     forget(place)
     (place / "store").rename(place / "gone")
     assert contents(Volume.version("data", store=at(place))) == {"a": files["a"], "again": files["b"], "more": b"few"}
@@ -155,7 +157,7 @@ def test_a_version_has_the_same_id_in_another_store(
     forget(place)
     (place / "store").rename(place / "gone")
     assert contents(Volume.from_locator(there.locator)) == WHOLE
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
     (place / "gone").rename(place / "store")
     again = run("push", "data", at(place), "--json").json
     assert (again["is_new"], again["put_packs"], again["versions"], again["made_store"]) == (False, 0, [], None)
@@ -175,11 +177,11 @@ def test_a_version_has_the_same_id_in_another_store(
 def test_a_store_that_is_made_is_told_of(
     place: Path, first: ROVolume, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`push data other` instead of `push data STORE --as other` made ./other a store, without a
-    word."""
+    """A target that was not meant, as in `push data ./other` instead of `push data STORE --as
+    other`, is seen at once."""
     monkeypatch.chdir(place)
-    assert f"into a new store at {(place / 'other').as_uri()}" in run("push", "data", "other").err
-    assert "new store" not in run("push", "data", "other").err
+    assert f"into a new store at {(place / 'other').as_uri()}" in run("push", "data", "./other").err
+    assert "new store" not in run("push", "data", "./other").err
     (place / "deep").mkdir()
     assert run("push", "data", "deep/other").code == 0
     assert run("verify", "deep/other").code == 0, "a path as well as ./deep/other"
@@ -188,7 +190,7 @@ def test_a_store_that_is_made_is_told_of(
 def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Path, second: ROVolume) -> None:
     first = Volume.version(f"data@{second.parents[0]}")
     first.tag("v1")
-    done = Volume.push("data", at(place), all_versions=True)
+    done = Store().push("data", at(place), all_versions=True)
     assert done.versions == [first.id, second.id]
     assert done.tags == ["v1"]
     assert Volume.version("data@v1", store=at(place)).id == first.id
@@ -197,7 +199,7 @@ def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Pa
     vol.files.write("third", b"3")
     third = vol.finalize()
     third.tag("v1", move=True)
-    again = Volume.push("data", at(place), all_versions=True)
+    again = Store().push("data", at(place), all_versions=True)
     assert (again.versions, again.tags, again.put_packs) == ([third.id], ["v1"], 2)
     assert Volume.version("data@v1", store=at(place)).id == third.id
 
@@ -210,22 +212,22 @@ def test_what_was_when_is_told_alike_by_a_mirror(place: Path, monkeypatch: pytes
     for day in range(6, 0, -1):
         monkeypatch.setattr(clock, "now_ns", lambda day=day: real_ns() - day * day_ns)
         if day == 2:
-            Volume.rollback("data", made[0])
+            Store().rollback("data", made[0])
         volume.files.write("file", str(day).encode())
         made.append(volume.commit())
         file_session._end_all()
         if day in (5, 2):
             monkeypatch.setattr(clock, "now_ns", real_ns)
-            Volume.push("data", at(place), all_versions=True)
+            Store().push("data", at(place), all_versions=True)
     monkeypatch.setattr(clock, "now_ns", real_ns)
-    Volume.push("data", at(place), all_versions=True)
-    Volume.push("data", at(place, "last"))
+    Store().push("data", at(place), all_versions=True)
+    Store().push("data", at(place, "last"))
     told = {name: steps(open_store(at(place, name))) for name in ("store", "mirror", "last")}
     assert told["mirror"] == told["store"]
     assert told["last"] == told["store"][:1]
     then = (made[1].created + timedelta(hours=1)).isoformat()
     assert Volume.version(f"data@{{{then}}}", store=at(place)) == made[1]
-    plans = [Volume.plan_prune("data", daily=3, store=store) for store in (None, at(place))]
+    plans = [Store(store).plan_prune("data", daily=3) for store in (None, at(place))]
     kept = [[(each.version, each.created_ns) for each in plan.versions if each.keep] for plan in plans]
     assert kept[0] == kept[1]
     assert {version for version, _ in kept[0]} == {each.id for each in made[-3:]}
@@ -242,8 +244,8 @@ def test_a_mirror_follows_although_versions_between_are_collected(
     place: Path, second: ROVolume, run: Run, all_versions: bool
 ) -> None:
     """And one that went on gets nothing: what it has collected is not said to be there."""
-    assert Volume.push("data", at(place)).versions == [second.id]
-    Volume.push("data", at(place, "late"))
+    assert Store().push("data", at(place)).versions == [second.id]
+    Store().push("data", at(place, "late"))
     vol = Volume.open("data")
     vol.files.write("third", b"1")
     vol.commit()
@@ -257,16 +259,16 @@ def test_a_mirror_follows_although_versions_between_are_collected(
     run("gc", "-y")
     with pytest.raises(NotFoundError):
         Volume.version(f"data@{last.parents[0]}")
-    assert Volume.push("data", at(place), all_versions=all_versions).versions == [last.id]
+    assert Store().push("data", at(place), all_versions=all_versions).versions == [last.id]
     with pytest.raises(ConflictError, match="has a later version"):
-        Volume.pull("data", at(place, "late"), all_versions=all_versions)
+        Store().pull("data", at(place, "late"), all_versions=all_versions)
     assert Volume.version("data").id == last.id
     assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "third", "fourth", "fifth"}
 
 
 def gone_on_with(place: Path) -> ROVolume:
     """Pushed, and then written to on both sides; theirs."""
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     ours, theirs = Volume.open("data"), Volume.open("data", store=at(place))
     ours.files.write("ours", b"1")
     ours.finalize()
@@ -276,31 +278,31 @@ def gone_on_with(place: Path) -> ROVolume:
 
 def test_what_went_another_way_is_refused_and_can_be_pushed_as_another_volume(place: Path, second: ROVolume) -> None:
     kept = gone_on_with(place)
-    with pytest.raises(ConflictError, match="did not come from"):
-        Volume.push("data", at(place))
+    with pytest.raises(ConflictError, match="is not an ancestor of"):
+        Store().push("data", at(place))
     assert Volume.version("data", store=at(place)).id == kept.id
-    Volume.push("data", at(place), name="ours")
-    Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
+    Store().push("data", at(place), name="ours")
+    Store(at(place)).merge("data", [Volume.version("ours", store=at(place))])
     assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "ours", "theirs"}
 
 
 def test_an_earlier_version_that_the_target_has_not_is_refused(place: Path, second: ROVolume, run: Run) -> None:
     """The target knows its name only: as a parent, or from its own line, where it was pruned."""
     earlier = f"data@{second.parents[0]}"
-    Volume.push("data", at(place))
-    Volume.push("data", at(place, "pruned"), all_versions=True)
-    Volume.prune(Volume.plan_prune("data", last=1, store=at(place, "pruned")))
+    Store().push("data", at(place))
+    Store().push("data", at(place, "pruned"), all_versions=True)
+    Store(at(place, "pruned")).prune(Store(at(place, "pruned")).plan_prune("data", last=1))
     refused = run("push", earlier, at(place, "pruned"), "--json")
     assert (refused.code, refused.json["error"]["kind"]) == (4, "conflict"), "it is garbage, though it could be read"
     age(2 * 3600, place / "pruned")
     assert run("gc", "-y", "--store", at(place, "pruned")).code == 0
     for name in ("mirror", "pruned"):
         with pytest.raises(ConflictError, match="has a later version") as error:
-            Volume.push(earlier, at(place, name))
+            Store().push(earlier, at(place, name))
         assert "another name" in (error.value.hint or "")
     with pytest.raises(ConflictError, match="has a later version"):
-        Volume.pull(earlier, at(place, "store"), store=at(place))
-    done = Volume.push(earlier, at(place), name="old")
+        Store(at(place)).pull(earlier, at(place, "store"))
+    done = Store().push(earlier, at(place), name="old")
     assert contents(Volume.from_locator(done.locator)) == FIRST
 
 
@@ -309,22 +311,22 @@ def test_an_earlier_version_of_a_line_is_not_told_to_be_merged(place: Path, seco
     data = Volume.open("data")
     data.files.write("third", b"3")
     data.finalize()
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     with pytest.raises(ConflictError, match="has a later version"):
-        Volume.push(f"data@{second.parents[0]}", at(place))
+        Store().push(f"data@{second.parents[0]}", at(place))
 
 
 def test_what_another_volume_keeps_is_there_as_long_as_it_does(place: Path, second: ROVolume) -> None:
     """It was merged into this one there."""
     gone_on_with(place)
-    Volume.push("data", at(place), name="ours")
-    Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
-    done = Volume.push("data", at(place))
+    Store().push("data", at(place), name="ours")
+    Store(at(place)).merge("data", [Volume.version("ours", store=at(place))])
+    done = Store().push("data", at(place))
     assert not done.is_new
     assert contents(Volume.from_locator(done.locator)) == {**WHOLE, "ours": b"1"}
-    Volume.delete("ours", store=at(place))
+    Store(at(place)).delete("ours")
     with pytest.raises(ConflictError, match="has a later version"):
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
 
 
 def test_a_version_that_the_target_knows_as_a_parent_only_is_named(place: Path, second: ROVolume) -> None:
@@ -332,20 +334,20 @@ def test_a_version_that_the_target_knows_as_a_parent_only_is_named(place: Path, 
     first = Volume.version(f"data@{second.parents[0]}")
     fork = Volume.version("data").fork("fork")
     fork.files.write("more", b"1")
-    Volume.push(fork.finalize().locator, at(place), name="data")
+    Store().push(fork.finalize().locator, at(place), name="data")
     data = Volume.open("data")
     data.files.write("third", b"3")
     third = data.finalize()
-    Volume.merge("data", [Volume.version("fork")])
+    Store().merge("data", [Volume.version("fork")])
     second.tag("kept")
-    done = Volume.push("data", at(place), all_versions=True)
+    done = Store().push("data", at(place), all_versions=True)
     assert done.versions == [third.id, Volume.version("data").id], "what is older would have taken the last one back"
     assert (done.tags, done.left_out, done.left_out_tags) == ([], [first.id, second.id], ["kept"])
 
 
 def test_who_pushes_at_the_same_time_changes_what_has_to_be_copied(place: Path, second: ROVolume) -> None:
     """Heads were appended of versions that the target did not have."""
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     fork = Volume.version("data").fork("fork")
     fork.files.write("more", b"1")
     fork.finalize()
@@ -354,39 +356,39 @@ def test_who_pushes_at_the_same_time_changes_what_has_to_be_copied(place: Path, 
         data.files.write("third", b"%d" % number)
         data.commit()
     data.finalize()
-    Volume.merge("data", [Volume.version("fork")])
+    Store().merge("data", [Volume.version("fork")])
     told: list[Progress] = []
 
     def tell(progress: Progress) -> None:
         if not told:
             told.append(progress)
-            Volume.push("fork", at(place), name="data")
+            Store().push("fork", at(place), name="data")
 
-    Volume.push("data", at(place), all_versions=True, progress=tell)
+    Store().push("data", at(place), all_versions=True, progress=tell)
     assert told
     for number in range(5):
         assert Volume.version(f"data@{{{number}}}", store=at(place)).files.read("more" if number in (0, 4) else "third")
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
 
 
 def test_what_the_target_has_merged_is_there_whatever_became_of_other_volumes(place: Path, second: ROVolume) -> None:
     gone_on_with(place)
-    Volume.push("data", at(place), name="ours")
-    Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
+    Store().push("data", at(place), name="ours")
+    Store(at(place)).merge("data", [Volume.version("ours", store=at(place))])
     other = Volume.new("another", store=at(place))
     other.files.write("x", b"3")
     other.finalize()
     for head in (place / "mirror" / "volumes" / "another" / "head").iterdir():
         head.write_bytes(b"damaged")
-    assert not Volume.push("data", at(place)).is_new
+    assert not Store().push("data", at(place)).is_new
 
 
 def test_what_was_pruned_at_a_mirror_is_no_news(
     place: Path, second: ROVolume, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Volume.push("data", at(place), all_versions=True)
-    Volume.prune(Volume.plan_prune("data", last=1, store=at(place)))
-    done = Volume.push("data", at(place), all_versions=True)
+    Store().push("data", at(place), all_versions=True)
+    Store(at(place)).prune(Store(at(place)).plan_prune("data", last=1))
+    done = Store().push("data", at(place), all_versions=True)
     assert done.left_out == [second.parents[0]]
     assert "left out" not in caplog.text
 
@@ -395,7 +397,7 @@ def test_what_cannot_be_put_below_the_last_version_is_named(
     place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = Volume.version(f"data@{second.parents[0]}")
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     first.tag("v1")
     second.tag("v2")
     done = run("push", "data", at(place), "--all-versions", "--json")
@@ -404,18 +406,18 @@ def test_what_cannot_be_put_below_the_last_version_is_named(
     assert (done.json["left_out"], done.json["left_out_tags"], done.json["tags"]) == ([first.id], ["v1"], ["v2"])
     assert f"left out: {first.id[:12]}, tag v1. Push under another name" in caplog.text
     caplog.clear()
-    Volume.push("data", at(place), name="whole", all_versions=True)
+    Store().push("data", at(place), name="whole", all_versions=True)
     assert "left out" not in caplog.text
 
 
 def test_a_volume_that_is_written_to_gets_its_packs_and_no_head(place: Path, second: ROVolume) -> None:
-    Volume.push(f"data@{second.parents[0]}", at(place))
+    Store().push(f"data@{second.parents[0]}", at(place))
     target = open_store(at(place))
     lease = leases.acquire(target, "data", current_holder("/somewhere"))
     with pytest.raises(LeaseHeldError):
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
     lease.release()
-    done = Volume.push("data", at(place))
+    done = Store().push("data", at(place))
     assert (done.is_new, done.put_packs) == (True, 0)
 
 
@@ -444,21 +446,21 @@ def test_a_push_that_was_asleep_while_its_pin_died_proves_everything_again(
 
     monkeypatch.setattr(pushing, "create_volume", create)
     monkeypatch.setattr(leases, "acquire", acquire)
-    done = Volume.push("data", at(place))
+    done = Store().push("data", at(place))
     assert done.is_new
     assert len(asleep) == 2
     monkeypatch.setattr(leases, "acquire", real)
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
 
 
 def test_uncommitted_work_is_not_left_behind(place: Path, second: ROVolume) -> None:
-    Volume.push(f"data@{second.parents[0]}", at(place))
+    Store().push(f"data@{second.parents[0]}", at(place))
     work = Volume.open("data", store=at(place))
     work.mount(mode="copy")
     with pytest.raises(InvalidStateError, match="is mounted at"):
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
     work.finalize()
-    assert Volume.push("data", at(place)).is_new
+    assert Store().push("data", at(place)).is_new
 
 
 @pytest.mark.parametrize("point", ["push-after-pack", "push-before-manifests", "push-before-head"])
@@ -472,9 +474,9 @@ def test_a_push_that_is_killed_is_repeated_and_moves_the_rest(place: Path, secon
     there = objects(place / "mirror", "packs")
     assert there
     assert not objects(place / "mirror", "volumes")
-    done = Volume.push("data", at(place), all_versions=True)
+    done = Store().push("data", at(place), all_versions=True)
     assert done.put_packs == done.packs - len(there)
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
     assert contents(Volume.version("data", store=at(place))) == WHOLE
 
 
@@ -486,16 +488,16 @@ def test_a_pack_under_another_ones_key_does_not_travel(
     one, other = packs(place / "store", kind)
     shutil.copyfile(other, one)
     with pytest.raises(CorruptError):
-        Volume.push("data", at(place), executor=executor)
+        Store().push("data", at(place), executor=executor)
     assert not objects(place / "mirror", "volumes")
 
 
 def test_damage_does_not_travel(place: Path, second: ROVolume) -> None:
     flip(packs(place / "store", PackKind.DATA)[1])
     with pytest.raises(CorruptError, match="is damaged or gone"):
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
     assert not objects(place / "mirror", "volumes")
-    assert Volume.push(f"data@{second.parents[0]}", at(place)).is_new, "which does not need it"
+    assert Store().push(f"data@{second.parents[0]}", at(place)).is_new, "which does not need it"
 
 
 @pytest.mark.parametrize("executor", [None, ThreadPoolExecutor(2)])
@@ -503,15 +505,15 @@ def test_what_a_repair_has_not_found_is_missed_until_it_is_found(
     place: Path, second: ROVolume, run: Run, executor: ThreadPoolExecutor | None
 ) -> None:
     """The record that it writes tells of the rest of the pack."""
-    Volume.push("data", at(place, "whole"))
+    Store().push("data", at(place, "whole"))
     flip(packs(place / "store", PackKind.DATA)[0], 1000)
     forget(place)
     assert run("repair", "-y").code == 1
     with pytest.raises(CorruptError, match="blobs that are needed there are lost"):
-        Volume.push("data", at(place), executor=executor)
+        Store().push("data", at(place), executor=executor)
     assert not objects(place / "mirror", "volumes")
     assert run("repair", "--from", str(place / "whole"), "-y").code == 0
-    assert Volume.push("data", at(place), executor=executor).is_new
+    assert Store().push("data", at(place), executor=executor).is_new
     forget(place)
     assert contents(Volume.version("data", store=at(place))) == WHOLE
 
@@ -521,7 +523,7 @@ def test_of_two_damaged_packs_each_gives_what_the_other_lacks(
     place: Path, second: ROVolume, run: Run, executor: ThreadPoolExecutor | None
 ) -> None:
     """The pack was repaired, and where its blobs were moved to is damaged since, elsewhere."""
-    Volume.push("data", at(place, "whole"))
+    Store().push("data", at(place, "whole"))
     (old, *_) = before = packs(place / "store", PackKind.DATA)
     flip(old, 1000)
     forget(place)
@@ -529,12 +531,12 @@ def test_of_two_damaged_packs_each_gives_what_the_other_lacks(
     (new,) = set(packs(place / "store", PackKind.DATA)) - set(before)
     flip(new, new.stat().st_size - 2000)
     assert run("verify", "--all").code == 0, "nothing is lost"
-    done = Volume.push("data", at(place), executor=executor)
+    done = Store().push("data", at(place), executor=executor)
     assert done.is_new
-    assert Volume.push("data", at(place), executor=executor).put_packs == 0
+    assert Store().push("data", at(place), executor=executor).put_packs == 0
     forget(place)
     assert contents(Volume.version("data", store=at(place))) == WHOLE
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
 
 
 def test_what_was_moved_travels_with_its_records(place: Path, second: ROVolume) -> None:
@@ -542,41 +544,41 @@ def test_what_was_moved_travels_with_its_records(place: Path, second: ROVolume) 
     for kind in PackKind:
         for path in packs(place / "store", kind):
             move(store, id_of(path), 1)
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     forget(place)
     assert contents(Volume.version("data", store=at(place))) == WHOLE
-    assert Volume.push("data", at(place)).put_packs == 0
+    assert Store().push("data", at(place)).put_packs == 0
 
 
 def test_a_target_that_moved_its_packs_gets_only_what_it_lacks(place: Path, second: ROVolume) -> None:
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     target = open_store(at(place))
     for path in packs(place / "mirror", PackKind.DATA):
         move(target, id_of(path), 1)
-    assert Volume.push("data", at(place)).put_packs == 0
+    assert Store().push("data", at(place)).put_packs == 0
     delete(packs(place / "mirror", PackKind.DATA)[0])
-    assert Volume.push("data", at(place)).put_packs == 1
+    assert Store().push("data", at(place)).put_packs == 1
     forget(place)
     assert contents(Volume.version("data", store=at(place))) == WHOLE
 
 
 def test_what_the_target_lost_comes_back(place: Path, second: ROVolume) -> None:
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     delete(packs(place / "mirror", PackKind.DATA)[0])
-    done = Volume.push("data", at(place))
+    done = Store().push("data", at(place))
     assert (done.is_new, done.put_packs) == (False, 1)
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
 
 
 def test_a_manifest_that_is_damaged_at_the_target_is_put_again(place: Path, second: ROVolume, run: Run) -> None:
-    Volume.push("data", at(place), all_versions=True)
+    Store().push("data", at(place), all_versions=True)
     whole = objects(place / "mirror", "versions")
     for version in (second.id, second.parents[0]):
         manifest = place / "mirror" / keys.version(VersionId.from_hex(version))
         for damage in (b"", manifest.read_bytes()[:-1], bytes(len(manifest.read_bytes()))):
             manifest.write_bytes(damage)
-            assert not Volume.verify(store=at(place)).is_sound
-            done = Volume.push("data", at(place), all_versions=True)
+            assert not Store(at(place)).verify().is_sound
+            done = Store().push("data", at(place), all_versions=True)
             assert (done.is_new, done.mended) == (False, [version])
             assert objects(place / "mirror", "versions") == whole
     newest = place / "mirror" / keys.version(VersionId.from_hex(second.id))
@@ -589,9 +591,9 @@ def test_a_manifest_that_is_damaged_at_the_target_is_put_again(place: Path, seco
     data.files.write("more", b"more")
     data.commit()
     data.finalize()
-    done = Volume.push("data", at(place), all_versions=True)
+    done = Store().push("data", at(place), all_versions=True)
     assert (done.is_new, done.mended) == (True, [second.id])
-    assert Volume.verify(store=at(place)).is_sound
+    assert Store(at(place)).verify().is_sound
 
 
 def swept(store: ObjectStore, doomed: list[Path]) -> None:
@@ -600,11 +602,11 @@ def swept(store: ObjectStore, doomed: list[Path]) -> None:
 
 
 def test_condemned_packs_of_the_target_are_not_relied_on(place: Path, second: ROVolume) -> None:
-    Volume.push("data", at(place), name="else")
+    Store().push("data", at(place), name="else")
     target = open_store(at(place))
     doomed = packs(place / "mirror", PackKind.DATA)
     condemn(target, 1, {id_of(path) for path in doomed})
-    done = Volume.push("data", at(place))
+    done = Store().push("data", at(place))
     assert done.put_packs == len(doomed)
     swept(target, doomed)
     forget(place)
@@ -612,24 +614,24 @@ def test_condemned_packs_of_the_target_are_not_relied_on(place: Path, second: RO
 
 
 def test_a_version_that_is_being_collected_at_the_target_is_not_named(place: Path, second: ROVolume) -> None:
-    Volume.push("data", at(place), name="else")
+    Store().push("data", at(place), name="else")
     target = open_store(at(place))
     record = CondemnedRecord(1, (), 1, WriteId(bytes(WriteId.length)), versions=(VersionId.from_hex(second.id),))
-    target.put(keys.condemned(1), record.encode())
+    target.put(keys.condemnation(1), record.encode())
     with pytest.raises(ConflictError, match="is being collected"):
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
     done = keys.collection(1, "done")
     target.put(done, b"")
     with pytest.raises(ConflictError, match="less than an hour ago"):
-        Volume.push("data", at(place))
+        Store().push("data", at(place))
     os.utime(place / "mirror" / done, (0, 0))
-    assert Volume.push("data", at(place)).is_new
+    assert Store().push("data", at(place)).is_new
 
 
 def test_a_list_that_comes_during_the_push_is_heeded_before_the_head(
     place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Volume.push(f"data@{second.parents[0]}", at(place), name="else")
+    Store().push(f"data@{second.parents[0]}", at(place), name="else")
     target = open_store(at(place))
     doomed = packs(place / "mirror", PackKind.DATA)
     real = PackCopies.copy
@@ -642,7 +644,7 @@ def test_a_list_that_comes_during_the_push_is_heeded_before_the_head(
             condemn(target, 1, {id_of(path) for path in doomed})
 
     monkeypatch.setattr(PackCopies, "copy", copy)
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     assert calls[:2] == [0, len(doomed)]
     swept(target, doomed)
     forget(place)
@@ -653,12 +655,12 @@ def test_a_fence_makes_a_push_prove_everything_again(
     place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection that took the pin for dead has deleted what it protected."""
-    Volume.push(f"data@{second.parents[0]}", at(place))
+    Store().push(f"data@{second.parents[0]}", at(place))
     target = open_store(at(place))
     real: Any = refs.append
     done: list[str] = []
 
-    def append(store: ObjectStore, ref: Any, n: int, record: Any) -> None:
+    def append(store: ObjectStore, ref: Any, n: int, record: Any) -> Any:
         if not done and ref.title == "the head of volume data" and record.kind == "commit":
             done.append(ref.title)
             [newest] = [path for path in packs(place / "mirror", PackKind.DATA) if path.stat().st_size < 2 << 20]
@@ -667,10 +669,10 @@ def test_a_fence_makes_a_push_prove_everything_again(
             assert before is not None
             fence = HeadRecord("fence", before[1].version, before[1].epoch, 1, WriteId(bytes(WriteId.length)))
             real(store, ref, n, fence)
-        real(store, ref, n, record)
+        return real(store, ref, n, record)
 
     monkeypatch.setattr(refs, "append", append)
-    assert Volume.push("data", at(place)).is_new
+    assert Store().push("data", at(place)).is_new
     assert done
     monkeypatch.setattr(refs, "append", real)
     forget(place)
@@ -686,17 +688,17 @@ def test_encrypted_stores_need_the_same_key_and_a_new_one_gets_it(place: Path, s
     vol.files.write("big", BIG)
     version = vol.finalize()
     with pytest.raises(InvalidInputError, match="with the same key"):
-        Volume.push("data", sealed)
+        Store().push("data", sealed)
     with pytest.raises(InvalidInputError, match="there is no passphrase or key"):
-        Volume.push("data", at(place, "nothing"), store=sealed)
+        Store(storage=sealed).push("data", at(place, "nothing"))
     assert not (place / "nothing" / keys.STORE).exists()
     with pytest.raises(InvalidInputError, match="is not encrypted, and a store that is made"):
-        Volume.push("data", other)
+        Store().push("data", other)
     assert not (place / "other" / keys.STORE).exists()
     Volume.new("own", store=other).commit()
     with pytest.raises(InvalidInputError, match="with the same key"):
-        Volume.push("data", other, store=sealed)
-    done = Volume.push("data", mirror, store=sealed)
+        Store(storage=sealed).push("data", other)
+    done = Store(storage=sealed).push("data", mirror)
     (place / "sealed").rename(place / "gone")
     forget(place)
     there = Volume.version("data", store=mirror)
@@ -718,11 +720,11 @@ def test_what_an_interrupted_push_gave_a_mirror_opens_it_no_more_once_it_is_take
     with monkeypatch.context() as patch:
         patch.setattr(stores, "open_or_initialize", None)
         with pytest.raises(TypeError):
-            Volume.push("data", Storage(mirror, encryption_key="alpha"), store=Storage(sealed, encryption_key="alpha"))
+            Store(storage=Storage(sealed, encryption_key="alpha")).push("data", Storage(mirror, encryption_key="alpha"))
     assert list((place / "twin" / keys.KEYS).iterdir())
     remove_key(alpha.id, Storage(sealed, encryption_key="beta"))
     forget(place)
-    Volume.push("data", Storage(mirror, encryption_key="beta"), store=Storage(sealed, encryption_key="beta"))
+    Store(storage=Storage(sealed, encryption_key="beta")).push("data", Storage(mirror, encryption_key="beta"))
     forget(place)
     with pytest.raises(AccessDeniedError, match="does not open"):
         Volume.version("data", store=Storage(mirror, encryption_key="alpha"))
@@ -753,14 +755,14 @@ def test_to_s3_and_back_with_a_break_in_the_middle(
 
     monkeypatch.setattr(PackCopies, "_put", broken)
     with pytest.raises(KeyboardInterrupt):
-        Volume.push("data", bucket, all_versions=True)
+        Store().push("data", bucket, all_versions=True)
     monkeypatch.setattr(PackCopies, "_put", real)
-    done = Volume.push("data", bucket, all_versions=True)
+    done = Store().push("data", bucket, all_versions=True)
     assert done.put_packs < done.packs
     assert done.versions[-1] == second.id
-    assert Volume.verify(store=bucket).is_sound
-    assert Volume.push("data", bucket, all_versions=True).put_packs == 0
-    back = Volume.pull("data", bucket, store=at(place, "back"), all_versions=True)
+    assert Store(bucket).verify().is_sound
+    assert Store().push("data", bucket, all_versions=True).put_packs == 0
+    back = Store(at(place, "back")).pull("data", bucket, all_versions=True)
     assert back.versions == done.versions
     forget(place)
     assert contents(Volume.version("data", store=at(place, "back"))) == WHOLE
@@ -769,13 +771,13 @@ def test_to_s3_and_back_with_a_break_in_the_middle(
 
 
 def test_work_that_stays_behind_is_told_of(place: Path, first: ROVolume, caplog: pytest.LogCaptureFixture) -> None:
-    Volume.push("data", at(place))
+    Store().push("data", at(place))
     assert "uncommitted" not in caplog.text
     work = Volume.open("data")
     work.files.write("later", b"not pushed")
-    Volume.push(f"data@{first.id}", at(place))
+    Store().push(f"data@{first.id}", at(place))
     assert "uncommitted" not in caplog.text, "a version was named"
-    pushed = Volume.push("data", at(place))
+    pushed = Store().push("data", at(place))
     assert "volume data has uncommitted work on this machine, which is not copied" in caplog.text
     assert not Volume.from_locator(pushed.locator).files.exists("later")
     work.discard()

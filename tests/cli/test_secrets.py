@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from cowfs import config
-from cowfs.store import trust
+from cowfs.base import config
+from cowfs.store.credentials import trust
 from tests.cli.conftest import Run
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
 
@@ -93,7 +93,7 @@ def test_a_person_is_asked_once(run: Run, monkeypatch: pytest.MonkeyPatch, answe
         assert seen[-1] is answer
         run("log", locator)
         assert len(asked) == (1 if answer else 2)
-        assert (server.endpoint in config.trusted_endpoints()) is answer
+        assert (server.endpoint in config.load_endpoints()) is answer
 
 
 def test_a_store_named_on_the_command_line_is_remembered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +102,5 @@ def test_a_store_named_on_the_command_line_is_remembered(run: Run, monkeypatch: 
     with ScriptedServer(echo) as server:
         run("ls", "--store", f"{server.endpoint}/x")
         assert SECRET in server.requests[0].headers["authorization"]
-        assert config.trusted_endpoints() == [server.endpoint]
-        assert server.endpoint in trust.exported().split()
+        assert config.load_endpoints() == [server.endpoint]
+        assert server.endpoint in trust.format_for_export().split()

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from cowfs.blocking import Volume
+from cowfs.blocking import Store, Volume
 from tests.api.conftest import place
 from tests.seaweedfs import SeaweedFS
 from tests.silent_relay import SilentRelay
@@ -86,7 +86,7 @@ def test_a_command_ends_whose_helpers_wait(
 ) -> None:
     store = url(seaweedfs.ports[0])
     for name in ("one", "two", "three"):
-        Volume.import_(place / "tree", name, store=store)
+        Store(store).import_(place / "tree", name)
     with SilentRelay(seaweedfs.ports[0], silent_after_bytes=60_000) as relay:
         interrupt(relay, "verify", "--store", url(relay.port))
 
@@ -100,7 +100,7 @@ def test_a_second_ctrl_c_ends_an_awaited_mount(url: Url, seaweedfs: SeaweedFS, c
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_export_ends(contents: dict[str, bytes], url: Url, seaweedfs: SeaweedFS, place: Path, times: int) -> None:
-    version = Volume.import_(place / "tree", "data")
+    version = Store().import_(place / "tree", "data")
     with SilentRelay(seaweedfs.ports[0], silent_after_bytes=SILENT_AFTER_BYTES) as relay:
         interrupt(relay, "export", "data", url(relay.port), times=times)
     assert version.files.export(url(seaweedfs.ports[0])).files == len(contents)
@@ -108,7 +108,7 @@ def test_an_export_ends(contents: dict[str, bytes], url: Url, seaweedfs: Seaweed
 
 def test_a_download_ends(contents: dict[str, bytes], url: Url, seaweedfs: SeaweedFS, place: Path) -> None:
     store = url(seaweedfs.ports[0])
-    version = Volume.import_(place / "tree", "data", store=store)
+    version = Store(store).import_(place / "tree", "data")
     with SilentRelay(seaweedfs.ports[0], silent_after_bytes=SILENT_AFTER_BYTES) as relay:
         interrupt(relay, "download", "data", "--download-dir", place / "out", "--store", url(relay.port))
     version.files.download("/", place / "out")
@@ -117,7 +117,7 @@ def test_a_download_ends(contents: dict[str, bytes], url: Url, seaweedfs: Seawee
 
 def test_an_upload_ends(contents: dict[str, bytes], url: Url, seaweedfs: SeaweedFS, place: Path) -> None:
     store = url(seaweedfs.ports[0])
-    before = Volume.import_(place / "tree" / "0", "data", store=store)
+    before = Store(store).import_(place / "tree" / "0", "data")
     with SilentRelay(seaweedfs.ports[0], silent_after_bytes=SILENT_AFTER_BYTES) as relay:
         interrupt(relay, "upload", place / "tree", "data", "--store", url(relay.port))
     volume = Volume.open("data", store=store)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cowfs.api.overview import DeadMount, MountSummary, Status, WorkingCopySummary
-from cowfs.cli.status import _advice, _text
+from cowfs.api.mounts.overview import Status
+from cowfs.api.mounts.summaries import DeadMount, MountSummary, WorkingCopySummary
+from cowfs.base.ids import VersionId
+from cowfs.cli.machine.status import _advice, _text
 from cowfs.control.messages import MountStatus, WriterStatus
-from cowfs.ids import VersionId
 
 pytestmark = pytest.mark.quick
 
@@ -46,8 +47,7 @@ def status(writer: WriterStatus) -> Status:
         store_url="file:///s",
         version=None,
         read_only=False,
-        is_scratch=False,
-        is_copy=False,
+        kind="fuse",
         is_detached=False,
         pid=7,
         since_ns=0,
@@ -77,7 +77,7 @@ def test_a_lost_lease_is_shown_with_what_to_do() -> None:
 
 def test_a_scratch_that_lost_its_volume_is_committed_under_another_name() -> None:
     found = status(replace(WRITER, lease_lost="volume made is now being written by ada"))
-    scratch = replace(found, mounts=[replace(found.mounts[0], is_scratch=True)])
+    scratch = replace(found, mounts=[replace(found.mounts[0], kind="scratch")])
     assert _text(scratch, is_all=False).splitlines()[1].split()[1] == "scratch"
     (line,) = _advice(scratch)
     assert "cowfs commit /m --name NAME" in line
@@ -104,7 +104,7 @@ def test_overtaken_work_of_a_detached_mount_is_saved_once_that_has_ended() -> No
 
 
 def test_a_dead_daemon_is_shown_with_its_volume() -> None:
-    found = Status([], [], ["/m"], [DeadMount("/m", "data", None, False)])
+    found = Status([], [], ["/m"], [DeadMount("/m", "data", None, False, "fuse")])
     assert _text(found, is_all=False).splitlines()[1].split()[:3] == ["data", "daemon", "died"]
     (line,) = _advice(found)
     assert "cowfs mount" not in line, "its store is not known"
@@ -119,10 +119,14 @@ def test_a_dead_daemon_is_mounted_again_from_its_own_store(monkeypatch: pytest.M
         ("file:///s", "`cowfs mount data PATH --store file:///s`"),
         ("file:///default", "`cowfs mount data PATH`"),
     ):
-        found = Status([], [work], ["/m"], [DeadMount("/m", "data", store_url, False)])
+        found = Status([], [work], ["/m"], [DeadMount("/m", "data", store_url, False, "fuse")])
         (line,) = _advice(found)
         assert command in line
         assert "what was written is kept" in line
         assert store_url in _text(found, is_all=False).splitlines()[-1]
-    (line,) = _advice(Status([], [], ["/m"], [DeadMount("/m", "data", "file:///s", True)]))
+    (line,) = _advice(Status([], [], ["/m"], [DeadMount("/m", "data", "file:///s", True, "fuse")]))
     assert "kept" not in line, "nothing was written"
+    (line,) = _advice(Status([], [], ["/m"], [DeadMount("/m", "data", None, False, "scratch")]))
+    assert "kept" not in line
+    assert "what was not committed there is gone" in line
+    assert "`cowfs unmount /m`" in line

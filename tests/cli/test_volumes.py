@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from cowfs.api import targets
-from cowfs.blocking import RWVolume, Volume
+from cowfs.api.mounts import targets
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import InvalidInputError, LeaseHeldError, UnavailableError
 from cowfs.format import canonical
 from cowfs.format.fields import ENVELOPE, seal
-from cowfs.machine import registry
+from cowfs.machine import dead_mounts, registry
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.store.patience import CLOSING_S
+from cowfs.store.reliability.patience import CLOSING_S
 from tests.cli.conftest import Run
 from tests.store.conftest import PatientClock, patient_clock
 
@@ -162,7 +162,7 @@ def test_a_place_that_can_be_no_directory_is_refused_with_what_is_there(run: Run
             assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
         said = run("push", "a", str(store))
         assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
-    said = run("push", "a", "/proc/missing/store")
+    said = run("push", "a", "/proc/missing")
     assert (said.code, "/proc/missing cannot be made\nhint: " in said.err) == (9, True)
     said = run("mount", "a", str(file / "below" / "mnt"))
     assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
@@ -190,7 +190,10 @@ def test_a_fork_that_is_refused_publishes_nothing(run: Run) -> None:
 
 
 @pytest.mark.quick
-def test_work_of_a_store_that_is_gone_is_shown_with_it_and_dropped(run: Run, home: Path) -> None:
+def test_work_of_a_store_that_is_gone_is_shown_with_it_and_dropped(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_mounts, "find", list)  # other tests' would be shown, and with their stores
     for name, store in (("a", "here"), ("b", "gone")):
         volume = Volume.new(name, store=home / store)
         volume.files.write("file", b"work")
@@ -219,7 +222,7 @@ def test_work_that_its_name_does_not_lead_to_is_dropped_as_the_hint_says(run: Ru
         volume.files.write("file", b"work")
         volume.unmount()
         if is_deleted:
-            Volume.delete(volume.name, store=elsewhere, force=True)
+            Store(elsewhere).delete(volume.name, force=True)
         refused = run("unmount", volume.name, "--discard")
         assert f"--store {shlex.quote(elsewhere)} (store=)" in refused.err
         if is_deleted:

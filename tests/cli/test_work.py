@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cowfs.blocking import ROVolume, Volume
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import NotFoundError
 from tests.api.conftest import place
 from tests.cli.conftest import Run, run
@@ -73,7 +73,7 @@ def test_a_mounted_volume_takes_back_into_its_working_copy(run: Run, versions: t
         assert not (vol / "mine").exists()
         assert Volume.version("data") == last, "nothing was published"
         assert list(first.diff(vol.commit(), times=True)) == []
-        assert Volume.restore("data", last, to="copy").mount_path == str(vol.path)
+        assert Store().restore("data", last, to="copy").mount_path == str(vol.path)
         assert (vol / "copy/new").read_text() == "line\n"
         with pytest.raises(NotFoundError):
-            Volume.restore("data", last, to="no/where")
+            Store().restore("data", last, to="no/where")

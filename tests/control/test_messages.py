@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cowfs.base.ids import VersionId
 from cowfs.control import Client, Server, messages
 from cowfs.control.messages import COMMIT, PING, STATUS, Committed, MountStatus, Nothing, Operation, Ready
 from cowfs.control.typed import field_types, from_json, to_json
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.format.manifest import version_id
-from cowfs.ids import VersionId
 from cowfs.version.commit import GIVABLE, CommitRequest, Progress, ProgressListener
 from tests.format.samples import MANIFEST
 
@@ -63,7 +63,7 @@ def test_arguments_and_answers_come_as_they_were_sent(path: Path, operation: Ope
         progress(Progress("index", 1, 2, 3, 4))
         return answers[-1]
 
-    server = Server(path, dict([operation.answered_by(answer)]))
+    server = Server(path, dict([operation.make_handler(answer)]))
     try:
 
         @settings(max_examples=20, deadline=None)
@@ -112,7 +112,7 @@ def test_an_answer_of_another_version_is_refused(status: MountStatus, change: Ma
     ids=str,
 )
 def test_wrong_arguments_are_refused_and_named(path: Path, arguments: dict[str, Any]) -> None:
-    server = Server(path, dict([COMMIT.answered_by(lambda request, progress: pytest.fail("it was let in"))]))
+    server = Server(path, dict([COMMIT.make_handler(lambda request, progress: pytest.fail("it was let in"))]))
     try:
         with pytest.raises(
             InvalidInputError, match=next(iter(arguments)) if "given" not in arguments else "head|given"
@@ -133,7 +133,7 @@ def test_an_answer_of_another_version_is_no_fault_of_the_caller(path: Path) -> N
 
 
 def test_an_operation_without_arguments_takes_none(path: Path) -> None:
-    server = Server(path, dict([STATUS.answered_by(lambda _, progress: pytest.fail("it was let in"))]))
+    server = Server(path, dict([STATUS.make_handler(lambda _, progress: pytest.fail("it was let in"))]))
     try:
         with pytest.raises(InvalidInputError, match="verbose"):
             Client(path).call("status", verbose=True)
@@ -145,11 +145,11 @@ def test_an_operation_without_arguments_takes_none(path: Path) -> None:
 def test_a_commit_tells_a_short_manifest_that_is_stored_as_it_is() -> None:
     manifest = MANIFEST
     version = version_id(manifest.encode())
-    told = Committed.told(manifest, version)
+    told = Committed.make_text(manifest, version)
     done = Committed(version, "cowfs+file:///s/-/v@0", 1, True, told)
     assert from_json(Committed, json.loads(json.dumps(to_json(done)))).known == manifest
     assert replace(done, manifest=None).known is None
-    assert Committed.told(replace(manifest, message="m" * (64 << 10)), version) is None
-    assert Committed.told(manifest, VersionId(bytes(32))) is None, "a sealed one has another hash"
+    assert Committed.make_text(replace(manifest, message="m" * (64 << 10)), version) is None
+    assert Committed.make_text(manifest, VersionId(bytes(32))) is None, "a sealed one has another hash"
     with pytest.raises(CorruptError):
         _ = replace(done, version=VersionId(bytes(32))).known

@@ -297,7 +297,7 @@ def test_what_is_anothers_by_now_is_left_to_it(server: Server, path: Path) -> No
     path.unlink()
     with closing(Server(path, {"ping": lambda arguments, progress: "another"})) as another:
         assert not server.is_there
-        with pytest.raises(InvalidStateError, match="not of this process"):
+        with pytest.raises(InvalidStateError, match="not made by this process"):
             server.listen_at(path)
         assert (another.is_there, Client(path).call("ping")) == (True, "another")
     server.listen_at(path)

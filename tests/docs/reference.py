@@ -17,6 +17,7 @@ import click
 
 from cowfs import blocking, errors, storage
 from cowfs.api import asynchronous
+from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
 from cowfs.blocking import Declared, DeclaredStore, DeclaredVolume
@@ -25,6 +26,7 @@ from cowfs.control import MountOptions
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "docs" / "reference"
+CLASSES = (blocking.Store, blocking.Volume, blocking.RWVolume, blocking.ROVolume, blocking.ROFiles, blocking.RWFiles)
 
 
 def commands() -> str:
@@ -47,12 +49,14 @@ def api() -> str:
     """The public classes, as the blocking ones have them, the mount options and the errors."""
     parts = [
         "# Python\n\nGenerated from the code by `python -m tests.docs.reference`.\n",
-        "`from cowfs import Volume, RWVolume, ROVolume, volume` gives the async classes, for asyncio and trio. Their methods are",
-        "awaited, except `Volume.new`, `Volume.open` and `volume`, which do no I/O. `from cowfs.blocking import ...` gives the same",
-        "names without `await`. A call that is cancelled still runs to its end: its caller hears of the cancellation when it is",
+        "`from cowfs import Store, Volume, volume` gives the async classes, for asyncio and trio. Their methods are",
+        "awaited, except `Volume.new`, `Volume.open`, `Store.volume` and `volume`, which do no I/O.",
+        "`from cowfs.blocking import ...` gives the same names without `await`.\n",
+        _iterators(),
+        "A call that is cancelled still runs to its end: its caller sees the cancellation when it is",
         "over. What the end of an `async with` block has to do is done for a cancelled caller, too.",
     ]
-    for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume, blocking.ROFiles, blocking.RWFiles):
+    for owner in CLASSES:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
         twin = getattr(asynchronous, owner.__name__)  # what that has not is of the blocking ones' own use
         parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner) if hasattr(twin, title.strip("`"))]
@@ -67,6 +71,21 @@ def api() -> str:
     return "\n".join(parts) + "\n"
 
 
+def _iterators() -> str:
+    """Says which methods of the async classes are not awaited."""
+    names = {
+        name: None
+        for owner in CLASSES
+        for name, member in vars(getattr(asynchronous, owner.__name__)).items()
+        if inspect.isfunction(member) and str(member.__annotations__.get("return")).startswith("AsyncIterator")
+    }
+    listed = ", ".join(f"`{name}`" for name in names)
+    return (
+        f"Async methods that return an `Iterator` below ({listed}) are not awaited. They return async\n"
+        "iterators: `async for change in version.diff(other)`.\n"
+    )
+
+
 def _storage() -> Iterator[str]:
     yield f"\n## cowfs.storage\n\n{inspect.getdoc(storage)}"
     for made in (storage.Storage, *storage.PRESETS.values()):
@@ -75,7 +94,17 @@ def _storage() -> Iterator[str]:
     yield f"\n### `Objects`\n\n{inspect.getdoc(storage.Objects)}"
     for title, text in _members(storage.Objects):
         yield f"\n#### {title}\n\n{text}"
-    for each in (storage.KeyFile, storage.KeyCommand, storage.list_keys, storage.add_key, storage.remove_key):
+    for each in (
+        storage.KeyFile,
+        storage.KeyCommand,
+        storage.list_keys,
+        storage.add_key,
+        storage.remove_key,
+        storage.accept_store,
+        storage.add_store,
+        storage.list_stores,
+        storage.remove_store,
+    ):
         said = _short(str(inspect.signature(each)))
         yield f"\n### `{each.__name__}`\n\n{_block(each.__name__ + said)}\n\n{inspect.getdoc(each)}"
 
@@ -86,7 +115,7 @@ def _declared() -> Iterator[str]:
         "`load`, `plan`, `plan_deletion`, `up`, `down` and a plan's `apply` are awaited.\n\n"
         f"{inspect.getdoc(Declared)}"
     )
-    for title, text in _members(Declared):
+    for title, text in (*_members(Declaration), *_members(Declared)):
         if title.strip("`") in ("file", "load", "plan", "plan_deletion", "emit", "up", "down"):
             yield f"\n### {title}\n\n{text}"
     for owner in (DeclaredVolume, DeclaredStore, Plan, Step, Outcome):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.session.fetching import Fetchers
+from cowfs.session.residency.fetching import Fetchers
 
 pytestmark = pytest.mark.quick
 
@@ -20,10 +20,10 @@ PACKAGES = ("control", "daemon", "index", "session", "store", "version")
 POOLS = {"Thread": "name", "Threads": "name", "Helpers": "name"}
 NAMERS = {
     ("keeper.py", "_run"): 0,
-    ("during_opening.py", "_repeated"): 0,
-    ("acquiring.py", "within"): 0,
-    ("opening.py", "within"): 0,
-    ("publishing.py", "within"): 0,
+    ("during_opening.py", "_repeat"): 0,
+    ("acquiring.py", "try_cleanup"): 0,
+    ("opening.py", "try_cleanup"): 0,
+    ("publishing.py", "try_cleanup"): 0,
 }
 """Functions that start a thread of the name they are given, and which argument that is."""
 

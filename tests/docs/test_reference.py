@@ -20,7 +20,7 @@ def test_what_the_reference_lists_both_kinds_of_classes_have() -> None:
         for name, text in zip(sections[1::2], sections[2::2], strict=True)
         if hasattr(asynchronous, name)
     }
-    assert {"Volume", "RWVolume", "ROVolume", "ROFiles", "RWFiles"} == set(listed)
+    assert {"Store", "Volume", "RWVolume", "ROVolume", "ROFiles", "RWFiles"} == set(listed)
     for owner in (asynchronous, blocking):
         missing = [
             f"{name}.{each}" for name in listed for each in listed[name] if not hasattr(getattr(owner, name), each)

@@ -6,14 +6,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from cowfs.ids import ChunkHash
-from cowfs.native import INODE_HAS_XATTRS, Caller, DirectoryRows, Engine, JournalCorrupt, NotResident
+from cowfs.base.ids import ChunkHash
+from cowfs.native import Caller, DirectoryRows, Engine, JournalCorrupt, Lane, NotResident
 from cowfs.native.chunks import CODEC_RAW, CODEC_ZSTD, ChunkRef, FileRows, cut_points, zero_runs
+from cowfs.native.constants import INODE_HAS_XATTRS
 from tests.engine.volumes import CALLER, ROOT, fresh_engine, open_engine
 
 pytestmark = pytest.mark.quick
@@ -267,3 +270,71 @@ def test_upkeep_sleeps_until_something_changes(tmp_path: Path) -> None:
     engine.wait_changed(engine.watch(), 3600)
     assert engine.reclaim_when_due(3600) == 0
     engine.close()
+
+
+def test_a_number_that_is_no_descriptor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        Lane(open_engine(tmp_path, writable=False), device_fd=-1, attr_ns=0, entry_ns=0, dir_entry_ns=0)
+
+
+def test_a_read_takes_no_more_memory_than_the_file_has(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    _, fh = engine.create(ROOT, b"f", 0o644, os.O_RDWR, CALLER)
+    engine.write(fh, 0, b"all of it")
+    assert engine.read(fh, 4, 1 << 50) == b"of it"
+    assert engine.read(fh, 1 << 40, 1 << 50) == b""
+
+
+def test_no_cookie_is_too_large(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    engine.mkdir(ROOT, b"d", 0o755, CALLER)
+    assert engine.read_directory(engine.open_directory(ROOT), (1 << 64) - 1, 10) == []
+
+
+@pytest.mark.parametrize("timeout_s", [1e19, float("inf"), float("nan")])
+def test_a_wait_without_end_is_a_wait(tmp_path: Path, timeout_s: float) -> None:
+    engine = fresh_engine(tmp_path)
+    waiting = threading.Thread(target=engine.wait_changed, args=(engine.watch(), timeout_s), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    engine.end_waits()
+    waiting.join()
+
+
+FORKED = """
+import hashlib, os, sys
+from pathlib import Path
+from tests.engine.volumes import open_engine
+
+directory = Path(sys.argv[1])
+engine = open_engine(directory, writable=False)
+data = lambda number: hashlib.blake2b(b"%d" % number).digest() * 50
+name = lambda number: hashlib.sha256(b"%d" % number).digest()
+
+def cache(numbers):
+    for number in numbers:
+        engine.cache_chunk(name(number), data(number))
+
+cache(range(10))
+engine.flush_cache()  # a segment of this process is begun
+cache(range(10, 15))
+told, tell = os.pipe()
+if (child := os.fork()) == 0:
+    os.read(told, 1)
+    del engine  # writes what it has, as at the end of an interpreter
+    os._exit(0)
+cache(range(15, 200))
+engine.flush_cache()
+os.write(tell, b"x")
+os.waitpid(child, 0)
+cache(range(200, 400))
+engine.close()
+again = open_engine(directory, writable=False)
+print(sum(again.cached_chunk(name(number), len(data(number))) is None for number in range(400)))
+"""
+
+
+def test_a_forked_child_writes_nothing_into_its_parents_cache(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"

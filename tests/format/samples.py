@@ -8,10 +8,12 @@ stores in the world hold such bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cowfs.base.ids import PackId, StoreId, VersionId, WriteId
 from cowfs.format import keys
 from cowfs.format.blocklist import BlockRef, decode_segment, encode_segment
 from cowfs.format.catalogue import Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
@@ -22,6 +24,7 @@ from cowfs.format.pack import BlobKind, PackBuilder, PackEntry, PackKind, parse_
 from cowfs.format.records import (
     Cipher,
     CondemnedRecord,
+    DoneRecord,
     HeadRecord,
     HeartbeatRecord,
     Holder,
@@ -34,13 +37,14 @@ from cowfs.format.records import (
     ProbeResult,
     PrunedRecord,
     Record,
+    SeenRecord,
+    SeenVolume,
     SparedRecord,
     StoreRecord,
     TagRecord,
 )
 from cowfs.format.sealed import Sealed
 from cowfs.format.sealing import PLAIN, Sealing
-from cowfs.ids import PackId, StoreId, VersionId, WriteId
 from tests.format.catalogues import catalogue_entries
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -119,6 +123,7 @@ SLOTS = (
         wrapped=bytes.fromhex(
             "158c143082596d5b2da54a98098a142ca25e4855f87a3804d5f34941e29de6c379f91a18b9a853f3905b18195265ee8c"
         ),
+        format=1,
     ),
     Slot(
         "4e5f6071",
@@ -132,7 +137,19 @@ SLOTS = (
         wrapped=bytes.fromhex(
             "8e2fbe14fdc585d04ff3b0fcb33a55276834a1bbc978bef06885484489fe7d3470a122624562f4aca40c89c268648903"
         ),
+        format=1,
     ),
+)
+SIGNED_SLOTS = tuple(
+    replace(slot, format=2, wrapped=bytes.fromhex(wrapped))
+    for slot, wrapped in zip(
+        SLOTS,
+        (
+            "a11a1ded3edcae065796ca49f2f3c5fb6a969a4317ef706c1aa8bb548dd64a03dda59f7055df2d124361842f7b8d70b0b6c66d010a26336ca60d270fb53688b4fbaaab7525e324c1c3e306d9ccd92343",
+            "a971a8fd6a354dc7a4c313952dc52f931d865b4d780b0baac5b7a9cf67394616b12fb2e21cdea7af8fd9f018b9d198b8fd9180afd41c35f54d59254460308d18d7a49b0b6e914e1a6d2b45553040812e",
+        ),
+        strict=True,
+    )
 )
 
 RECORDS: dict[str, Record] = {
@@ -149,9 +166,23 @@ RECORDS: dict[str, Record] = {
         probe=ProbeResult(True, 8, 5, 1, True, True, CREATED_NS),
         cipher=Cipher("aes-256-gcm", bytes.fromhex("cdd14300251857a63276a01e7f4daaa8")),
     ),
+    "store-bound": StoreRecord(
+        store_id=StoreId(bytes(range(16, 32))),
+        created_ns=CREATED_NS,
+        write_id=WRITE,
+        probe=ProbeResult(True, 8, 5, 1, True, True, CREATED_NS),
+        cipher=Cipher("aes-256-gcm", bytes.fromhex("3517048baf09fef3d44348c775939dc3")),
+    ),
     "keys": KeysRecord(SLOTS, CREATED_NS, WRITE),
+    "keys-signed": KeysRecord(
+        SIGNED_SLOTS,
+        CREATED_NS,
+        WRITE,
+        bytes.fromhex("9324800084b46b16282dc385f2f8e5cf5c8b587c691adc6c29cdca372387140d"),
+    ),
     "head-create": HeadRecord("create", None, 0, CREATED_NS, WRITE),
     "head-commit": HeadRecord("commit", VERSION, 3, CREATED_NS, WRITE, HOLDER),
+    "head-prev": HeadRecord("commit", VERSION, 3, CREATED_NS, WRITE, prev=bytes(range(32, 64)).hex()),
     "head-fork": HeadRecord(
         "fork", VERSION, 0, CREATED_NS, WRITE, source=f"cowfs+s3://bucket/prefix/-/base@{VERSION.hex()}"
     ),
@@ -192,11 +223,22 @@ RECORDS: dict[str, Record] = {
     "condemned-sharded": CondemnedRecord(2, (), CREATED_NS, WRITE, shards=40),
     "condemned-moved": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE, moved=(PACK_B,)),
     "condemned-versions": CondemnedRecord(2, (), CREATED_NS, WRITE, versions=(VERSION,)),
+    "done": DoneRecord(2, 7_200, 1 << 40, 3_000_000, 0, 1, CREATED_NS, WRITE),
+    "seen": SeenRecord(2, (SeenVolume("my-dataset", 12, 2, 3, 1), SeenVolume("other", 1, 0, 0, 0)), WRITE),
     "spared": SparedRecord(2, (PACK_A,), CREATED_NS, WRITE, versions=(VERSION,), moved=(PACK_A,)),
 }
 
 
+class SmallSteps(Sealed):
+    """Rounds sizes up by less, so that examples are short. A reader does not care."""
+
+    object_step_bytes = 64
+    pack_step_bytes = 64
+    step_entries = 4
+
+
 SEALED = Sealed(bytes(range(32)), StoreId(bytes(range(16, 32))))
+SMALL_STEPS = SmallSteps(bytes(range(32)), StoreId(bytes(range(16, 32))))
 
 
 def sample_pack(kind: PackKind, sealing: Sealing = PLAIN) -> bytes:
@@ -258,7 +300,7 @@ def _pack_entries(kind: PackKind) -> Any:
     ]
 
 
-def _sealed_pack_sample() -> Sample:
+def _sealed_pack_sample(file: str, encode: Callable[[], bytes]) -> Sample:
     expected = (
         PackKind.DATA,
         [
@@ -267,19 +309,24 @@ def _sealed_pack_sample() -> Sample:
         ],
     )
     return Sample(
-        "sealed-data.pack",
-        lambda: sample_pack(PackKind.DATA, SEALED),
+        file,
+        encode,
         lambda data: decode_pack(data, SEALED),
         expected,
         verify=lambda data: read_pack(data, SEALED),
     )
 
 
-def _sealed_object_sample(file: str, key: str, data: bytes) -> Sample:
+def _sealed_object_sample(file: str, key: str, data: bytes, encode: Callable[[], bytes]) -> Sample:
     def decode(sealed: bytes) -> bytes:
         return SEALED.open_object(key, sealed, what=file)
 
-    return Sample(file, lambda: bytes(SEALED.seal_object(key, data)), decode, data, verify=decode)
+    return Sample(file, encode, decode, data, verify=decode)
+
+
+def _as_it_was(file: str) -> Callable[[], bytes]:
+    """Of a format that is read, and not written any more."""
+    return (GOLDEN / file).read_bytes
 
 
 def decode_catalogue(data: bytes) -> Any:
@@ -316,9 +363,19 @@ SAMPLES: list[Sample] = [
     ),
     _pack_sample(PackKind.DATA),
     _pack_sample(PackKind.INDEX),
-    _sealed_pack_sample(),
-    _sealed_object_sample("sealed-head.bin", keys.head("my-dataset", 1), RECORDS["head-create"].encode()),
-    _sealed_object_sample("sealed-manifest.bin", keys.VERSIONS, MANIFEST.encode()),
+    _sealed_pack_sample("sealed-data.pack", _as_it_was("sealed-data.pack")),
+    _sealed_pack_sample("padded-data.pack", lambda: sample_pack(PackKind.DATA, SMALL_STEPS)),
+    *(
+        _sealed_object_sample(file, key, data, encode)
+        for name, key, data in (
+            ("head", keys.head("my-dataset", 1), RECORDS["head-create"].encode()),
+            ("manifest", keys.VERSIONS, MANIFEST.encode()),
+        )
+        for file, encode in (
+            (f"sealed-{name}.bin", _as_it_was(f"sealed-{name}.bin")),
+            (f"padded-{name}.bin", partial(SMALL_STEPS.seal_object, key, data)),
+        )
+    ),
 ]
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import ChunkHash, PackId
 from cowfs.errors import CorruptError, CowfsError, InvalidInputError, UnsupportedFormatError
 from cowfs.format.blocklist import SEGMENT_ENTRIES, BlockRef, decode_segment, encode_segment
 from cowfs.format.codec import MAX_RAW_BYTES, hash_of
-from cowfs.ids import ChunkHash, PackId
 from tests.format.samples import BLOCKS
 
 pytestmark = pytest.mark.quick

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import PackId
 from cowfs.errors import CowfsError, InvalidInputError, UnsupportedFormatError
 from cowfs.format.catalogue import (
     MAX_CANDIDATES,
@@ -21,7 +22,6 @@ from cowfs.format.catalogue import (
     to_merge,
 )
 from cowfs.format.codec import hash_of
-from cowfs.ids import PackId
 from tests.format.catalogues import catalogue_entries
 
 pytestmark = pytest.mark.quick

@@ -52,7 +52,7 @@ def test_every_format_is_shown() -> None:
     shown = {example.values[1] for example in EXAMPLES}
     # An index pack differs from a data pack in its kinds only, a sealed manifest from a sealed
     # record in its place.
-    assert {sample.file for sample in SAMPLES} - shown == {"index.pack", "sealed-manifest.bin"}
+    assert {sample.file for sample in SAMPLES} - shown == {"index.pack", "sealed-manifest.bin", "padded-manifest.bin"}
 
 
 @pytest.mark.parametrize(("kind", "golden", "text"), [e for e in EXAMPLES if e.values[0] == "locator"])

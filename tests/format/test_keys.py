@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.errors import InvalidInputError
 from cowfs.format import keys
-from cowfs.ids import PackId, VersionId, WriteId
 from tests.format.samples import PACK_A, VERSION
 
 pytestmark = pytest.mark.quick
@@ -23,14 +23,14 @@ def test_every_key_stands_where_the_design_says() -> None:
     assert keys.meta("v", 1) == f"volumes/v/meta/{last}"
     assert keys.head("v", 1) == f"volumes/v/head/{last}"
     assert keys.tag("v", "t.1", 1) == f"volumes/v/tags/t.1/{last}"
-    assert keys.pruned("v", 1) == f"volumes/v/pruned/{last}"
+    assert keys.pruning_record("v", 1) == f"volumes/v/pruned/{last}"
     assert keys.lease("v", 1) == f"volumes/v/lease/{last}"
     assert keys.heartbeat("v", 1) == f"volumes/v/heartbeat/{last}"
     assert keys.version(VERSION) == f"versions/00/{VERSION.hex()}"
     assert keys.pack(PACK_A) == f"packs/a1/{PACK_A.hex()}"
-    assert keys.moved(PACK_A, 1) == f"packs/a1/{PACK_A.hex()}.moved/{last}"
+    assert keys.move_record(PACK_A, 1) == f"packs/a1/{PACK_A.hex()}.moved/{last}"
     assert keys.pin(WriteId(bytes(16)), 1) == f"pins/{'00' * 16}/{last}"
-    assert keys.condemned(1) == f"gc/{last}/condemned"
+    assert keys.condemnation(1) == f"gc/{last}/condemned"
 
 
 @given(numbers, numbers)
@@ -50,7 +50,7 @@ def test_keys_parse_back(name: str, tag: str, number: int) -> None:
     for key in (
         keys.meta(name, number),
         keys.head(name, number),
-        keys.pruned(name, number),
+        keys.pruning_record(name, number),
         keys.lease(name, number),
         keys.heartbeat(name, number),
     ):
@@ -60,8 +60,8 @@ def test_keys_parse_back(name: str, tag: str, number: int) -> None:
     if len(tag) != 64:
         assert keys.parse_tag(keys.tag(name, tag, number)) == tag
         assert keys.parse_volume(keys.tag(name, tag, number)) == name
-    assert keys.parse_generation(keys.condemned(number)) == number
-    assert keys.parse_generation(keys.condemned_shard(number, 7)) == number
+    assert keys.parse_generation(keys.condemnation(number)) == number
+    assert keys.parse_generation(keys.condemnation_shard(number, 7)) == number
     pin = WriteId(bytes(range(16)))
     assert keys.parse_pin(keys.pin(pin, number)) == (pin, number)
 
@@ -71,8 +71,8 @@ def test_ids_parse_back(raw: bytes) -> None:
     version, pack = VersionId(raw), PackId(raw[:16])
     assert keys.parse_version(keys.version(version)) == version
     assert keys.parse_pack(keys.pack(pack)) == pack
-    assert keys.parse_pack(keys.moved(pack, 1)) is None
-    assert keys.moved(pack, 1).startswith(keys.moved_prefix(pack))
+    assert keys.parse_pack(keys.move_record(pack, 1)) is None
+    assert keys.move_record(pack, 1).startswith(keys.move_prefix(pack))
 
 
 @given(st.text())

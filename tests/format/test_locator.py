@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.store_url import StoreUrl
-from cowfs.ids import VersionId
 from tests.format.samples import VERSION
 
 pytestmark = pytest.mark.quick
@@ -53,12 +53,38 @@ def test_store_urls_round_trip(store: StoreUrl) -> None:
         ("s3://bucket;endpoint=http://h:1", "http://h:1", ""),
         ("s3://bucket;endpoint=https://H.example;region=auto/p", "https://h.example", "p"),
         ("s3://bucket;region=auto;endpoint=http://[::1]:9000/p", "http://[::1]:9000", "p"),
+        ("s3://bucket;endpoint=http://h:1/;region=auto/p", "http://h:1", "p"),
+        ("s3://bucket;endpoint=http://h:1//;region=auto", "http://h:1", ""),
+        ("s3://bucket;endpoint=http://h:1/;v/p", "http://h:1", ";v/p"),
     ],
 )
 def test_an_endpoint_need_not_be_encoded(text: str, endpoint: str, path: str) -> None:
     found = StoreUrl.parse(text)
     assert (found.authority, found.endpoint, found.path) == ("bucket", endpoint, path)
     assert StoreUrl.parse(str(found)) == found
+
+
+@given(
+    st.sampled_from(["http://h:1", "http://h:1/", "HTTP://H:1//", "http%3A%2F%2Fh%3A1%2F"]),
+    st.booleans(),
+    st.lists(st.sampled_from(["", "/", "//"]), min_size=2, max_size=2),
+    paths,
+)
+def test_slashes_around_options_make_no_other_store(
+    endpoint: str, is_reversed: bool, slashes: list[str], path: str
+) -> None:
+    options = [f";endpoint={endpoint}", ";region=auto"]
+    if is_reversed:
+        options.reverse()
+    behind = str(StoreUrl("s3", "bucket", path)).removeprefix("s3://bucket")
+    text = f"s3://bucket{slashes[0]}{options[0]}{slashes[1]}{options[1]}{behind}"
+    try:
+        found = StoreUrl.parse(text)
+    except InvalidInputError as error:
+        assert any(slashes)
+        assert "%3B" in error.hint
+    else:
+        assert found == StoreUrl("s3", "bucket", path, "http://h:1", "auto")
 
 
 def test_an_endpoint_that_is_not_encoded_carries_no_password() -> None:
@@ -157,6 +183,8 @@ def test_a_store_has_one_url(text: str, canonical: str) -> None:
         "s3://SECRET@bucket",
         "s3://bucket;secret=SECRET/prefix",
         "s3://bucket;key=AKIAKEY;secret=SECRET",
+        "s3://bucket;endpoint=http://h:1/;secret=SECRET/prefix",
+        "s3://bucket/;secret=SECRET/prefix",
         "s3://bucket?aws_secret=SECRET",
         "s3://bu$cket;secret=SECRET",
         "s3://bucket;endpoint=http%3A%2F%2Fme%3ASECRET%40host",
@@ -193,9 +221,13 @@ def test_credentials_are_refused_and_not_repeated(text: str) -> None:
         ("s3://bucket;endpoint=127.0.0.1", "not an http or https URL"),
         ("s3://bucket;endpoint=ftp%3A%2F%2Fx", "not an http or https URL"),
         ("s3://bucket;endpoint=http%3A%2F%2Fx%3A99999", "not a URL"),
-        ("s3://bucket;region=", "empty or stands twice"),
-        ("s3://bucket;region=a;region=b", "empty or stands twice"),
+        ("s3://bucket;region=", "empty or given twice"),
+        ("s3://bucket;region=a;region=b", "empty or given twice"),
         ("s3://bucket;region=us_east", "not the name of a region"),
+        ("s3://bucket;endpoint=http%3A%2F%2Fh%3A1/;region=a/p", "is in its path"),
+        ("s3://bucket;endpoint=http://h:1/base;region=a/p", "is in its path"),
+        ("s3://bucket/;region=a/p", "is in its path"),
+        ("s3://bucket/p;endpoint=http://h:1", "is in its path"),
         ("gs://bucket;region=x", "no option 'region'"),
     ],
 )
@@ -220,7 +252,7 @@ def test_bad_store_urls_say_what_is_wrong(text: str, says: str) -> None:
         (f"cowfs+file:///dir/-/name@{HEX[:-1]}g", "character 'g'"),
         (f"cowfs+file:///dir/-/name@{HEX.upper()}", "character 'A'"),
         (f"cowfs+file:///dir/-/name@{HEX[:32]}\n{HEX[32:]}", r"character '\\n'"),
-        (f"cowfs+file:///dir/-/name@{HEX}/path", "goes on after its version id"),
+        (f"cowfs+file:///dir/-/name@{HEX}/path", "continues after its version id"),
         (f"cowfs+file://host/dir/-/name@{HEX}", "has a host"),
         (f"cowfs+nothing/-/name@{HEX}", "not a store URL"),
     ],

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import ChunkHash, PackId, VersionId
 from cowfs.errors import CorruptError, CowfsError, InvalidInputError, UnsupportedFormatError
 from cowfs.format import canonical
 from cowfs.format.codec import MAX_RAW_BYTES
 from cowfs.format.manifest import CatalogueRef, IndexSection, Manifest, PackUse, SegmentRef, Stats, version_id
-from cowfs.ids import ChunkHash, PackId, VersionId
 from tests.format.samples import MANIFEST
 
 pytestmark = pytest.mark.quick

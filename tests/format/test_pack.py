@@ -82,9 +82,9 @@ def test_a_directory_finds_blobs_by_their_offset(raws: list[bytes], offset: int,
     entries = list(directory)
     assert directory.size_bytes == len(entries) * ENTRY_BYTES
     for entry in entries:
-        assert directory.at(entry.offset) == entry
-    assert directory.at(offset) == next((entry for entry in entries if entry.offset == offset), None)
-    assert directory.after(offset, length) == [e for e in entries if offset < e.offset <= offset + length]
+        assert directory.find_at(entry.offset) == entry
+    assert directory.find_at(offset) == next((entry for entry in entries if entry.offset == offset), None)
+    assert directory.list_after(offset, length) == [e for e in entries if offset < e.offset <= offset + length]
 
 
 def test_the_builder_tells_where_everything_will_lie() -> None:

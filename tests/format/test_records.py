@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import PackId, StoreId, VersionId, WriteId
 from cowfs.errors import CorruptError, CowfsError, InvalidInputError, UnsupportedFormatError
 from cowfs.format import canonical, fields
 from cowfs.format.records import (
     FORMAT,
     CondemnedRecord,
+    DoneRecord,
     HeadRecord,
     HeartbeatRecord,
     Holder,
@@ -27,11 +29,12 @@ from cowfs.format.records import (
     ProbeResult,
     PrunedRecord,
     Record,
+    SeenRecord,
+    SeenVolume,
     SparedRecord,
     StoreRecord,
     TagRecord,
 )
-from cowfs.ids import PackId, StoreId, VersionId, WriteId
 from tests.format.samples import CREATED_NS, HOLDER, PACK_A, PACK_B, RECORDS, VERSION, WRITE
 
 pytestmark = pytest.mark.quick
@@ -121,6 +124,23 @@ records: st.SearchStrategy[Record] = st.one_of(
         shards=st.none() | number,
         **common,
     ),
+    st.builds(
+        DoneRecord,
+        generation=counted,
+        young_s=number,
+        live_bytes=number,
+        other_bytes=number,
+        lost_packs=number,
+        shards=number,
+        **common,
+    ),
+    st.builds(
+        SeenRecord,
+        generation=counted,
+        volumes=st.lists(st.builds(SeenVolume, st.just("v"), number, number, number, number), max_size=3).map(tuple),
+        write_id=common["write_id"],
+        extra=common["extra"],
+    ),
     st.builds(StoreRecord, store_id=ids(StoreId), probe=probes, **common),
 )
 
@@ -148,12 +168,12 @@ def test_well_sealed_nonsense_raises_only_our_errors(name: str, value: object) -
     body = canonical.decode(record.encode(), what="x")
     del body["check"], body["record"], body["format"]
     for key in body:
-        data = fields.seal(record.record, FORMAT, {**body, key: value})
+        data = fields.seal(record.record, record.format_number, {**body, key: value})
         with contextlib.suppress(CowfsError):
             found = type(record).decode(data, what="x")
             # An optional field that is null means the same as an absent one.
             expected = {k: v for k, v in body.items() if k != key} if value is None else {**body, key: value}
-            assert found.encode() in (data, fields.seal(record.record, FORMAT, expected))
+            assert found.encode() in (data, fields.seal(record.record, record.format_number, expected))
 
 
 @each_record
@@ -162,7 +182,7 @@ def test_a_missing_field_is_named_or_optional(name: str) -> None:
     body = canonical.decode(record.encode(), what="x")
     del body["check"], body["record"], body["format"]
     for key in body:
-        data = fields.seal(record.record, FORMAT, {k: v for k, v in body.items() if k != key})
+        data = fields.seal(record.record, record.format_number, {k: v for k, v in body.items() if k != key})
         try:
             type(record).decode(data, what="x")
         except CorruptError as error:
@@ -170,6 +190,7 @@ def test_a_missing_field_is_named_or_optional(name: str) -> None:
         else:
             assert key in (
                 "version",
+                "prev",
                 "holder",
                 "source",
                 "expires_ns",
@@ -241,7 +262,7 @@ def test_a_kind_that_came_later_is_named_and_not_called_damage(name: str, field:
     record = RECORDS[name]
     body = canonical.decode(record.encode(), what="x")
     del body["check"], body["record"], body["format"]
-    data = fields.seal(record.record, FORMAT, {**body, field: "invented"})
+    data = fields.seal(record.record, record.format_number, {**body, field: "invented"})
     with pytest.raises(UnsupportedFormatError, match=r"the record has .* 'invented'"):
         type(record).decode(data, what="the record")
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from cowfs.base.ids import PackId, StoreId
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.format import keys
 from cowfs.format.codec import Codec, hash_of
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.format.pack import BlobKind, PackBuilder, PackKind, parse_pack
+from cowfs.format.records import StoreRecord
 from cowfs.format.sealed import Sealed, check_value
 from cowfs.format.sealing import PLAIN
-from cowfs.ids import PackId, StoreId
-from tests.format.samples import MANIFEST, NOISE, PACK_A, PACK_B, SEALED, TEXT, sample_pack
+from tests.format.samples import GOLDEN, MANIFEST, NOISE, PACK_A, PACK_B, SEALED, TEXT, sample_pack
 
 pytestmark = pytest.mark.quick
 
@@ -95,7 +98,9 @@ def test_names_and_cuts_depend_on_the_key_alone() -> None:
     assert SEALED.gear == OTHER_STORE.gear != OTHER_KEY.gear
     assert SEALED.gear is not None
     assert len(SEALED.gear) == 2048
-    assert check_value(KEY) != check_value(bytes(32))
+    record = StoreRecord.decode((GOLDEN / "store-bound.json").read_bytes(), what="store")
+    later = replace(record, created_ns=1)
+    assert len({check_value(KEY, record), check_value(bytes(32), record), check_value(KEY, later)}) == 3
 
 
 def test_a_pack_shows_neither_bytes_nor_hashes() -> None:
@@ -105,8 +110,10 @@ def test_a_pack_shows_neither_bytes_nor_hashes() -> None:
 
 
 def test_packs_of_either_kind_of_store_are_refused_by_the_other() -> None:
-    with pytest.raises(UnsupportedFormatError, match="format 2"):
+    with pytest.raises(UnsupportedFormatError, match="format 3"):
         parse_pack(sample_pack(PackKind.DATA, SEALED), what="pack")
+    with pytest.raises(UnsupportedFormatError, match="format 2"):
+        parse_pack((GOLDEN / "sealed-data.pack").read_bytes(), what="pack")
     with pytest.raises(UnsupportedFormatError, match="format 1"):
         parse_pack(sample_pack(PackKind.DATA), what="pack", blobs=SEALED.pack(PACK_A))
     with pytest.raises(CorruptError, match="cannot be opened"):

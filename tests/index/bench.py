@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from cowfs.base.ids import PackId
 from cowfs.errors import UnavailableError
 from cowfs.format.blocklist import BlockRef, encode_segment
 from cowfs.format.catalogue import CatalogueEntry, CataloguePack, encode_catalogue
 from cowfs.format.codec import hash_of
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind, PackKind
-from cowfs.ids import PackId
 from cowfs.index import ChangeSet, Entry, ExtentRow, Index, InodeRow, Published, empty_index, open_index, publish
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache

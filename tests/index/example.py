@@ -13,7 +13,7 @@ from pathlib import Path
 
 import zstandard
 
-from cowfs.ids import PackId
+from cowfs.base.ids import PackId
 from cowfs.index import empty_index
 from tests.index.bench import change_set
 

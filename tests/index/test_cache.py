@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+from cowfs.base.ids import ChunkHash
 from cowfs.format.codec import hash_of
-from cowfs.ids import ChunkHash
 from cowfs.index.cache import BlockCache
 from tests.engine.volumes import fresh_engine
 from tests.index.bench import Bench, many_files

@@ -29,7 +29,7 @@ FIRST = 5
 
 def look_everywhere(index: Index) -> None:
     """Every query on every key; each either answers or raises one of our errors."""
-    for query in (index.inode, index.directory, index.content, lambda ino: index.stored_contents(ino - 9, ino)):
+    for query in (index.inode, index.directory, index.content, lambda ino: index.read_stored_contents(ino - 9, ino)):
         for ino in [*range(1, 30), FIRST + FILES - 1, FIRST + FILES, (1 << 63) - 1]:
             try:
                 query(ino)
@@ -301,9 +301,9 @@ Query = Callable[[Index], object]
         ("INSERT INTO extents VALUES (2, 0, 5, zeroblob(32), -1, 0, 5, 5, 0, 0)", lambda index: index.content(2)),
         (
             "INSERT INTO extents VALUES (2, 0, 5, zeroblob(32), 1, 0, 5, 4, 0, 0)",
-            lambda index: index.stored_contents(1, 9),
+            lambda index: index.read_stored_contents(1, 9),
         ),
-        ("INSERT INTO xattrs VALUES (2, x'', x'')", lambda index: index.stored_contents(1, 9)),
+        ("INSERT INTO xattrs VALUES (2, x'', x'')", lambda index: index.read_stored_contents(1, 9)),
         ("INSERT INTO xattrs VALUES (2, x'', x'')", lambda index: index.content(2)),
         ("INSERT INTO xattrs VALUES (2, x'61', zeroblob(70000))", lambda index: index.content(2)),
         ("INSERT INTO packs VALUES (1, x'00')", lambda index: index.pack_ids()),

@@ -3,13 +3,14 @@ another."""
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cowfs.base.ids import ChunkHash
 from cowfs.errors import InvalidStateError
-from cowfs.ids import ChunkHash
 from cowfs.index import Totals
 from cowfs.index import index as index_module
 from tests.index.bench import (
@@ -77,6 +78,24 @@ def test_everything_comes_back_from_the_store(bench: Bench) -> None:
         assert index.last_pack_number() == 2
         assert index.next_ino == 30
         assert index.totals() == Totals(files=7, directories=1, bytes=(1 << 41) + 1)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 1024])
+def test_what_is_at_a_path_is_found_whatever_was_looked_for_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(index_module, "KEPT_WAYS", kept)
+    changes = change_set(
+        next_ino=6,
+        inodes=[directory_row(2), directory_row(3), directory_row(4), file_row(5)],
+        entries=[(1, b"a", 2), (2, b"b", 3), (1, b"b", 4), (3, b"f", 5), (4, b"f", 5)],
+    )
+    index, _ = bench.commit(bench.empty(), changes)
+    there = {b"": 1, b"a": 2, b"a/b": 3, b"b": 4, b"a/b/f": 5, b"b/f": 5, b"/a//b/f": 5, b"a/b/": 3}
+    gone = [b"a/f", b"c", b"c/b/f", b"b/f/b", b"a/c/b", b"a/c"]
+    with index:
+        for path in random.Random(kept).choices([*there, *gone], k=200):
+            assert index.find(path) == there.get(path), path
 
 
 def test_an_empty_first_version_can_be_published(bench: Bench) -> None:
@@ -180,10 +199,10 @@ def test_contents_together_are_whole_or_left_out(bench: Bench, monkeypatch: pyte
             (14, rows, []),
             (20, [], [(b"user.a", b"2")]),
         ]
-        assert index.stored_contents(1, 29) == everything
-        assert index.stored_contents(12, 13) == everything[1:3]
+        assert index.read_stored_contents(1, 29) == everything
+        assert index.read_stored_contents(12, 13) == everything[1:3]
         for limit, last in ((16, 20), (15, 13), (14, 13), (13, 13), (12, 12), (3, 9)):
             monkeypatch.setattr(index_module, "CONTENT_ROWS_AT_ONCE", limit)
-            assert [ino for ino, _, _ in index.stored_contents(1, 29)] == [
+            assert [ino for ino, _, _ in index.read_stored_contents(1, 29)] == [
                 ino for ino, _, _ in everything if ino <= last
             ]

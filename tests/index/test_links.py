@@ -51,7 +51,7 @@ def test_the_golden_database_is_read(bench: Bench) -> None:
     pages = [data[at : at + 16384] for at in range(0, len(data), 16384)]
     with Index(MemoryBlocks("the example", pages), BlockCache(bench.cache())) as index:
         assert [*index.links()] == [(2, A), (3, B)]
-        assert index.stored_content(2) == ([], [])
+        assert index.read_stored_content(2) == ([], [])
         with pytest.raises(InvalidStateError, match="linked"):
             index.content(2)
         assert index.link(4) is None

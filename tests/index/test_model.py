@@ -90,9 +90,9 @@ class Model:
             assert index.directory(parent) == [(name, self.inodes[listed[name]]) for name in sorted(listed)]
         for ino in range(1, self.next_ino + 1):
             assert index.inode(ino) == self.inodes.get(ino)
-            assert index.stored_content(ino) == (self.extents.get(ino, []), sorted(self.xattrs.get(ino, [])))
+            assert index.read_stored_content(ino) == (self.extents.get(ino, []), sorted(self.xattrs.get(ino, [])))
         contents = [(ino, self.extents.get(ino, []), sorted(self.xattrs.get(ino, []))) for ino in sorted(self.inodes)]
-        assert index.stored_contents(1, self.next_ino) == [
+        assert index.read_stored_contents(1, self.next_ino) == [
             (ino, extents, xattrs)
             for ino, extents, xattrs in contents
             if (extents or xattrs) and all(len(value) <= SHORT_VALUE_BYTES for _, value in xattrs)

@@ -45,8 +45,8 @@ def test_random_writes_against_a_dict(tmp_path: Path, memory_pages: int) -> None
         model.setdefault(number, ZERO_PAGE)
         written.add(number)
     assert {n: overlay.read(n) for n in model} == model
-    assert dict(overlay.written()) == {n: model[n] for n in written}
-    assert [n for n, _ in overlay.written()] == sorted(written)
+    assert dict(overlay.list_written()) == {n: model[n] for n in written}
+    assert [n for n, _ in overlay.list_written()] == sorted(written)
     overlay.close()
     assert list(tmp_path.iterdir()) == []
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from cowfs.base.ids import ChunkHash, PackId
 from cowfs.errors import InvalidInputError, InvalidStateError, UnavailableError
 from cowfs.format.catalogue import MAX_PER_TIER, Catalogue, CatalogueEntry, CataloguePack
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import PackKind
-from cowfs.ids import ChunkHash, PackId
 from cowfs.index import ChangeSet, publish
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
-from cowfs.index.publish import MAX_PACKS
+from cowfs.index.delta import MAX_PACKS
 from cowfs.store.packs import PackUploader
 from tests.index.bench import Bench, change_set, extent, file_row, many_files, pack_id
 

@@ -77,7 +77,7 @@ def some_pages(tmp_path: Path) -> list[bytes]:
     connection.create()
     connection.execute_many("INSERT INTO packs VALUES (?, ?)", [(n, bytes(16)) for n in range(1, 5000)])
     connection.close()
-    return [raw for _, raw in overlay.written()]
+    return [raw for _, raw in overlay.list_written()]
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,26 @@ from typing import Any
 
 import fsspec
 import pytest
+from upath import UPath
 
-from cowfs import config
-from cowfs.api import head_changes, on_line
-from cowfs.blocking import Volume
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, ReadOnlyError
+from cowfs.api import sources
+from cowfs.api.versions import head_changes, on_line, waiting
+from cowfs.base import config
+from cowfs.base.ids import StoreId
+from cowfs.blocking import Store, Volume
+from cowfs.errors import (
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    ReadOnlyError,
+    UnavailableError,
+)
 from cowfs.integrations.fsspec import CowfsFileSystem
 from cowfs.integrations.fsspec_files import WrittenFile
+from cowfs.machine.known_stores import PLAIN, KnownStore
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import list_working_copies, working_root
 from cowfs.session.scratch import Scratch
@@ -405,9 +418,7 @@ def test_what_is_moved_is_never_what_is_removed(fs: CowfsFileSystem) -> None:
         assert fs.find("data") == before
     with pytest.raises(InvalidInputError, match="all that lies below"):
         fs.mv("data/d", "data/new", recursive=True, maxdepth=1)
-    with pytest.raises(IsADirectoryError):
-        fs.mv("data/d", "data/new")
-    fs.mv("data/d", "data/new/deeper", recursive=True)
+    fs.mv("data/d", "data/new/deeper")
     fs.mv("data/a", "data/new/")
     fs.mv(["data/new/a"], ["data/b"])
     moved = ["data/b", "data/link", "data/new/deeper/e/three", "data/new/deeper/one", "data/new/deeper/two"]
@@ -560,6 +571,16 @@ def test_kill_9_publishes_nothing_and_is_in_nobodys_way(fs: CowfsFileSystem) -> 
     assert not Volume.open("data").has_changes()
 
 
+def test_who_reads_the_volume_in_this_process_is_in_nobodys_way(fs: CowfsFileSystem) -> None:
+    fs.mkdir("new")
+    for name in ("data", "new"):
+        reader = Volume.open(name)
+        assert not reader.files.exists("x")
+        for content in (b"one", b"two"):
+            fs.pipe(f"{name}/x", content)
+            assert reader.files.read("x") == content
+
+
 def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem) -> None:
     fs.pipe("data/x", b"x")
     vol = Volume.open("data")
@@ -605,7 +626,7 @@ def test_work_of_a_program_that_ends_while_it_is_waited_for_is_not_left_behind(
     assert holder.stdout is not None
     assert holder.stdout.readline() == "open\n"
 
-    asked = head_changes.ends_soon
+    asked = waiting.ends_soon
 
     def ends_soon(*given: Any) -> bool:
         """What the write asks when it has found it there."""
@@ -615,7 +636,7 @@ def test_work_of_a_program_that_ends_while_it_is_waited_for_is_not_left_behind(
             holder.communicate("\n", timeout=60)
         return asked(*given)
 
-    monkeypatch.setattr(head_changes, "ends_soon", ends_soon)
+    monkeypatch.setattr(waiting, "ends_soon", ends_soon)
     with pytest.raises(InvalidStateError, match="uncommitted"):
         fs.pipe("data/z", b"z")
     assert Volume.open("data").finalize().files.read("work") == b"acknowledged"
@@ -638,7 +659,7 @@ def test_nobody_of_this_machine_opens_a_volume_that_is_written_to(
     fs.pipe("data/z", b"z")
     assert refused == ["data"]
     assert list_working_copies() == []
-    assert config.listed(working_root()) == []
+    assert config.list_directory(working_root()) == []
 
 
 @pytest.mark.parametrize("module", [head_changes, on_line])
@@ -658,13 +679,13 @@ def test_who_waits_for_another_writer_says_so_once(
             held.close()
         return True
 
-    monkeypatch.setattr(module, "ends_soon", ends_soon)
-    monkeypatch.setattr(head_changes, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(waiting, "ends_soon", ends_soon)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
     held.enter_context(working_copy.lock(LockHolder.this_process("another process")))
     if module is head_changes:
         fs.pipe("data/z", b"z")
     else:
-        Volume.rollback("data", first)
+        Store().rollback("data", first)
     (said,) = [record.getMessage() for record in caplog.records]
     assert "another process" in said
     assert "waiting until that ends, at most 150 s" in said
@@ -752,3 +773,150 @@ def test_versions_by_tag_number_and_time(fs: CowfsFileSystem) -> None:
     assert fs.cat("data@{1}/dir/file") == b"three", "and so does what is counted from the last one"
     with pytest.raises(FileNotFoundError, match="no version 9"):
         fs.cat("data@{9}/dir/file")
+
+
+@pytest.fixture
+def linked(fs: CowfsFileSystem) -> CowfsFileSystem:
+    """Two packages that link each other, and links that lead to a file, nowhere, to themselves and
+    out of the volume."""
+    volume = Volume.open("data")
+    for name, other in (("a", "b"), ("b", "a")):
+        volume.files.mkdir(f"ws/{name}/modules", parents=True)
+        volume.files.write(f"ws/{name}/code", name.encode())
+        volume.files.symlink(f"ws/{name}/modules/{other}", f"../../{other}")
+    for name, target in (("file", "a/code"), ("lost", "nothing"), ("loop", "loop"), ("out", "/usr/bin/python3")):
+        volume.files.symlink(f"ws/{name}", target)
+    volume.finalize()
+    return fs
+
+
+def local(fs: CowfsFileSystem, place: Path) -> None:
+    """The same directory below `place`."""
+    version = fs._version("data")
+    assert version is not None
+    version.files.download("/", place / "data")
+
+
+def test_listings_do_not_go_into_linked_directories(linked: CowfsFileSystem, tmp_path: Path) -> None:
+    local(linked, tmp_path)
+    beside = fsspec.filesystem("file")
+
+    def found(fs: Any, above: str) -> list[Any]:
+        def short(paths: Any) -> list[str]:
+            return sorted(path.removeprefix(above) for path in paths)
+
+        walked = [
+            (root.removeprefix(above), sorted(names), sorted(files)) for root, names, files in fs.walk(f"{above}ws")
+        ]
+        calls: list[Any] = [short(fs.find(f"{above}ws")), short(fs.find(f"{above}ws", withdirs=True)), sorted(walked)]
+        calls += [short(fs.glob(f"{above}{each}")) for each in ("ws/**", "ws/*/", "**/code", "ws/*/modules/*/code")]
+        calls += [short(fs.ls(f"{above}ws/a/modules/b", detail=False)), short(fs.glob(f"{above}ws/a/modules/b/*"))]
+        return [*calls, fs.isdir(f"{above}ws/a/modules/b"), fs.info(f"{above}ws/a/modules/b")["type"]]
+
+    assert found(linked, "data/") == found(beside, f"{tmp_path}/data/")
+    assert linked.du("data/ws") == 3
+    rows = {each["name"]: each for each in linked.ls("data/ws/a/modules")}
+    assert (rows["data/ws/a/modules/b"]["type"], rows["data/ws/a/modules/b"]["islink"]) == ("other", True)
+    assert {each["type"] for each in linked.ls("data/ws") if each["name"] == "data/ws/file"} == {"file"}
+
+
+def test_a_tree_with_links_is_got(linked: CowfsFileSystem, tmp_path: Path) -> None:
+    linked.get("data/ws", f"{tmp_path}/ws", recursive=True)
+    got = sorted(str(path.relative_to(tmp_path / "ws")) for path in (tmp_path / "ws").rglob("*"))
+    assert got == ["a", "a/code", "a/modules", "a/modules/b", "b", "b/code", "b/modules", "b/modules/a", "file"]
+    assert (tmp_path / "ws" / "file").read_bytes() == b"a"
+    with pytest.raises(OSError, match=r"data/ws/lost"):
+        linked.get("data/ws/lost", f"{tmp_path}/lost")
+    assert not (tmp_path / "lost").exists()
+
+
+def test_a_directory_is_moved_as_a_local_one(fs: CowfsFileSystem) -> None:
+    fs.pipe({"data/d/one": b"1", "data/d/e/two": b"2"})
+    fs.mv("data/d", "data/moved")
+    assert fs.find("data") == ["data/moved/e/two", "data/moved/one"]
+    assert UPath("cowfs://data/moved").rename("cowfs://data/named").name == "named"
+    assert fs.find("data") == ["data/named/e/two", "data/named/one"]
+    fs.mkdir("other")
+    fs.mv("data/named", "other/d")
+    assert fs.find("other") == ["other/d/e/two", "other/d/one"]
+    assert fs.find("data") == []
+
+
+def test_a_path_does_not_search_linked_directories(linked: CowfsFileSystem) -> None:
+    found = sorted(str(path.path) for path in UPath("cowfs://data/ws").rglob("*"))
+    assert [path for path in found if path.count("/") > 4] == []
+    assert [path.name for path in UPath("cowfs://data/ws").rglob("code")] == ["code", "code"]
+
+
+# -- what cannot be found out
+
+
+def _unmounted(place: Path, fs: CowfsFileSystem, *, is_known: bool) -> CowfsFileSystem:
+    fs.pipe("data/dir/a", b"a")
+    store = config.default_store().removeprefix("file://")
+    Path(store).rename(f"{store}.away")
+    if is_known:
+        return fs
+    KnownStore((place / "another").as_uri()).remember(StoreId(bytes(16)), PLAIN)
+    return CowfsFileSystem(f"{place}/another", skip_instance_cache=True)
+
+
+QUESTIONS: dict[str, Callable[[CowfsFileSystem, str], object]] = {
+    "exists": lambda fs, path: fs.exists(path),
+    "lexists": lambda fs, path: fs.lexists(path),
+    "isfile": lambda fs, path: fs.isfile(path),
+    "isdir": lambda fs, path: fs.isdir(path),
+    "find": lambda fs, path: fs.find(path),
+    "glob": lambda fs, path: fs.glob(f"{path}/*"),
+    "walk": lambda fs, path: list(fs.walk(path)),
+    "ls": lambda fs, path: fs.ls(path),
+    "du": lambda fs, path: fs.du(path),
+    "mapper": lambda fs, path: "a" in fs.get_mapper(path),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_store_that_is_not_there_is_not_an_empty_one(
+    fs: CowfsFileSystem, place: Path, question: str, is_known: bool
+) -> None:
+    asked = _unmounted(place, fs, is_known=is_known)
+    with pytest.raises(CowfsError, match=r"not there|no store|not the store any more"):
+        QUESTIONS[question](asked, "data/dir")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("error", [UnavailableError("no answer"), CorruptError("damaged"), PermissionError(13, "no")])
+def test_an_error_is_not_an_answer(
+    fs: CowfsFileSystem, question: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs.pipe("data/dir/a", b"a")
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sources, "find", fail)
+    with pytest.raises(type(error)):
+        QUESTIONS[question](fs, "data/dir")
+
+
+def test_where_no_store_ever_was_nothing_is(place: Path) -> None:
+    """Programs ask before they make a directory."""
+    fs = CowfsFileSystem(f"{place}/another", skip_instance_cache=True)
+    assert not fs.exists("data/dir")
+    assert not fs.isdir("data")
+    assert not fs.isfile("data/dir/a")
+    fs.mkdir("data")
+    assert fs.isdir("data")
+
+
+def test_what_is_not_there_is_said_to_be_absent(fs: CowfsFileSystem) -> None:
+    fs.pipe("data/dir/a", b"a")
+    for path in ("data/x", "data/dir/a/b", "other/x", "other", f"data/{'n' * 300}", f"data@{'f' * 64}/x"):
+        assert not fs.exists(path)
+        assert not fs.lexists(path)
+        assert not fs.isfile(path)
+        assert not fs.isdir(path)
+        assert "@" in path or fs.find(path) == []
+    assert fs.isfile("data/dir/a")
+    assert fs.isdir("data/dir")

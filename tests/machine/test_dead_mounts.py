@@ -21,7 +21,7 @@ def silent(tmp_path: Path) -> Iterator[tuple[str, int]]:
     path = registry.canonical(tmp_path / "silent")
     os.mkdir(path)
     fd = mounting.mount(path, mounting.options("silent", read_only=False, allow_other=None))
-    mount = mounting.verified(path, read_only=False)
+    mount = mounting.verify(path, read_only=False)
     try:
         yield path, fd
     finally:

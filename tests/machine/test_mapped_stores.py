@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -12,14 +11,20 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cowfs.machine import mapped_stores, stamps
-from cowfs.machine.mapped_stores import Devices
+from cowfs.base.beneath import Root
+from cowfs.machine.folders import mapped_stores
+from cowfs.transfer.local_files import LocalFiles
 
 
 @pytest.fixture
 def in_memory() -> Iterator[Path]:
     with TemporaryDirectory(dir="/dev/shm") as memory:
         yield Path(memory)
+
+
+def are_noted(directory: Path) -> bool:
+    with Root.open(directory) as root:
+        return mapped_stores.are_noted(root.fileno())
 
 
 def overlay(above: Path) -> Path:
@@ -34,57 +39,38 @@ def overlay(above: Path) -> Path:
 def test_a_tmpfs_notes_none(in_memory: Path, is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_refused:
         refuse_nameless(monkeypatch)
-    assert not mapped_stores.are_noted(str(in_memory))
+    assert not are_noted(in_memory)
 
 
 def refuse_nameless(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a directory of another user, or on an overlay of an old kernel."""
     opened = os.open
 
-    def refusing(path: str, flags: int, *arguments: int) -> int:
+    def refusing(path: str, flags: int, *arguments: int, **named: int) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise PermissionError
-        return opened(path, flags, *arguments)
+        return opened(path, flags, *arguments, **named)
 
     monkeypatch.setattr(os, "open", refusing)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
-@pytest.mark.parametrize("is_refused", [False, True])
-def test_an_overlay_is_as_what_it_writes_to(
-    in_memory: Path, is_refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    merged = overlay(in_memory)
-    try:
-        if is_refused:
-            refuse_nameless(monkeypatch)
-        assert not mapped_stores.are_noted(str(merged))
-        monkeypatch.setattr("tempfile.tempdir", str(merged))
-        assert not mapped_stores.are_noted(str(merged))
-        known = Devices(os.fsencode(in_memory.parent))
-        assert not known.are_noted(os.stat(merged).st_dev, os.fsencode(merged.relative_to(in_memory.parent) / "file"))
-    finally:
-        monkeypatch.undo()
-        subprocess.run(["umount", merged], check=True)
+def test_an_overlay_is_as_what_it_writes_to(in_memory: Path, tmp_path: Path) -> None:
+    for above in (in_memory, tmp_path):
+        merged = overlay(above)
+        try:
+            assert are_noted(merged) == are_noted(above)
+        finally:
+            subprocess.run(["umount", merged], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
-def test_where_an_overlay_of_a_disk_cannot_be_tried_another_place_of_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not mapped_stores.are_noted(str(tmp_path)):
-        pytest.skip("temporary files are in memory here")
-    merged = overlay(tmp_path)
-    try:
-        (merged / "folder").mkdir()
-        assert mapped_stores.are_noted(str(merged / "folder"))
-        refuse_nameless(monkeypatch)
-        assert not mapped_stores.are_noted(str(merged / "folder"))
-        monkeypatch.setattr("tempfile.tempdir", str(merged))
-        assert mapped_stores.are_noted(str(merged / "folder"))
-    finally:
-        monkeypatch.undo()
-        subprocess.run(["umount", merged], check=True)
+@pytest.mark.parametrize("name", ["source", "source/sub"])
+def test_an_upload_reads_what_lies_in_memory(in_memory: Path, name: str) -> None:
+    (in_memory / name).mkdir(parents=True)
+    (in_memory / name / "file").write_text("x")
+    with LocalFiles(os.fsencode(in_memory)) as files:
+        path = os.fsencode(f"{name}/file")
+        assert not files.times_tell(path, files.stat(path).ino)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
@@ -94,37 +80,11 @@ def test_a_full_file_system_ends_nobody(tmp_path: Path) -> None:
     try:
         with pytest.raises(OSError, match="space"):
             (tmp_path / "all").write_bytes(bytes(1 << 20))
-        asks = "import sys; from cowfs.machine import mapped_stores; print(mapped_stores.are_noted(sys.argv[1]))"
+        asks = (
+            "import os, sys; from cowfs.machine.folders import mapped_stores; "
+            "print(mapped_stores.are_noted(os.open(sys.argv[1], 0)))"
+        )
         asked = subprocess.run([sys.executable, "-c", asks, tmp_path], capture_output=True, text=True, check=False)
         assert (asked.returncode, asked.stdout) == (0, "False\n")
     finally:
         subprocess.run(["umount", tmp_path], check=True)
-
-
-def test_what_a_full_file_system_answers_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not mapped_stores.are_noted(str(tmp_path)):
-        pytest.skip("temporary files are in memory here")
-
-    def refusing(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    known, device = Devices(os.fsencode(tmp_path)), tmp_path.stat().st_dev
-    with monkeypatch.context() as full:
-        full.setattr(os, "pwrite", refusing)
-        assert not known.are_noted(device, b"file")
-    assert known.are_noted(device, b"file")
-
-
-def test_a_digest_is_of_content_and_skips_holes(in_memory: Path) -> None:
-    path = in_memory / "sparse"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-        file.seek(1 << 39)
-        file.write(b"middle")
-    before = stamps.digest(os.fsencode(path))
-    assert len(before) == 32
-    with path.open("r+b") as file:
-        file.seek((1 << 39) + 5)
-        file.write(b"E")
-    assert stamps.digest(os.fsencode(path)) not in (before, b"")
-    assert stamps.digest(os.fsencode(in_memory / "missing")) == b""

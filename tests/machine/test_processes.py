@@ -4,6 +4,7 @@ old kernels have none."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,3 +169,62 @@ def test_by_the_proc_of_another_pid_namespace_nobody_is_judged(monkeypatch: pyte
     with pytest.raises(InvalidStateError, match=r"/proc") as caught:
         mount_table.mounts()
     assert caught.value.hint == proc.HINT
+
+
+HIDDEN = """
+import os, resource, sys
+from cowfs.machine import mount_table, processes
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+processes.hide_memory()
+fd = os.open("/", os.O_RDONLY)
+assert mount_table.mount_of(fd) is not None
+assert mount_table.device_served(fd) is None
+assert os.path.samefile(f"/proc/self/fd/{fd}", "/")
+assert processes.is_running(os.getpid(), processes.start_time(os.getpid()))
+assert not processes.has_capability(processes.CAP_SYS_ADMIN)
+assert os.stat("/proc/self/environ").st_uid == 0
+os.abort()
+"""
+
+
+def test_a_process_that_hides_its_memory_leaves_no_core_and_reads_its_own_proc(tmp_path: Path) -> None:
+    """Also where it is not root, to whom the files below its /proc/<pid> belong then."""
+    tmp_path.chmod(0o777)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", HIDDEN], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGABRT, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+WITHHELD = """
+import ctypes, os, sys
+from cowfs.machine import mount_table, processes
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x20000) == 0  # CLONE_NEWNS
+assert libc.mount(None, b"/", None, 0x44000, None) == 0  # MS_REC | MS_PRIVATE
+assert libc.mount(sys.argv[1].encode(), f"/proc/{os.getpid()}/fdinfo".encode(), None, 0x1000, None) == 0  # MS_BIND
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+processes.hide_memory()
+fd = os.open("/", os.O_RDONLY)
+assert mount_table.mount_of(fd) is None
+assert not mount_table.is_local(fd)
+assert mount_table.device_served(fd) is None
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts, and becomes another user")
+def test_a_kernel_that_tells_a_hidden_process_nothing_of_its_files_is_no_error(tmp_path: Path) -> None:
+    """As before Linux 5.14: the directory belongs to root, and nobody else may look into it."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o500)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = [sys.executable, "-c", WITHHELD, str(hidden)]
+    done = subprocess.run(program, cwd="/", env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

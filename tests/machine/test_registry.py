@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.machine import mount_table, processes, registry
+from cowfs.machine.mount_table import MountKind
 from cowfs.machine.registry import MountEntry
 
 pytestmark = pytest.mark.quick
@@ -94,10 +95,10 @@ def test_an_entry_is_entered_anew_where_no_more_files_can_be_made(place: Path) -
 
 
 def test_what_is_gone_of_an_entry_is_restored(place: Path) -> None:
-    entry = replace(entered(place / "m"), is_scratch=True, adopted="made")
+    entry = replace(entered(place / "m"), kind="scratch", adopted="made")
     registry.enter(entry)
     registry.adopt(entry)
-    shared = registry.shared_file(entry)
+    shared = registry.sharing_file(entry)
     before = shared.stat()
     registry.restore(entry, is_lasting=False)
     assert shared.stat() == before, "whoever shares the mount has a lock on it"
@@ -129,12 +130,12 @@ def test_entry_from_before_a_reboot_is_swept(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("is_copy", [False, True])
+@pytest.mark.parametrize("kind", ["fuse", "folder"])
 def test_entry_of_a_container_is_swept_after_a_reboot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: MountKind
 ) -> None:
     host = f"{processes.machine_id().rpartition(' ')[0]} pid:[4026531999]"
-    entry = replace(entered(tmp_path / "m"), is_copy=is_copy)
+    entry = replace(entered(tmp_path / "m"), kind=kind)
     path = rewrite(entry, boot_id="another", host=host)
     monkeypatch.setattr(mount_table, "is_local", lambda fd: False)
     registry.list_mounts()
@@ -150,9 +151,9 @@ def test_entry_of_a_container_is_swept_after_a_reboot(
 
 
 def test_a_path_means_the_mount_of_this_container(tmp_path: Path) -> None:
-    here = replace(entered(tmp_path / "m"), is_copy=True)
+    here = replace(entered(tmp_path / "m"), kind="folder")
     registry.enter(here)
-    there = replace(entered(tmp_path / "m"), is_copy=True, since_ns=here.since_ns + 1)
+    there = replace(entered(tmp_path / "m"), kind="folder", since_ns=here.since_ns + 1)
     rewrite(there, host="another pid:[4026531999]")
     assert len(registry.list_mounts()) == 2
     for path in (tmp_path / "m", tmp_path / "m" / "dir"):
@@ -168,10 +169,10 @@ def test_a_path_means_the_mount_of_this_container(tmp_path: Path) -> None:
 def test_a_copy_that_has_no_entry_to_lock_is_none(tmp_path: Path) -> None:
     """Its state directory has lost it. Of one in another container nobody can tell."""
     shared_in = str(registry._directory())
-    lost = replace(entered(tmp_path / "m"), is_copy=True, shared_in=shared_in)
+    lost = replace(entered(tmp_path / "m"), kind="folder", shared_in=shared_in)
     registry.enter(lost)
     assert [each.id for each in registry.list_mounts()] == [lost.id]
-    registry.shared_file(lost).unlink()
+    registry.sharing_file(lost).unlink()
     assert registry.list_mounts() == []
     there = replace(lost, shared_in=str(tmp_path / "there"))
     rewrite(there, host="another pid:[4026531999]")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.machine import lock, scratch
+from cowfs.machine import lock, scratch_directories
 from cowfs.machine.lock import LockHolder
 
 
@@ -17,12 +17,12 @@ from cowfs.machine.lock import LockHolder
 )
 def test_what_a_killed_container_left_is_removed(tmp_path: Path, changed: dict[str, Any], is_removed: bool) -> None:
     """Of another machine nobody can tell whether it lives."""
-    left = scratch.locate("0" * 16, "v", meta_dir=tmp_path)
+    left = scratch_directories.locate("0" * 16, "v", meta_dir=tmp_path)
     holder = LockHolder.this_process(str(tmp_path / "mount"))
     holder = replace(holder, process=replace(holder.process, **changed))
     lock.acquire(left.lock_path, holder, volume="v")
-    scratch.sweep(tmp_path)
+    scratch_directories.sweep(tmp_path)
     assert left.path.exists(), "it has its lock"
     lock._close_inherited()  # as the kernel does when it is killed
-    scratch.sweep(tmp_path)
+    scratch_directories.sweep(tmp_path)
     assert left.path.exists() != is_removed

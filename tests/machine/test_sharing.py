@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import mount_paths
+from cowfs.api.mounts import mount_paths
 from cowfs.errors import ConflictError
 from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
@@ -105,14 +105,14 @@ def test_nobody_is_the_last_of_a_mount_that_was_asked_for_meanwhile(
 def test_a_lock_on_a_mount_that_has_ended_meanwhile_counts_for_nothing(
     entry: MountEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = sharing._opened
+    opened = sharing._open_entry
 
     def opened_late(found: MountEntry) -> int | None:
         fd = opened(found)
         registry.unregister(found)
         return fd
 
-    monkeypatch.setattr(sharing, "_opened", opened_late)
+    monkeypatch.setattr(sharing, "_open_entry", opened_late)
     assert not sharing.join(entry, User())
     assert not sharing.holds(entry)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.machine import reservation
 
 WATCHDOG_S = 60

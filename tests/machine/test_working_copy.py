@@ -21,8 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cowfs import clock
-from cowfs.api import overview
+from cowfs.api.mounts import overview
+from cowfs.base import clock
+from cowfs.base.ids import StoreId, VersionId, WriteId
 from cowfs.errors import (
     AccessDeniedError,
     CorruptError,
@@ -36,15 +37,14 @@ from cowfs.errors import (
     UnsupportedFormatError,
 )
 from cowfs.format.heads import Intent
-from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.machine import daemon_log, lock, mount_table, mounting, places, reservation
+from cowfs.machine import daemon_log, lock, meta_dirs, mount_table, mounting, reservation
 from cowfs.machine import state as states
 from cowfs.machine import working_copy as working_copies
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.processes import start_time, this_process
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy, list_working_copies
-from cowfs.session.acquiring import check_cache_dir
+from cowfs.writer.acquiring import check_cache_dir
 
 pytestmark = pytest.mark.quick
 
@@ -259,7 +259,7 @@ def test_a_holder_that_may_be_given_up_is_waited_for_until_it_is_ready(monkeypat
 def test_a_lock_that_is_held_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tidying and discarding hold it; a mount at that moment is not refused."""
     working_copy = made()
-    held = working_copy.lock(LockHolder.for_a_moment("(tidying)"))
+    held = working_copy.lock(LockHolder.make_brief("(tidying)"))
     held.__enter__()
     pauses: list[float] = []
 
@@ -276,7 +276,7 @@ def test_a_lock_that_is_held_for_a_moment_is_waited_for(monkeypatch: pytest.Monk
 def test_who_was_waited_for_long_is_nameless_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be held up between removing its name and letting go."""
     working_copy = made()
-    held = working_copy.lock(LockHolder.for_a_moment("(tidying)"))
+    held = working_copy.lock(LockHolder.make_brief("(tidying)"))
     held.__enter__()
     pauses: list[float] = []
 
@@ -562,8 +562,8 @@ def test_a_place_that_cannot_be_made_is_told_of_as_what_it_is(
     monkeypatch.setattr(os, "mkdir", refused)
     made_of: list[tuple[Callable[[], object], str]] = [
         (made, "COWFS_STATE_DIR"),
-        (lambda: daemon_log.opened(tmp_path / "none" / "daemon.log"), "COWFS_STATE_DIR"),
-        (lambda: places.remember(tmp_path / "elsewhere"), "COWFS_STATE_DIR"),
+        (lambda: daemon_log.open_log(tmp_path / "none" / "daemon.log"), "COWFS_STATE_DIR"),
+        (lambda: meta_dirs.remember(tmp_path / "elsewhere"), "COWFS_STATE_DIR"),
         (lambda: check_cache_dir(tmp_path / "cache"), "COWFS_CACHE_DIR"),
     ]
     if number != errno.EEXIST:

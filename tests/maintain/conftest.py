@@ -32,7 +32,7 @@ def contents(version: ROVolume) -> dict[str, bytes]:
 
 def forget(machine: Path) -> None:
     """The machine's caches are gone."""
-    from cowfs.api import file_session
+    from cowfs.api.access import file_session
 
     file_session._end_all()
     for path in (machine / "c").iterdir():

@@ -29,20 +29,21 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.control import MountOptions, MountSpec
 from cowfs.errors import CowfsError, LeaseHeldError, NotFoundError
 from cowfs.format import keys
-from cowfs.maintain import planning
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.planning import Survey
-from cowfs.session.opening import opened
-from cowfs.store import ObjectStore, load_record, open_store, pins
-from cowfs.store.holder import current_holder
-from cowfs.version import pruned
+from cowfs.maintain.collect import planning
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.planning import Survey
+from cowfs.session.opening import enter_session
+from cowfs.store import ObjectStore, load_record, open_store
+from cowfs.store.refs import pins
+from cowfs.store.refs.holder import current_holder
 from cowfs.version.commit import CommitRequest
-from cowfs.version.deletion import delete_volume
-from cowfs.version.volumes import find_head, volume_names
+from cowfs.version.names.deletion import delete_volume
+from cowfs.version.names.volumes import find_head, volume_names
+from cowfs.version.retention import pruned
 from tests.maintain.conftest import contents
 from tests.maintain.stores import fork, random_bytes, tree
 from tests.simulation import defects
@@ -74,7 +75,7 @@ def write(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
                 assert base.version_id is not None
                 assert tree(store, base.version_id, home) == held
                 pruned.append(store, name, pruned.read(store, name), [(1, base.head_number - 1)])
-            working.publisher._protection.pin.remove()
+            working.publisher._protection.remove()
 
 
 def make_forks(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
@@ -110,13 +111,13 @@ def merge(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
             work = trunk.fork(f"{name}-{side}{number}")
             branches.append(written(work, {path: data}, whole=held if side == "left" else None))
             held[path] = data
-        report = Volume.merge(name, branches)
+        report = Store().merge(name, branches)
         trunk = Volume.version(name)
         assert trunk.locator == report.locator
         expect(trunk, held)
         for side in ("left", "right"):
-            Volume.delete(f"{name}-{side}{number}")
-        Volume.prune(Volume.plan_prune(name, last=1))
+            Store().delete(f"{name}-{side}{number}")
+        Store().prune(Store().plan_prune(name, last=1))
 
 
 def keep(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
@@ -134,22 +135,22 @@ def keep(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
             tagged[tag] = held
         elif tagged and drawn.random() < 0.3:
             tag = drawn.choice(sorted(tagged))
-            Volume.untag(name, tag)
+            Store().untag(name, tag)
             del tagged[tag]
-        Volume.prune(Volume.plan_prune(name, last=1))
+        Store().prune(Store().plan_prune(name, last=1))
         for tag, then in tagged.items():
             expect(Volume.version(f"{name}@{tag}"), then)
         if tagged and drawn.random() < 0.4:
             tag = drawn.choice(sorted(tagged))
-            Volume.rollback(name, Volume.version(f"{name}@{tag}"))
+            Store().rollback(name, Volume.version(f"{name}@{tag}"))
             held = tagged[tag]
             expect(Volume.version(name), held)
         if drawn.random() < 0.3:
             deleted_s = time.monotonic()
-            Volume.delete(name)
+            Store().delete(name)
             time.sleep(drawn.random() * GRACE_S / 2)
             try:
-                Volume.undelete(name)
+                Store().undelete(name)
             except NotFoundError:
                 assert time.monotonic() > deleted_s + GRACE_S, "it could still be brought back"
                 keep(store, f"{name}x", home, stop)  # it was held up too long: a new one
@@ -167,13 +168,13 @@ def copy(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
         number += 1
         there, back = f"out{number}", f"{name}-back{number}"
         try:
-            Volume.push(source, mirror, name=there)
+            Store().push(source, mirror, name=there)
         except CowfsError:
             continue  # there is no version yet, or it was pruned meanwhile
         copied = contents(Volume.version(there, store=mirror))
-        Volume.pull(there, mirror, name=back)
+        Store().pull(there, mirror, name=back)
         expect(Volume.version(back), copied)
-        Volume.delete(back)
+        Store().delete(back)
 
 
 def leave(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
@@ -193,7 +194,7 @@ def leave(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
         options=MountOptions(cache_dir=home / "c").resolved(),
     )
     while not stop.exists():
-        with opened(spec) as session:
+        with enter_session(spec) as session:
             assert View(session).tree() == held
             for _ in range(3):
                 path, data = b"f%d" % drawn.randrange(5), random_bytes(drawn.randrange(CONTENTS), 30_000)
@@ -203,13 +204,13 @@ def leave(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
             if drawn.random() < 0.5:
                 session.writer.committer.upload_quiet(idle_s=0)
         time.sleep(drawn.random() * HOUR_S * 2)
-        with opened(spec) as session:
+        with enter_session(spec) as session:
             assert View(session).tree() == held, "what was kept"
             assert session.writer is not None
             base = session.writer.committer.commit(CommitRequest())
         assert base.version_id is not None
         assert tree(store, base.version_id, home) == held
-        Volume.prune(Volume.plan_prune(name, last=1))
+        Store().prune(Store().plan_prune(name, last=1))
 
 
 STEPS = ("commit-after-packs", "commit-after-index", "commit-after-manifest", "commit-after-head")
@@ -217,7 +218,7 @@ KILLED = """
 import sys
 
 from cowfs.blocking import Volume
-from cowfs.store import pins
+from cowfs.store.refs import pins
 
 pins.LIFETIME_S = int(sys.argv[3])
 Volume.open(sys.argv[1]).files.upload(sys.argv[2])
@@ -240,7 +241,7 @@ def break_off(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
         time.sleep(drawn.random() * PIN_S * 2)
         Volume.open(name).files.upload(str(work))
         expect(Volume.version(name), {path.name: path.read_bytes() for path in work.iterdir()})
-        Volume.prune(Volume.plan_prune(name, last=1))
+        Store().prune(Store().plan_prune(name, last=1))
 
 
 def written(work: RWVolume, files: dict[str, bytes], *, whole: dict[str, bytes] | None) -> ROVolume:

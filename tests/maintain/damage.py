@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from cowfs.base.ids import PackId
 from cowfs.format import keys
 from cowfs.format.pack import PackKind
-from cowfs.ids import PackId
 
 KIND_AT = 10  # in a pack's header
 

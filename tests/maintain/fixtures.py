@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cowfs.format.sealed import Sealed
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.refs import refs
+from cowfs.store.reliability import patience
 
 
 @pytest.fixture(params=["plain", "encrypted"])

@@ -6,10 +6,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.planning import Survey
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.planning import Survey
 from cowfs.store import load_record, open_store
-from cowfs.store.holder import current_holder
+from cowfs.store.refs.holder import current_holder
 
 
 def main() -> None:

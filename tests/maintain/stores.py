@@ -7,17 +7,17 @@ import random
 import shutil
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import VersionId
 from cowfs.format import keys
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
-from cowfs.ids import VersionId
-from cowfs.maintain.collecting import Collection, Outcome
-from cowfs.maintain.planning import GRACE_S, Plan, Survey
+from cowfs.maintain.collect.collecting import Collection, Outcome
+from cowfs.maintain.collect.planning import GRACE_S, Plan, Survey
 from cowfs.store import ObjectStore
-from cowfs.store.holder import current_holder
-from cowfs.version import pruned
-from cowfs.version.volumes import Head, fork_volume, read_head
+from cowfs.store.refs.holder import current_holder
+from cowfs.version.names.volumes import Head, fork_volume, read_head
+from cowfs.version.retention import pruned
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 ME = current_holder("test")
@@ -44,7 +44,7 @@ def commit(store: ObjectStore, volume: str, home: Path, files: dict[bytes, bytes
             else:
                 working.write(path, data)
         version = working.commit().version_id
-        working.publisher._protection.pin.remove()
+        working.publisher._protection.remove()
     assert version is not None
     shutil.rmtree(home / volume)
     return version

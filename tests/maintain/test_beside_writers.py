@@ -16,15 +16,17 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import VersionId
 from cowfs.format import keys
-from cowfs.ids import VersionId
-from cowfs.maintain import planning
-from cowfs.maintain.roots import RootReader
-from cowfs.store import ObjectStore, initialize, open_store, refs
-from cowfs.version import head_line, pruned
-from cowfs.version.deletion import delete_volume
-from cowfs.version.tags import all_tags
-from cowfs.version.volumes import find_head, volume_names
+from cowfs.maintain.collect import planning
+from cowfs.maintain.collect.roots import RootReader
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.refs import refs
+from cowfs.version.names import head_line
+from cowfs.version.names.deletion import delete_volume
+from cowfs.version.names.tags import all_tags
+from cowfs.version.names.volumes import find_head, volume_names
+from cowfs.version.retention import pruned
 from tests.maintain.crew import HOUR_S, PIN_S
 from tests.maintain.fixtures import store
 from tests.maintain.stores import ME, collect, stored, tree

@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
-from cowfs.errors import CorruptError, CowfsError, InvalidStateError, LeaseHeldError, NotFoundError
+from cowfs.base import clock
+from cowfs.base.ids import PackId, VersionId, WriteId
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidStateError, LeaseHeldError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, MovedBlob, PinRecord
-from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.generations import Condemned, Generations
-from cowfs.maintain.moving import append_record
-from cowfs.store import ObjectStore, leases, pins, refs
-from cowfs.store.holder import current_holder
-from cowfs.store.pins import LIFETIME_S, Pin
-from cowfs.version import keeping, tags
-from cowfs.version.deletion import delete_volume, undelete_volume
-from cowfs.version.volumes import find_head, read_head
+from cowfs.machine.known_stores import KnownStore
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.generations import Condemned, Generations
+from cowfs.maintain.collect.moving import append_record
+from cowfs.store import ObjectStore
+from cowfs.store.refs import leases, pins, refs
+from cowfs.store.refs.holder import current_holder
+from cowfs.store.refs.pins import LIFETIME_S, Pin
+from cowfs.version.names import tags
+from cowfs.version.names.deletion import delete_volume, undelete_volume
+from cowfs.version.names.volumes import find_head, read_head
+from cowfs.version.retention import keeping
 from tests.faulty_store import Fault, FaultyStore, PagesInstead
 from tests.maintain.fixtures import either, impatient, store
 from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
@@ -70,7 +73,7 @@ def test_a_moved_record_that_was_put_since_the_list_stays(store: ObjectStore, tm
     generations.condemn(begun.number, Condemned(frozenset({pack})))
     append_record(store, pack, 0, [MovedBlob(0, PackId(b"\xbb" * 16), 0, 1)])
     assert collect(store, tmp_path).deleted == {keys.pack(pack): 11}
-    assert store.size(keys.moved(pack, 1)) is not None
+    assert store.size(keys.move_record(pack, 1)) is not None
 
 
 def test_a_manifest_without_a_head_is_whole_or_condemned(store: ObjectStore, tmp_path: Path) -> None:
@@ -255,7 +258,7 @@ def test_a_dead_pin_is_fenced_though_it_seems_to_be_older_than_the_collection(
             patch.setattr(Collection, "_fence_once", killed)
             with pytest.raises(KeyboardInterrupt):
                 collect(store, tmp_path)
-        (pin,) = {info.key.split("/")[1] for info in store.list("pins/")}
+        (pin,) = {info.key.split("/")[1] for info in store.list("pins/") if info.key != keys.PINS_SHOWN}
         dead = tmp_path / "store" / min(info.key for info in store.list(f"pins/{pin}/"))
         begun = (tmp_path / "store" / keys.collection(1, "begin")).stat().st_mtime_ns
         os.utime(dead, ns=(begun - 10**9, begun - 10**9))
@@ -376,6 +379,7 @@ def test_a_version_whose_head_came_after_the_list_is_forked_when_the_collection_
     head = keys.head("v", 2)
     kept = store.get(head)
     store.delete([head])
+    KnownStore(store.url).forget()  # as another machine has it
     age(tmp_path)
     condemned(store, tmp_path)
     store.put_if_absent(head, kept)
@@ -419,13 +423,13 @@ def test_a_fork_that_slept_is_taken_back(store: ObjectStore, tmp_path: Path, mon
     prune(store, "v", 2, 3)
     append = refs.append
 
-    def sleep_before(used: ObjectStore, ref: Any, n: int, record: Any) -> None:
+    def sleep_before(used: ObjectStore, ref: Any, n: int, record: Any) -> Any:
         if isinstance(record, HeadRecord) and record.kind == "fork":
             age(tmp_path, keeping.LIFETIME_S + 3601)
             collect(store, tmp_path)
             assert store.size(keys.version(versions[0])) is not None, "its pin still counted when the roots were read"
             collect(store, tmp_path)
-        append(used, ref, n, record)
+        return append(used, ref, n, record)
 
     monkeypatch.setattr(refs, "append", sleep_before)
     with pytest.raises(NotFoundError, match="being deleted"):
@@ -478,7 +482,10 @@ def test_a_root_that_cannot_be_read_stops_everything(store: ObjectStore, tmp_pat
         store.put(key, whole)
     whole = store.get(keys.head("v", 3))
     before_last = refs.read(store, refs.head("v"), 2)
-    for record, said in ((store.get(keys.head("v", 2)), "is not what is stored"), (before_last.encode(), "twice")):
+    for record, said in (
+        (store.get(keys.head("v", 2)), "is not the record of that place"),
+        (before_last.encode(), "was put after another"),
+    ):
         store.put(keys.head("v", 3), record)  # the second as cowfs before decision 76 wrote it
         with pytest.raises(CorruptError, match=said):
             collect(store, tmp_path)
@@ -500,6 +507,18 @@ def test_clocks_that_differ_stop_it(store: ObjectStore, tmp_path: Path, monkeypa
 
 
 # -- two collectors
+
+
+def test_who_may_not_delete_begins_no_collection(store: ObjectStore, tmp_path: Path) -> None:
+    three_versions(store, tmp_path)
+    prune(store, "v", 2)
+    age(tmp_path)
+    may_put = FaultyStore(store)
+    may_put.inject(Fault.FAIL, "delete", times=math.inf, error=AccessDeniedError("no"))
+    with pytest.raises(AccessDeniedError, match="cannot be deleted") as caught:
+        collect(may_put, tmp_path)
+    assert "s3:DeleteObject" in caught.value.hint
+    assert store.list(keys.GC) == []
 
 
 def test_another_process_of_this_machine_is_given_time(store: ObjectStore, tmp_path: Path) -> None:
@@ -539,7 +558,7 @@ def test_a_list_counts_no_part_that_is_not_there(store: ObjectStore, tmp_path: P
     three_versions(store, tmp_path)
     prune(store, "v", 2, 3)
     age(tmp_path)
-    pages = PagesInstead(store, keys.condemned_shard(1, 2), times=answers)  # behind those of packs and versions
+    pages = PagesInstead(store, keys.condemnation_shard(1, 2), times=answers)  # behind those of packs and versions
     if answers == 1:
         assert collect(pages, tmp_path).deleted
     else:

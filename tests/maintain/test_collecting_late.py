@@ -10,30 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import VersionId, WriteId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, Holder, TagRecord
-from cowfs.ids import VersionId, WriteId
 from cowfs.index import open_index
-from cowfs.maintain.collecting import WAIT_S, Collection
-from cowfs.maintain.kept_versions import kept_versions
-from cowfs.maintain.planning import Survey, is_silent
-from cowfs.maintain.roots import RootReader
-from cowfs.session.publishing import publishing
-from cowfs.store import ObjectStore, leases, refs
+from cowfs.maintain.collect.collecting import WAIT_S, Collection
+from cowfs.maintain.collect.planning import Survey, is_silent
+from cowfs.maintain.collect.roots import RootReader
+from cowfs.maintain.kept_versions import find_kept_versions
+from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
-from cowfs.store.pins import Pin
-from cowfs.version import keeping, tags
+from cowfs.store.refs import leases, refs
+from cowfs.store.refs.pins import Pin
 from cowfs.version.commit import CommitRequest
-from cowfs.version.deletion import delete_volume, undelete_volume
 from cowfs.version.history import open_version
-from cowfs.version.merge_source import MergeSource
-from cowfs.version.protection import Protection
-from cowfs.version.publish import Publisher
-from cowfs.version.restoring import restored
-from cowfs.version.volumes import read_head
+from cowfs.version.merge.merge_source import MergeSource
+from cowfs.version.merge.restoring import plan_restore
+from cowfs.version.names import tags
+from cowfs.version.names.deletion import delete_volume, undelete_volume
+from cowfs.version.names.volumes import read_head
+from cowfs.version.publish.protection import Protection
+from cowfs.version.publish.publisher import Publisher
+from cowfs.version.publish.still_there import StillThere
+from cowfs.version.retention import keeping
+from cowfs.writer.publishing import publishing
 from tests.faulty_store import Fault, FaultyStore
 from tests.maintain.fixtures import impatient, store
 from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
@@ -57,7 +60,7 @@ def test_a_restore_is_not_published_behind_a_fence(
     """Nobody holds the lease any more, so the collection goes on without the one who restores; his
     pin lives. looks: for the version, as is done where asking costs nothing."""
     if not looks:
-        monkeypatch.setattr(Publisher, "_is_all_there", lambda self, prepared: True)
+        monkeypatch.setattr(StillThere, "has", lambda *arguments: True)
     versions = three_versions(store, tmp_path)
     prune(store, "v", 2, 3)
     age(tmp_path)
@@ -67,7 +70,7 @@ def test_a_restore_is_not_published_behind_a_fence(
         source = restoring(stack, writer.publisher, store, versions[0], tmp_path)
         assert any(key.startswith(keys.PACKS) for key in collect(store, tmp_path).deleted)
         error, says = (
-            (NotFoundError, "no version") if looks else (LeaseLostError, "collection has gone on without this")
+            (NotFoundError, "no version") if looks else (LeaseLostError, "collection has continued without this")
         )
         with pytest.raises(error, match=says):
             writer.publisher.publish(source, CommitRequest())
@@ -85,7 +88,7 @@ def restoring(
     """All of an earlier version, to be brought back."""
     section = open_version(store, version).index
     source = stack.enter_context(open_index(store, PackReader(store), section, cache_dir=home / "source"))
-    found = restored(publisher.index, source, shared=source.next_ino, path=b"", to=b"", now_ns=clock.now_ns())
+    found = plan_restore(publisher.index, source, shared=source.next_ino, path=b"", to=b"", now_ns=clock.now_ns())
     return MergeSource(found, publisher, (version,), are_parents=False)
 
 
@@ -247,7 +250,7 @@ def test_what_is_on_its_way_to_be_deleted_is_not_spared(
     with pytest.raises(UnavailableError):
         collect(faulty, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(keeping, "condemned_versions", lambda used: set())
+        patch.setattr(keeping, "load_condemned_versions", lambda used: set())
         with keeping.keeping(store, "v", versions[0]):
             collect(store, tmp_path)
     with pytest.raises(NotFoundError):
@@ -285,4 +288,4 @@ def test_tags_of_a_volume_that_nobody_can_bring_back_keep_nothing(store: ObjectS
     assert collect(store, tmp_path, grace_s=5 * 3600).deleted == {}
     collect(store, tmp_path, grace_s=3 * 3600)
     assert stored(store) == {}
-    assert kept_versions(store) == [], "a verification misses nothing"
+    assert find_kept_versions(store) == [], "a verification misses nothing"

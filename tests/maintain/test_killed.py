@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-import cowfs.maintain.collecting
-import cowfs.maintain.generations
-import cowfs.maintain.repacking
+import cowfs.maintain.collect.collecting
+import cowfs.maintain.collect.generations
+import cowfs.maintain.collect.repacking
 from cowfs.format import keys
-from cowfs.store import ObjectStore, initialize, open_store, refs
-from cowfs.store.pins import LIFETIME_S, Pin
-from cowfs.version.deletion import delete_volume
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.refs import refs
+from cowfs.store.refs.pins import LIFETIME_S, Pin
+from cowfs.version.names.deletion import delete_volume
 from tests.maintain.stores import ME, age, collect, commit, prune, random_bytes, stored, tree
 
-MODULES = (cowfs.maintain.collecting, cowfs.maintain.generations, cowfs.maintain.repacking)
+MODULES = (cowfs.maintain.collect.collecting, cowfs.maintain.collect.generations, cowfs.maintain.collect.repacking)
 SOURCES = [Path(module.__file__ or "") for module in MODULES]
 POINTS = sorted({name for path in SOURCES for name in re.findall(r'hit\("([a-z-]+)"\)', path.read_text())})
 

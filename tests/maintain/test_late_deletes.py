@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import PackId, VersionId
 from cowfs.errors import ConflictError
 from cowfs.format import keys
 from cowfs.format.pack import PackEntry
-from cowfs.ids import PackId, VersionId
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.generations import Condemned
-from cowfs.maintain.moving import append_record, put_blobs
-from cowfs.maintain.pack_check import check_bytes
-from cowfs.maintain.planning import Listing
-from cowfs.maintain.pushing import Push
+from cowfs.maintain.check.pack_check import check_bytes
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.generations import Condemned
+from cowfs.maintain.collect.moving import append_record, put_blobs
+from cowfs.maintain.collect.planning import Listing
+from cowfs.maintain.copy.pushing import Push
 from cowfs.store import ObjectStore, initialize, open_store
 from cowfs.store.sealed import sealing_of
-from cowfs.version.deletion import delete_volume
+from cowfs.version.names.deletion import delete_volume
 from tests.maintain.fixtures import impatient, store
 from tests.maintain.stores import ME, age, collect, commit, random_bytes, survey, tree
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import UnavailableError
-from cowfs.maintain.kept_versions import kept_versions
+from cowfs.maintain.kept_versions import find_kept_versions
 from cowfs.store import ObjectStore
 from cowfs.store.contract import ObjectInfo
-from cowfs.store.patience import Patience
 from cowfs.store.readonly import ReadOnlyStore
-from cowfs.store.retrying import RetryingStore
+from cowfs.store.reliability.patience import Patience
+from cowfs.store.reliability.retrying import RetryingStore
 from tests.faulty_store import FaultyStore
 from tests.maintain.fixtures import impatient, store
 from tests.maintain.stores import age, collect, commit, random_bytes
@@ -48,4 +48,4 @@ def test_nothing_is_deleted_for_an_answer_that_is_no_list(store: ObjectStore, tm
         collect(RetryingStore(Believing(store), Patience(0.0)), tmp_path)
     assert {info.key for info in store.list("packs/")} == {key for key in before if key.startswith("packs/")}
     with pytest.raises(UnavailableError):
-        kept_versions(ReadOnlyStore(RetryingStore(Believing(store), Patience(0.0))))
+        find_kept_versions(ReadOnlyStore(RetryingStore(Believing(store), Patience(0.0))))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import PackId, VersionId
 from cowfs.errors import CowfsError
 from cowfs.format import keys
-from cowfs.ids import PackId, VersionId
-from cowfs.maintain.marking import Marker
-from cowfs.maintain.places import MovedRecords, Places
-from cowfs.maintain.planning import Listing
+from cowfs.maintain.collect.blob_places import MovedRecords, Places
+from cowfs.maintain.collect.marking import Marker
+from cowfs.maintain.collect.planning import Listing
 from cowfs.store import ObjectStore
 from tests.maintain.fixtures import either, store
 from tests.maintain.stores import commit, fork, random_bytes
@@ -90,9 +90,9 @@ def test_blobs_that_moved_are_needed_where_they_lie_now(either: ObjectStore, tmp
     new = {move(either, pack, 1) for pack in old}
     marker, _ = marked(either, tmp_path, [version])
     listing = Listing.of_packs(either)
-    places = Places([marker.live], listing.packs, listing.moved_numbers(), MovedRecords(either))
-    assert places.needed() == new
-    assert places.named() == places.superseded == old
+    places = Places([marker.live], listing.packs, listing.find_moved_numbers(), MovedRecords(either))
+    assert places.list_needed() == new
+    assert places.list_named() == places.superseded == old
 
 
 def test_what_cannot_be_read_stops_it(store: ObjectStore, tmp_path: Path) -> None:

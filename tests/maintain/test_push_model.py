@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cowfs.api import file_session
-from cowfs.blocking import ROVolume, Volume
+from cowfs.api.access import file_session
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import ConflictError, NotFoundError
-from cowfs.maintain.push_report import PushReport
+from cowfs.maintain.copy.push_report import PushReport
 from tests.cli.test_gc import age
 from tests.maintain.conftest import contents, place
 
@@ -41,13 +41,13 @@ class Case:
 
     def merge(self) -> None:
         into, source = self.drawn.sample("vf", 2)
-        Volume.merge(into, [Volume.version(source, store=self.store)], store=self.store, strategy="theirs")
+        Store(self.store).merge(into, [Volume.version(source, store=self.store)], strategy="theirs")
         self._made(Volume.version(into, store=self.store))
 
     def roll_back(self) -> None:
         name = self.drawn.choice("vf")
         earlier = self.drawn.choice(list(Volume.version(name, store=self.store).history()))
-        Volume.rollback(name, earlier, store=self.store)
+        Store(self.store).rollback(name, earlier)
         self._made(Volume.version(name, store=self.store))
 
     def tag(self) -> None:
@@ -57,23 +57,23 @@ class Case:
     def push(self) -> None:
         source, all_versions = self._source(self.drawn.choice("vf")), self.drawn.random() < 0.4
         name = self.drawn.choice([source.name, "m"])
-        before = {tag.name: tag.version for tag in Volume.tags(source.name, store=self.store)}
+        before = {tag.name: tag.version for tag in Store(self.store).tags(source.name)}
         try:
-            done = Volume.push(source.locator, self.mirror, store=self.store, name=name, all_versions=all_versions)
+            done = Store(self.store).push(source.locator, self.mirror, name=name, all_versions=all_versions)
         except ConflictError:
             return
         self._check(source, name, before if all_versions else None, done)
 
     def prune_there(self) -> None:
-        name = self.drawn.choice([each.name for each in Volume.list(store=self.mirror)])
+        name = self.drawn.choice([each.name for each in Store(self.mirror).volumes()])
         file_session._end_all()
-        Volume.prune(Volume.plan_prune(name, last=1, store=self.mirror))
+        Store(self.mirror).prune(Store(self.mirror).plan_prune(name, last=1))
         if self.drawn.random() < 0.7:
             self._collect_there()
 
     def _collect_there(self) -> None:
         age(3 * 3600, self.mirror)
-        Volume.gc(store=self.mirror)
+        Store(self.mirror).gc()
         age(3 * 3600, self.mirror)  # no request of it is late any more
 
     def _made(self, version: ROVolume) -> None:
@@ -91,7 +91,7 @@ class Case:
         if tags is not None:
             line = [each.id for each in self._line(source)]
             wanted |= set(line) - set(done.left_out)
-            there = {tag.name: tag.version for tag in Volume.tags(name, store=self.mirror)}
+            there = {tag.name: tag.version for tag in Store(self.mirror).tags(name)}
             for tag, version in tags.items():
                 assert version not in line or there.get(tag) == version or tag in done.left_out_tags
             assert set(done.left_out) <= set(line)
@@ -122,7 +122,7 @@ def test_what_a_push_acknowledges_is_there(place: Path) -> None:
         work.files.write("v0", b"first")
         case._made(work.commit())
         Volume.version("v", store=case.store).fork("f")
-        Volume.push("v", case.mirror, store=case.store, name="m")
+        Store(case.store).push("v", case.mirror, name="m")
         actions = [case.write, case.write, case.merge, case.roll_back, case.tag, *[case.push] * 4, case.prune_there]
         for _ in range(STEPS):
             case.drawn.choice(actions)()

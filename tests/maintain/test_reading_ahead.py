@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import VersionId
 from cowfs.format import keys
-from cowfs.ids import VersionId
-from cowfs.maintain.kept_versions import kept_versions
-from cowfs.maintain.marking import Marker
-from cowfs.maintain.verify import Scope, Verifier
+from cowfs.maintain.check.verify import Scope, Verifier
+from cowfs.maintain.collect.marking import Marker
+from cowfs.maintain.kept_versions import find_kept_versions
 from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
-from cowfs.store.identity import Access
+from cowfs.store.credentials.identity import Access
 from cowfs.store.initialize import load_record
 from tests.faulty_store import FaultyStore
 from tests.maintain.fixtures import store
@@ -48,7 +48,7 @@ def mark(store: ObjectStore, home: Path, versions: list[VersionId]) -> None:
 
 def verify(store: ObjectStore, home: Path, versions: list[VersionId]) -> None:
     verifier = Verifier(store, load_record(store), cache_dir=home / "cold", access=Access())
-    assert verifier.run(Scope(kept_versions(store))).is_sound
+    assert verifier.run(Scope(find_kept_versions(store))).is_sound
 
 
 @pytest.mark.parametrize("work", [mark, verify])

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import zstandard
 
-from cowfs.blocking import ROVolume, Volume
+from cowfs.base.ids import PackId
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError, UnavailableError
 from cowfs.format import codec, keys
 from cowfs.format.pack import PackKind
-from cowfs.ids import PackId
-from cowfs.maintain.refit import stored_form
-from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.repairs.refit import make_stored_form
+from cowfs.maintain.repairs.repair_plan import RepairPlan
 from cowfs.storage import KeyFile, Storage
-from cowfs.store import initialize, open_store, refs
+from cowfs.store import initialize, open_store
+from cowfs.store.refs import refs
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 from tests.maintain.conftest import BIG, FIRST, OTHER, contents, forget
@@ -87,9 +88,9 @@ def test_exchanged_packs_come_back_from_another_store(place: Path, second: ROVol
     mirror = mirrored(place)
     exchange(*packs(place / "store", kind))
     forget(place)
-    assert not Volume.verify().is_sound
+    assert not Store().verify().is_sound
     assert run("repair", "--from", str(mirror), "-y").code == 0
-    assert Volume.verify().is_sound
+    assert Store().verify().is_sound
     reads_whole(place, second, WHOLE)
 
 
@@ -97,13 +98,13 @@ def test_this_machines_cache_gives_chunks_and_index_blocks_back(place: Path, fir
     assert first.warm().is_complete
     for path in (*packs(place / "store", PackKind.DATA), *packs(place / "store", PackKind.INDEX)):
         delete(path)
-    plan = Volume.plan_repair()
-    done = Volume.repair(plan)
+    plan = Store().plan_repair()
+    done = Store().repair(plan)
     assert (done.is_sound, done.is_applied) == (True, True)
     assert set(done.found) == {"this machine's cache"}
     reads_whole(place, first, FIRST)
     with pytest.raises(InvalidStateError):
-        Volume.repair(done)
+        Store().repair(done)
 
 
 def test_a_directory_with_the_files_gives_chunks_back(place: Path, first: ROVolume) -> None:
@@ -112,13 +113,13 @@ def test_a_directory_with_the_files_gives_chunks_back(place: Path, first: ROVolu
     for path in packs(place / "store", PackKind.DATA):
         cut(path)
     (place / "downloaded" / "dir" / "big").write_bytes(BIG[:-1] + b"x")  # changed since
-    plan = Volume.plan_repair(sources=[place / "downloaded"])
+    plan = Store().plan_repair(sources=[place / "downloaded"])
     assert [each.path for each in plan.broken] == ["/dir/big"]
-    done = Volume.repair(plan)
+    done = Store().repair(plan)
     assert not done.is_sound
-    assert [each.path for each in Volume.verify().broken] == ["/dir/big"]
+    assert [each.path for each in Store().verify().broken] == ["/dir/big"]
     (place / "downloaded" / "dir" / "big").write_bytes(BIG)
-    done = Volume.repair(Volume.plan_repair(sources=[place / "downloaded"]))
+    done = Store().repair(Store().plan_repair(sources=[place / "downloaded"]))
     assert done.is_sound
     reads_whole(place, first, FIRST)
 
@@ -128,7 +129,7 @@ def test_a_copy_without_fuse_is_asked_without_being_named(place: Path, first: RO
     forget(place)
     for path in packs(place / "store", PackKind.DATA):
         delete(path)
-    plan = Volume.plan_repair()
+    plan = Store().plan_repair()
     assert plan.is_sound
     assert set(plan.found) == {str(place / "mnt" / "copy")}
     first.unmount()
@@ -138,12 +139,12 @@ def test_a_pack_whose_directory_is_damaged_loses_nothing(place: Path, first: ROV
     (pack,) = packs(place / "store", PackKind.DATA)
     flip(pack, pack.stat().st_size - 30)
     forget(place)
-    done = Volume.repair(Volume.plan_repair())
+    done = Store().repair(Store().plan_repair())
     assert done.is_sound
     assert [(each.found, each.lost) for each in done.packs] == [(0, 0)]
-    assert Volume.verify().damaged[0].is_repaired
+    assert Store().verify().damaged[0].is_repaired
     delete(pack)
-    assert Volume.verify().is_sound
+    assert Store().verify().is_sound
     reads_whole(place, first, FIRST)
 
 
@@ -170,7 +171,7 @@ def test_a_collection_that_moves_the_pack_meanwhile_wins(
     (pack,) = packs(place / "store", PackKind.DATA)
     flip(pack, 1000)
     forget(place)
-    plan = Volume.plan_repair(sources=[mirror])
+    plan = Store().plan_repair(sources=[mirror])
     others: list[int] = []
     real: Any = refs.append
 
@@ -181,7 +182,7 @@ def test_a_collection_that_moves_the_pack_meanwhile_wins(
             raise ConflictError("taken")
 
     monkeypatch.setattr(refs, "append", append)
-    assert Volume.repair(plan).is_sound
+    assert Store().repair(plan).is_sound
     monkeypatch.setattr(refs, "append", real)
     newest = refs.newest(open_store((place / "store").as_uri()), refs.moved(id_of(pack)))
     assert newest is not None
@@ -195,7 +196,7 @@ def planned_without_the_pack(place: Path) -> tuple[Path, RepairPlan]:
     (pack,) = packs(place / "store", PackKind.DATA)
     delete(pack)
     forget(place)
-    return mirror, Volume.plan_repair(sources=[mirror])
+    return mirror, Store().plan_repair(sources=[mirror])
 
 
 @pytest.mark.parametrize("is_ended", [True, False])
@@ -219,7 +220,7 @@ def test_a_repair_that_slept_until_its_new_pack_was_collected_writes_it_again(
         real(used, ref, n, record)
 
     monkeypatch.setattr(refs, "append", append_late)
-    assert Volume.repair(plan).is_sound
+    assert Store().repair(plan).is_sound
     store.delete([keys.pack(each) for each in condemned])
     reads_whole(place, first, FIRST)
 
@@ -244,8 +245,8 @@ def test_a_repair_that_was_killed_before_it_looked_at_its_new_pack_again_is_made
 
         patch.setattr(refs, "append", append_and_die)
         with pytest.raises(UnavailableError):
-            Volume.repair(plan)
-    assert Volume.repair(Volume.plan_repair(sources=[mirror])).is_sound
+            Store().repair(plan)
+    assert Store().repair(Store().plan_repair(sources=[mirror])).is_sound
     store.delete([keys.pack(each) for each in condemned])
     reads_whole(place, first, FIRST)
 
@@ -266,7 +267,7 @@ def test_a_repair_keeps_what_the_record_before_says_of_other_blobs(place: Path, 
     assert run("prune", "data", "--keep-last", "1", "-y").code == 0
     flip(place / "store" / keys.pack(new), (place / "store" / keys.pack(new)).read_bytes().index(OTHER[::2]) + 5)
     forget(place)
-    assert Volume.repair(Volume.plan_repair(sources=[mirror])).is_sound
+    assert Store().repair(Store().plan_repair(sources=[mirror])).is_sound
     before, after = (refs.read(store, refs.moved(id_of(pack)), n) for n in (1, 2))
     assert {blob.offset for blob in after.blobs} == {blob.offset for blob in before.blobs}
     assert {blob.new_pack for blob in after.blobs} > {new}
@@ -286,10 +287,10 @@ def test_an_encrypted_store_is_repaired_and_another_key_is_refused(place: Path) 
     cut(pack)
     elsewhere = Storage((place / "elsewhere").as_uri(), encryption_key=KeyFile(place / "other"))
     Volume.new("data", store=elsewhere).commit()
-    with pytest.raises(InvalidInputError, match="do not have the same key") as caught:
-        Volume.plan_repair(storage, sources=[elsewhere])
+    with pytest.raises(InvalidInputError, match="it has a different key") as caught:
+        Store(storage=storage).plan_repair(sources=[elsewhere])
     assert f"`cowfs download --store {elsewhere.url}`" in caught.value.hint
-    done = Volume.repair(Volume.plan_repair(storage))
+    done = Store(storage=storage).repair(Store(storage=storage).plan_repair())
     assert done.is_sound
     forget(place)
     assert Volume.version("data", store=storage).files.read("big") == BIG
@@ -300,10 +301,10 @@ def test_a_source_that_changes_between_plan_and_repair_changes_nothing(place: Pa
     (pack,) = packs(place / "store", PackKind.DATA)
     delete(pack)
     forget(place)
-    plan = Volume.plan_repair(sources=[mirror])
+    plan = Store().plan_repair(sources=[mirror])
     shutil.rmtree(mirror / "packs")
-    with pytest.raises(CorruptError, match="is not any more"):
-        Volume.repair(plan)
+    with pytest.raises(CorruptError, match="is no longer there"):
+        Store().repair(plan)
     assert refs.newest(open_store((place / "store").as_uri()), refs.moved(id_of(pack))) is None
 
 
@@ -312,7 +313,7 @@ def test_a_source_that_changes_between_plan_and_repair_changes_nothing(place: Pa
 def test_a_frame_of_another_length_is_made_of_the_same_bytes(change: int) -> None:
     raw = b"".join(b"line %d of a text\n" % n for n in range(4000))
     length = len(zstandard.ZstdCompressor(level=3, write_content_size=True).compress(raw)) + change
-    stored = stored_form(raw, codec.Codec.ZSTD, length)
+    stored = make_stored_form(raw, codec.Codec.ZSTD, length)
     assert stored is not None
     assert len(stored) == length
     assert codec.decompress(stored, codec.Codec.ZSTD, len(raw), codec.hash_of(raw), "a frame") == raw
@@ -320,5 +321,5 @@ def test_a_frame_of_another_length_is_made_of_the_same_bytes(change: int) -> Non
 
 @pytest.mark.quick
 def test_no_frame_is_shorter_than_its_content_can_be() -> None:
-    assert stored_form(bytes(range(256)) * 10, codec.Codec.ZSTD, 20) is None
-    assert stored_form(b"raw", codec.Codec.RAW, 4) is None
+    assert make_stored_form(bytes(range(256)) * 10, codec.Codec.ZSTD, 20) is None
+    assert make_stored_form(b"raw", codec.Codec.RAW, 4) is None

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import NotFoundError, UnavailableError
-from cowfs.maintain.roots import RootReader
-from cowfs.store import ObjectInfo, ObjectStore, initialize, open_store, refs
-from cowfs.store.pins import Pin
+from cowfs.maintain.collect.roots import RootReader
+from cowfs.store import ObjectInfo, ObjectStore, initialize, open_store
 from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.refs import refs
+from cowfs.store.refs.pins import Pin
 from tests.faulty_store import Fault, FaultyStore
 
 pytestmark = pytest.mark.quick
@@ -74,11 +75,11 @@ def test_a_directory_is_read_again_where_a_record_was_replaced(
     pin.renew(is_forced=True)
     real = os.stat
 
-    def stat(path: str | Path) -> os.stat_result:
-        if "/pins/" in str(path):
+    def stat(path: str | Path, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+        if dir_fd is not None and "/pins/" in os.readlink(f"/proc/self/fd/{dir_fd}"):
             monkeypatch.setattr(os, "stat", real)
             pin.renew(is_forced=True)
-        return real(path)
+        return real(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
 
     monkeypatch.setattr(os, "stat", stat)
     listed = store.list(pin.key)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
-from cowfs.maintain import planning
-from cowfs.store import ObjectStore, initialize, open_store, scratch
+from cowfs.base import clock
+from cowfs.maintain.collect import planning
+from cowfs.store import ObjectStore, initialize, open_store, scratch_objects
 from tests.maintain.stores import collect, commit, fork, prune, random_bytes, stored, survey, tree
 from tests.simulation.roots import closure
 
@@ -32,8 +32,10 @@ def test_what_is_pruned_goes(store: ObjectStore, tmp_path: Path, monkeypatch: py
     prune(store, "v", 2, 3)
     assert survey(store, tmp_path)[1].objects == {}, "too young"
     monkeypatch.setattr(planning, "HOUR_NS", -(10**9))
-    put_ns = scratch.store_now_ns(store)
-    while scratch.store_now_ns(store) == put_ns:  # what was put in the second in which a collection begins stays
+    put_ns = scratch_objects.store_now_ns(store)
+    while (
+        scratch_objects.store_now_ns(store) == put_ns
+    ):  # what was put in the second in which a collection begins stays
         clock.sleep_s(0.1)
     _, plan = survey(store, tmp_path)
     outcome = collect(store, tmp_path)

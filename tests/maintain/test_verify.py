@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.blocking import Progress, ROVolume, Volume
+from cowfs.blocking import Progress, ROVolume, Store, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError
 from cowfs.format.pack import PackKind
-from cowfs.maintain import pack_check
-from cowfs.maintain.pack_check import check_pack
+from cowfs.maintain.check import pack_check
+from cowfs.maintain.check.pack_check import check_pack
 from cowfs.storage import KeyFile, Storage
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
@@ -24,7 +24,7 @@ from tests.maintain.damage import Damage, cut, delete, exchange, flip, key_of, p
 def test_a_whole_store_is_sound(place: Path, second: ROVolume, run: Run) -> None:
     second.fork("fork").finalize()
     heard: list[Progress] = []
-    done = Volume.verify(progress=heard.append)
+    done = Store().verify(progress=heard.append)
     assert done.is_sound
     assert (done.versions, done.damaged, done.broken) == (2, [], [])
     assert done.checked_packs == done.packs == len(packs(place / "store", PackKind.DATA)) + 2
@@ -56,8 +56,8 @@ def test_damage_of_contents_is_found_with_its_paths(place: Path, second: ROVolum
     assert {path.lstrip("/") for path in paths} == found
     damage(other)
     fork = Volume.version(f"data@{second.parents[0]}")
-    assert {each.path for each in Volume.verify(fork.locator).broken} == paths, "only of that version"
-    assert "/other" in {each.path for each in Volume.verify("data").broken}
+    assert {each.path for each in Store().verify(fork.locator).broken} == paths, "only of that version"
+    assert "/other" in {each.path for each in Store().verify("data").broken}
 
 
 def test_an_encrypted_store_is_verified_with_its_key(
@@ -69,12 +69,12 @@ def test_an_encrypted_store_is_verified_with_its_key(
     for path, data in FIRST.items():
         vol.files.write(path.replace("/", "-"), data)
     vol.finalize()
-    assert Volume.verify(store=storage).is_sound
+    assert Store(storage=storage).verify().is_sound
     flip(packs(place / "sealed", PackKind.DATA)[0])
-    done = Volume.verify("data", store=storage)
+    done = Store(storage=storage).verify("data")
     assert [each.path for each in done.broken] == ["/dir-big"]
     with pytest.raises(AccessDeniedError):
-        Volume.verify(store=Storage((place / "sealed").as_uri(), encryption_key=KeyFile(place / "other")))
+        Store(storage=Storage((place / "sealed").as_uri(), encryption_key=KeyFile(place / "other"))).verify()
 
 
 def test_of_links_the_objects_are_looked_at_and_not_read(place: Path) -> None:
@@ -82,11 +82,11 @@ def test_of_links_the_objects_are_looked_at_and_not_read(place: Path) -> None:
     there.mkdir()
     for name in ("kept", "replaced", "gone"):
         (there / name).write_bytes(name.encode() * 1000)
-    version = Volume.import_(there, "linked", link=True)
-    assert Volume.verify().links == 3
+    version = Store().import_(there, "linked", link=True)
+    assert Store().verify().links == 3
     (there / "replaced").write_bytes(b"of another size")
     (there / "gone").unlink()
-    done = Volume.verify(version.locator)
+    done = Store().verify(version.locator)
     assert {(each.path, each.problem) for each in done.broken} == {
         ("/replaced", "the linked object was replaced"),
         ("/gone", "the linked object is gone"),
@@ -112,7 +112,7 @@ def test_damage_of_an_index_is_found_though_this_machine_has_it_cached(
 ) -> None:
     (pack,) = packs(place / "store", PackKind.INDEX)
     damage(pack)
-    done = Volume.verify()
+    done = Store().verify()
     assert not done.is_sound
     assert [each.kind for each in done.damaged] == ["index"]
     assert done.damaged[0].lost_blobs
@@ -132,29 +132,29 @@ def test_a_pack_under_another_ones_key_is_found(
     else:
         shutil.copyfile(other, one)
     expected = {key_of(one), key_of(other)} if is_swap else {key_of(one)}
-    done = Volume.verify()
+    done = Store().verify()
     assert {each.key for each in done.damaged} == expected
     assert all(each.lost_blobs for each in done.damaged)
     assert not done.is_sound
-    assert {each.key for each in Volume.verify("data").damaged} == expected
+    assert {each.key for each in Store().verify("data").damaged} == expected
     said = run("verify")
     assert (said.code, "`cowfs repair` looks for" in said.err) == (1, True)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        assert {each.key for each in Volume.verify(executor=executor).damaged} == expected
+        assert {each.key for each in Store().verify(executor=executor).damaged} == expected
 
 
 def test_every_bit_counts_even_one_that_breaks_nothing(place: Path, first: ROVolume) -> None:
     """A footer is not needed to read what an index names."""
     (pack,) = packs(place / "store", PackKind.DATA)
     flip(pack, pack.stat().st_size - 30)
-    done = Volume.verify()
+    done = Store().verify()
     assert [(each.lost_blobs, each.key) for each in done.damaged] == [(0, key_of(pack))]
     assert done.is_sound
 
 
 def test_a_missing_manifest_breaks_the_version(place: Path, second: ROVolume) -> None:
     (place / "store" / "versions" / second.id[:2] / second.id).unlink()
-    done = Volume.verify()
+    done = Store().verify()
     assert [(each.path, each.versions) for each in done.broken] == [(None, [second.id])]
 
 
@@ -170,7 +170,7 @@ def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatc
     monkeypatch.setattr(pack_check, "THREADS", 1)
     monkeypatch.setattr(pack_check, "check_pack", check)
     with pytest.raises(KeyboardInterrupt):
-        Volume.verify()
+        Store().verify()
     before = set(checked)
     later: list[object] = []
 
@@ -179,23 +179,23 @@ def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatc
         return check_pack(store, pack, named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pack_check, "check_pack", check_all)
-    done = Volume.verify(resume=True)
+    done = Store().verify(resume=True)
     assert before.isdisjoint(later)
     assert done.checked_packs == done.packs
     assert len(before) + len(later) == done.packs
-    again = Volume.verify(resume=True)
+    again = Store().verify(resume=True)
     assert again.checked_packs == again.packs, "a run that ended leaves nothing behind"
 
 
 def test_a_sample_reads_some_and_misses_none_that_is_gone(place: Path, second: ROVolume) -> None:
-    done = Volume.verify(sample=0.01)
+    done = Store().verify(sample=0.01)
     assert done.checked_packs == 1
     assert done.packs > 1
     big = packs(place / "store", PackKind.DATA)[0]
     delete(big)
-    assert [each.key for each in Volume.verify(sample=0.01).damaged] == [key_of(big)]
+    assert [each.key for each in Store().verify(sample=0.01).damaged] == [key_of(big)]
     with pytest.raises(InvalidInputError):
-        Volume.verify(sample=0)
+        Store().verify(sample=0)
 
 
 def test_a_store_is_named_as_one(place: Path, first: ROVolume, run: Run) -> None:
@@ -232,7 +232,7 @@ def test_a_damaged_record_is_reported_and_the_rest_verified(
     place: Path, second: ROVolume, run: Run, what: str, versions: int
 ) -> None:
     if what.startswith("pruned"):
-        Volume.prune(Volume.plan_prune("data", last=1))
+        Store().prune(Store().plan_prune("data", last=1))
     else:
         Volume.version(f"data@{second.parents[0]}").fork("fork").finalize()
     if what.startswith("tags"):
@@ -290,9 +290,9 @@ def test_a_missing_head_is_reported_and_whatever_needs_its_line_says_so(
         assert said.code == 10, command
         assert "missing" in said.err
         assert "cowfs verify" in said.err
-    assert Volume.list(store=tmp_path / "line") == [], "no volume without its versions"
+    assert Store(tmp_path / "line").volumes() == [], "no volume without its versions"
     for version in (second, third):
-        done = Volume.push(version.locator, tmp_path / "copy")
+        done = Store().push(version.locator, tmp_path / "copy")
         assert Volume.from_locator(done.locator).message == version.message
     copied = Volume.open("data", store=tmp_path / "copy").history()
     assert [each.id for each in copied][:2] == [third.id, second.id]
@@ -306,15 +306,15 @@ def test_a_volume_without_any_head_is_reported_and_not_collected(
     for command in (["create", "data"], ["upload", str(tmp_path / "source"), "data"], ["ls", "data"]):
         said = run(*command)
         assert said.code == 10, command
-        assert "remove what is below volumes/data/" in said.err
+        assert "remove all objects below volumes/data/" in said.err
     said = run("verify", "--json")
     assert said.code == 1
     assert [each["key"] for each in said.json["records"]] == ["volumes/data/head/fffffffffffffffe"]
     said = run("gc", "-y")
     assert said.code == 10
     assert "volume data, number 1 (volumes/data/head/fffffffffffffffe), is missing" in said.err
-    assert "remove what is below volumes/data/" in said.err
-    assert Volume.from_locator(Volume.push(second.locator, tmp_path / "copy").locator).message == second.message
+    assert "remove all objects below volumes/data/" in said.err
+    assert Volume.from_locator(Store().push(second.locator, tmp_path / "copy").locator).message == second.message
 
 
 def test_a_tag_of_a_volume_without_any_head_may_be_of_a_deleted_one(place: Path, second: ROVolume, run: Run) -> None:
@@ -338,15 +338,15 @@ def test_the_owner_that_a_damaged_record_named_is_told_to_be_lost(
     assert "owner" in run("quota", "data").err
     assert run("quota", "data", "none").code == 0
     assert "and no owner" in caplog.text
-    assert [each.owner for each in Volume.list()] == [""]
+    assert [each.owner for each in Store().volumes()] == [""]
 
 
 def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
     place: Path, second: ROVolume, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (before,) = Volume.list()
-    Volume.set_retention("data", last=1)
-    Volume.set_quota("data", "1G")
+    (before,) = Store().volumes()
+    Store().set_retention("data", last=1)
+    Store().set_quota("data", "1G")
     (place / "store" / "volumes" / "data" / "meta" / "fffffffffffffffc").write_bytes(b"")
     said = run("verify", "--json")
     assert said.code == 1
@@ -362,5 +362,5 @@ def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
     assert "no rules of pruning" in caplog.text
     assert "no owner" not in caplog.text
     assert run("verify").code == 0
-    assert (Volume.quota("data"), Volume.retention("data")) == (None, {}), "what it said may have been something else"
-    assert [(each.owner, each.problem) for each in Volume.list()] == [(before.owner, None)]
+    assert (Store().quota("data"), Store().retention("data")) == (None, {}), "what it said may have been something else"
+    assert [(each.owner, each.problem) for each in Store().volumes()] == [(before.owner, None)]

@@ -21,16 +21,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from cowfs import store as stores
+from cowfs.base.errors import from_record
+from cowfs.base.ids import VersionId
 from cowfs.control import Client, MountOptions, MountSpec
 from cowfs.control.typed import field_types
-from cowfs.errors import from_record
-from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine.processes import wait_gone
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.version import volumes
 from cowfs.version.history import open_version
+from cowfs.version.names import volumes
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60

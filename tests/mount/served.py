@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from cowfs.control import MountSpec
 from cowfs.daemon.lane import FastLane, Handshake
-from cowfs.daemon.server import CacheTimes
+from cowfs.daemon.request_server import CacheTimes
 from cowfs.machine import mount_table, mounting
 from cowfs.session.looks import Looks
 from cowfs.session.opening import open_session
@@ -36,7 +36,7 @@ class Served:
         self.path.mkdir(exist_ok=True)
         options = mounting.options(spec.volume, read_only=spec.mode == "ro", allow_other=None)
         self.device_fd = mounting.mount(spec.mount_path, options)
-        self._mount = mounting.verified(spec.mount_path, read_only=spec.mode == "ro")
+        self._mount = mounting.verify(spec.mount_path, read_only=spec.mode == "ro")
         self._stack = ExitStack()
         self.session = self.open()
         self.lane: FastLane | None = None

@@ -22,12 +22,12 @@ def test_who_waits_for_a_commit_hears_how_far_it_is() -> None:
         heard.set()
 
     def wait_and_commit() -> None:
-        with audience.joined(hear), commits:
+        with audience.listen(hear), commits:
             audience.tell(Progress("files", 5, 5))
             audience.end()
         finished.set()
 
-    with audience.joined(first.append), commits:
+    with audience.listen(first.append), commits:
         audience.tell(Progress("files", 1, 9))
         threading.Thread(target=wait_and_commit, daemon=True).start()
         assert heard.wait(WATCHDOG_S), "at once, also if nothing more happens for a while"
@@ -41,10 +41,10 @@ def test_who_waits_for_a_commit_hears_how_far_it_is() -> None:
 def test_nobody_hears_of_a_commit_that_is_over() -> None:
     audience = Audience()
     heard: list[Progress | StoreWait] = []
-    with audience.joined(heard.append):
+    with audience.listen(heard.append):
         audience.tell(Progress("index"))
         audience.end()
-    with audience.joined(heard.append):
+    with audience.listen(heard.append):
         pass
     audience.tell(Progress("index"))
     assert len(heard) == 1
@@ -54,10 +54,10 @@ def test_who_joins_hears_what_is_waited_for_and_when_that_is_over() -> None:
     audience = Audience()
     first: list[Progress | StoreWait] = []
     second: list[Progress | StoreWait] = []
-    with audience.joined(first.append):
+    with audience.listen(first.append):
         audience.wait("waiting")
-        with audience.joined(second.append):
+        with audience.listen(second.append):
             audience.wait("")
-    with audience.joined(second.append):
+    with audience.listen(second.append):
         pass
     assert first == second == [StoreWait("waiting"), StoreWait("")]

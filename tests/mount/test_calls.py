@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from cowfs.daemon.pyfuse.calls import EngineCalls
-from cowfs.daemon.server import LOAD_THREADS
+from cowfs.daemon.request_server import LOAD_THREADS
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.native import NotResident
 from cowfs.native.chunks import ChunkRef

@@ -24,13 +24,15 @@ from typing import Any
 import pytest
 
 from cowfs.errors import LeaseLostError, UnavailableError
-from cowfs.session import acquiring, opening
+from cowfs.session import opening
 from cowfs.session.session import Session
 from cowfs.store import open_store as really_open_store
-from cowfs.store import patience, refs
-from cowfs.store.holder import current_holder
+from cowfs.store.refs import refs
+from cowfs.store.refs.holder import current_holder
+from cowfs.store.reliability import patience
 from cowfs.version.commit import CommitRequest
-from cowfs.version.volumes import read_head
+from cowfs.version.names.volumes import read_head
+from cowfs.writer import acquiring
 from tests.faulty_store import Fault, FaultyStore
 from tests.mount.daemons import ROOT, Place
 from tests.version.working_volume import ReadingVolume, WritableView
@@ -133,7 +135,7 @@ CHILD = """
 import os, signal, sys, threading
 from contextlib import ExitStack
 from cowfs.control import MountSpec
-from cowfs.session import acquiring, opening
+from cowfs.writer import acquiring; from cowfs.session import opening
 from cowfs.store import open_store
 from cowfs.errors import CowfsError
 from tests.faulty_store import FaultyStore

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.daemons import Mount, Place
+from tests.mount.test_slow_store import Hanging
 
 pytestmark = pytest.mark.mount
 
@@ -133,9 +134,7 @@ def test_a_killed_caller_is_let_go_of_a_store_that_hangs(place: Place) -> None:
     reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"), fast_lane=True)
     assert (reader.path / "large").stat().st_size == 4 << 20
     pack = max((path for path in (place.root / "store" / "packs").rglob("*") if path.is_file()), key=_size)
-    aside = pack.with_suffix(".aside")
-    pack.rename(aside)
-    os.mkfifo(pack)
+    hanging = Hanging(pack)
     try:
         reading = "import os, sys; os.pread(os.open(sys.argv[1], os.O_RDONLY), 4096, 0)"
         caller = subprocess.Popen([sys.executable, "-S", "-c", reading, reader.path / "large"])
@@ -145,10 +144,7 @@ def test_a_killed_caller_is_let_go_of_a_store_that_hangs(place: Place) -> None:
         assert caller.wait(10) == -signal.SIGKILL
         assert os.listdir(reader.path) == ["large"]
     finally:
-        waiting = os.open(pack, os.O_RDWR | os.O_NONBLOCK)
-        os.close(waiting)
-        pack.unlink()
-        aside.rename(pack)
+        hanging.release()
 
 
 def _size(path: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import feeding as api_feeding
+from cowfs.api.mounts import feeding as api_feeding
 from cowfs.control import Listener, Server
 from cowfs.control.handover import Handover, Offer, Wanted
 from cowfs.control.messages import FEED
@@ -154,7 +154,7 @@ def test_a_program_finds_a_socket_that_was_moved(tmp_path: Path, monkeypatch: py
         return Wanted(is_wanted=False, is_over=True)
 
     registration = registry.new_id()
-    with closing(Server(registry.socket_path(registration), dict([FEED.answered_by(answer)]))):
+    with closing(Server(registry.socket_path(registration), dict([FEED.make_handler(answer)]))):
         registry.register(
             registration,
             mount_path=tmp_path,

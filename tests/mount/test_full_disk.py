@@ -130,6 +130,30 @@ def test_a_full_disk_can_be_left(place: Place, disk: Path) -> None:
     check(place.mount("v", version=version).path, whole)
 
 
+def test_little_that_is_removed_shows_and_makes_room(place: Place, disk: Path) -> None:
+    """Less than a sixteenth of any segment, spread over all of them."""
+
+    def available_bytes() -> int:
+        found = os.statvfs(mount.path)
+        return found.f_bavail * found.f_frsize
+
+    mount = place.mount("v")
+    whole = fill(mount)
+    take_the_rest(disk)
+    full_bytes = available_bytes()
+    for name in list(whole)[::20]:
+        (mount.path / name).unlink()
+        del whole[name]
+    shown_bytes = available_bytes() - full_bytes
+    assert shown_bytes > 5 * FILE_BYTES
+    data = os.urandom(shown_bytes // 2)
+    (mount.path / "new").write_bytes(data)
+    whole["new"] = hashlib.sha256(data).hexdigest()
+    check(mount.path, whole)
+    mount.kill()
+    check(place.mount("v").path, whole)
+
+
 def test_a_daemon_killed_on_a_full_disk_is_mounted_again(place: Place, disk: Path) -> None:
     mount = place.mount("v")
     whole = fill(mount)

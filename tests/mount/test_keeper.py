@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.store import leases
+from cowfs.store.refs import leases
 from tests.mount.daemons import Mount, Place
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]

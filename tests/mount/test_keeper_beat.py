@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from cowfs import clock
 from cowfs import store as stores
+from cowfs.base import clock
+from cowfs.base.ids import PackId, WriteId
 from cowfs.errors import UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord
-from cowfs.ids import PackId, WriteId
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session
 from cowfs.store import ObjectStore
-from cowfs.store.leases import HEARTBEAT_S
-from cowfs.store.pins import Pin
+from cowfs.store.refs.leases import HEARTBEAT_S
+from cowfs.store.refs.pins import Pin
 from tests.store.test_pins import declare_dead
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
@@ -56,7 +56,7 @@ def condemn_data_packs(store: ObjectStore) -> set[PackId]:
     doomed = {PackId.from_hex(info.key[-32:]) for info in store.list("packs/") if info.size > 1 << 20}
     assert doomed
     record = CondemnedRecord(1, tuple(sorted(doomed)), 1, WriteId(bytes(WriteId.length)))
-    store.put(keys.condemned(1), record.encode())
+    store.put(keys.condemnation(1), record.encode())
     return doomed
 
 
@@ -118,7 +118,7 @@ def test_a_mount_with_nothing_uncommitted_renews_its_lease_once_a_minute(
             raise UnavailableError("the store does not answer", hint="")
 
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
-    lease, committer = SimpleNamespace(renew=renew), SimpleNamespace(heed_collections=lambda: None)
+    lease, committer = SimpleNamespace(renew=renew), SimpleNamespace(acknowledge_collections=lambda: None)
     protection = SimpleNamespace(has_acknowledged=has_acknowledged)
     writer = SimpleNamespace(lease=lease, committer=committer, protection=protection, lease_lost=None)
     engine = SimpleNamespace(is_dirty=lambda: is_dirty, is_broken=lambda: False)

@@ -34,7 +34,7 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.machine import mount_table
-from cowfs.store import leases
+from cowfs.store.refs import leases
 from tests.mount.daemons import WAIT_S, Mount, Place, is_mounted, mounted_below
 
 pytestmark = pytest.mark.mount
@@ -366,7 +366,7 @@ def test_who_uses_a_mount_elsewhere_is_served_to_the_end(
         assert working.stdin is not None
         assert working.stdout is not None
         assert working.stdout.readline() == "ready\n"
-        with pytest.raises(ConflictError, match="used elsewhere still") as caught:
+        with pytest.raises(ConflictError, match="still used elsewhere") as caught:
             mount.call(asked)
         assert caught.value.details["pid"] == mount.ready["pid"]
         assert mount_table.mount_at(str(mount.path)) is None
@@ -384,7 +384,7 @@ def test_a_mount_that_is_mounted_over_stays(place: Place, mount: Mount) -> None:
     (mount.path / "f").write_text("kept")
     with unmounted_afterwards(mount.path):
         subprocess.run(["mount", "-t", "tmpfs", "none", mount.path], check=True)
-        with pytest.raises(ConflictError, match="something else is mounted over"):
+        with pytest.raises(ConflictError, match="another file system is mounted over"):
             mount.call("unmount")
     assert (mount.path / "f").read_text() == "kept"
     mount.unmount()
@@ -412,7 +412,7 @@ def test_unmounting_from_outside_is_a_clean_end(place: Place, mount: Mount) -> N
     log = Path(mount.spec.log)
     subprocess.run(["umount", mount.path], check=True)
     mount.wait_clean_end()
-    assert "unmounted by somebody else" in log.read_text(), "a daemon that was killed says nothing"
+    assert "not unmounted by cowfs" in log.read_text(), "a daemon that was killed says nothing"
     nothing_is_left(place)
     assert lease_state(place) == "released"
     assert (place.mount("v").path / "f").read_text() == "kept"

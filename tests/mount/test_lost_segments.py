@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -77,4 +78,24 @@ def test_a_missing_segment_costs_the_bytes_in_it(place: Place, mount: Mount) -> 
     expected = base[:40_960] + b"x" * 100 + base[41_060:]
     assert (reader.path / "deep" / "er" / "base").read_bytes() == expected
     assert (reader.path / "intact").read_bytes() == base
+    mount.unmount()
+
+
+def test_the_log_says_why_a_read_failed(place: Place, mount: Mount) -> None:
+    (mount.path / "f").write_bytes(os.urandom(100_000))
+    mount.kill()
+    (segment,) = segments(mount)
+    with segment.open("r+b") as file:
+        file.seek(50_000)
+        file.write(b"damaged")
+
+    mount = place.start(place.spec())
+    for _ in range(3):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            pread(mount.path / "f", 49_152, 4096)
+    reason = f"staging segment {segment.stem}: bytes "
+    end_s = time.monotonic() + 60
+    while reason not in mount.log() and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert mount.log().count(reason) == 1, mount.log()
     mount.unmount()

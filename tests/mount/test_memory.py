@@ -1,16 +1,20 @@
 """What a daemon takes: a read-only mount lives in 192 MB, whatever eight readers want of it at
-once and however slow the disk of its cache is, and no mount takes more for a tree that is walked
-than its budget for names.
+once and however slow the disk of its cache is, and in the 128 MB of a container that has no more;
+no mount takes more for a tree that is walked than its budget for names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import random
+import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +28,8 @@ LARGE = 4
 LARGE_BYTES = 48 << 20
 READERS = 8
 LIMIT_BYTES = 192 << 20
+GROUP_BYTES = 128 << 20
+GROUPS = Path("/sys/fs/cgroup")
 DIRECTORIES, PER_DIRECTORY = 150, 1000
 NAMES_BYTES = 4 << 20
 """In place of 192 MiB: some 30,000 clean files."""
@@ -88,6 +94,94 @@ def test_a_cold_read_only_mount_with_eight_readers_lives_in_192_mb(place: Place,
         assert sum(pool.map(read, [paths[n::READERS] for n in range(READERS)], chunksize=1)) == total
     assert highest_bytes(reader) < LIMIT_BYTES
     reader.unmount()
+
+
+def described(paths: list[Path]) -> dict[str, str]:
+    """The hash of each file's bytes, by name."""
+    found = {}
+    for path in paths:
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return found
+
+
+def read_cold(place: Place, **options: Any) -> int:
+    """Eight readers read a version whose chunks are not in the cache, right to the last byte, and
+    the mount ends in order; the most memory that its daemon had. options: of its process."""
+    writer = place.mount("v")
+    fill(writer.path)
+    wanted = described([path for path in writer.path.rglob("*") if path.is_file()])
+    version = writer.commit()
+    writer.unmount()
+    reader = place.start(place.spec("v", version, cache_dir=str(place.root / "cold")), **options)
+    paths = sorted(path for path in reader.path.rglob("*") if path.is_file())
+    with multiprocessing.get_context("spawn").Pool(READERS) as pool:
+        parts = pool.map(described, [paths[n::READERS] for n in range(READERS)], chunksize=1)
+    assert {name: digest for part in parts for name, digest in part.items()} == wanted
+    highest = highest_bytes(reader)
+    left = reader.unmount()
+    assert not left["is_dirty"]
+    return highest
+
+
+@pytest.fixture
+def shown_limit() -> Iterator[None]:
+    """Processes of this test find a control group of 128 MB. The kernel does not know it."""
+    subprocess.run(["mount", "-t", "tmpfs", "none", GROUPS], check=True)  # this process has mounts of its own
+    try:
+        (GROUPS / "memory").mkdir()
+        for place in ("memory.max", "memory/memory.limit_in_bytes"):
+            (GROUPS / place).write_text(f"{GROUP_BYTES}\n")
+        yield
+    finally:
+        subprocess.run(["umount", GROUPS], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to show another control group")
+@pytest.mark.parametrize("place", ["directory"], indirect=True)
+@pytest.mark.usefixtures("shown_limit")
+def test_a_cold_mount_that_may_have_128_mb_takes_less(place: Place) -> None:
+    assert read_cold(place) < GROUP_BYTES * 3 // 4  # the kernel's part of a group, as its pages of files, comes on top
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group that the kernel keeps within 128 MB. events: its file with "oom_kill N"."""
+
+    path: Path
+    events: Path
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    """Of version 2 where its root has the memory controller, else of version 1."""
+    controllers = GROUPS / "cgroup.subtree_control"
+    if controllers.exists() and "memory" in controllers.read_text().split():
+        path, limit, events = GROUPS, "memory.max", "memory.events"
+    elif (GROUPS / "memory/memory.limit_in_bytes").exists():
+        path, limit, events = GROUPS / "memory", "memory.limit_in_bytes", "memory.oom_control"
+    else:
+        pytest.skip(f"needs control groups with the memory controller below {GROUPS}")
+    path /= f"cowfs-test-{os.getpid()}"
+    path.mkdir()
+    try:
+        (path / limit).write_text(str(GROUP_BYTES))
+        if (swap := path / "memory.swap.max").exists():
+            swap.write_text("0")
+        yield Group(path, path / events)
+    finally:
+        path.rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a control group")
+@pytest.mark.parametrize("place", ["directory"], indirect=True)
+def test_a_cold_mount_lives_in_a_control_group_of_128_mb(group: Group, place: Place) -> None:
+    def enter() -> None:
+        (group.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    read_cold(place, preexec_fn=enter)
+    events = dict(line.split() for line in group.events.read_text().splitlines())
+    assert events["oom_kill"] == "0"
 
 
 def make_many(path: Path) -> None:

@@ -13,11 +13,12 @@ from cowfs.errors import NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
 from cowfs.native import Caller
-from cowfs.session import acquiring, opening
-from cowfs.session.during_opening import _repeated
+from cowfs.session import opening
 from cowfs.session.session import Session
-from cowfs.store import leases
+from cowfs.store.refs import leases
 from cowfs.version.commit import Progress, ProgressListener
+from cowfs.writer import acquiring
+from cowfs.writer.during_opening import _repeat
 from tests.mount.daemons import Place
 
 FILES = 40
@@ -81,7 +82,7 @@ def test_a_step_that_fails_is_tried_again() -> None:
             raise error
         has_gone_on.set()
 
-    with _repeated("repeated", step, 0.001):
+    with _repeat("repeated", step, 0.001):
         assert has_gone_on.wait(60)
 
 

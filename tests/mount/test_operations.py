@@ -11,6 +11,9 @@ import socket
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ pytestmark = pytest.mark.mount
 
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
 AT_FDCWD = -100
+FALLOC_FL_KEEP_SIZE = 1
+CLOCK_REALTIME_COARSE = 5
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,6 +45,45 @@ def errno_of(call: object, *arguments: object) -> int | None:
 
 
 # -- files
+
+
+def test_a_file_is_stamped_by_the_clock_of_the_kernels_file_systems(path: Path) -> None:
+    """The precise one runs ahead of it: a file made elsewhere a moment later would be older."""
+
+    def coarse_ns() -> int:
+        return time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
+
+    for number in range(50):
+        name = path / f"f{number}"
+        changes: list[Callable[[], object]] = [name.touch, partial(name.write_bytes, b"x"), partial(os.utime, name)]
+        for change in changes:
+            before_ns = coarse_ns()
+            change()
+            assert before_ns <= name.stat().st_mtime_ns <= coarse_ns()
+
+
+def test_allocated_ranges_outlive_a_daemon_and_not_a_commit(mount: Mount, place: Place) -> None:
+    def allocate(name: str, mode: int) -> None:
+        with (mount.path / name).open("wb") as file:
+            assert libc.fallocate(file.fileno(), mode, ctypes.c_int64(0), ctypes.c_int64(1 << 20)) == 0
+            file.write(b"x" * 4096)
+
+    if os.environ.get("COWFS_FAST_LANE") == "0":
+        return  # pyfuse3 has no fallocate
+    allocate("grown", 0)
+    allocate("kept", FALLOC_FL_KEEP_SIZE)
+    mount.kill()
+    mount = place.mount("v")
+    for _ in range(2):
+        assert [(mount.path / name).stat().st_blocks for name in ("grown", "kept")] == [2048, 2048]
+        assert [(mount.path / name).stat().st_size for name in ("grown", "kept")] == [1 << 20, 4096]
+        mount.unmount()
+        mount = place.mount("v")
+    mount.commit()
+    assert (mount.path / "kept").stat().st_blocks == 2048
+    mount.unmount()
+    mount = place.mount("v")
+    assert [(mount.path / name).stat().st_blocks for name in ("grown", "kept")] == [8, 8]
 
 
 def test_write_read_append_and_truncate(path: Path) -> None:

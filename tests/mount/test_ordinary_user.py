@@ -103,7 +103,7 @@ mount.wait_clean_end()
 
 def test_a_mount_of_another_user_is_told_from_none() -> None:
     run_as_nobody("""
-from cowfs.api import targets
+from cowfs.api.mounts import targets
 from cowfs.machine import registry
 mount = place.mount("v")
 find, registry.find_by_path = registry.find_by_path, lambda *given, **named: None  # as in another user's place

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.ids import VersionId
-from cowfs.session.opening import opened
-from cowfs.version import volumes
+from cowfs.base.ids import VersionId
+from cowfs.session.opening import enter_session
+from cowfs.version.names import volumes
 from tests.mount.daemons import Mount, Place
 from tests.mount.test_ordinary_user import run_as_nobody
 from tests.system.machine import as_nobody
@@ -225,7 +225,7 @@ def test_what_is_written_without_a_mount_is_kept_as_the_versions_owners(place: P
     writer = place.mount("v", map_owner="none")
     os.chown(writer.path, 7, 8)
     writer.unmount(commit=True)
-    with opened(place.spec("v", map_owner="0:0")) as session:
+    with enter_session(place.spec("v", map_owner="0:0")) as session:
         session.files.write("file", b"x")
         session.files.mkdir("directory")
         assert [(attr.uid, attr.gid) for _, attr in session.files.list()] == [(7, 8)] * 2

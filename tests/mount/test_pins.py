@@ -14,7 +14,7 @@ from cowfs.format import keys
 from cowfs.format.records import PinRecord
 from cowfs.machine import state as states
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.maintain.roots import RootReader
+from cowfs.maintain.collect.roots import RootReader
 from tests.format.samples import GOLDEN
 from tests.mount.daemons import Mount, Place
 from tests.mount.preload import SLOW_UMOUNT, Switch

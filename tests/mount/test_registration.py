@@ -46,7 +46,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def wait_until_restored(path: Path) -> None:
-    wait_for(lambda: os.path.exists(found(path).socket) and registry.shared_file(found(path)).exists())
+    wait_for(lambda: os.path.exists(found(path).socket) and registry.sharing_file(found(path)).exists())
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import details, mounts, overview
-from cowfs.api.overview import MountSummary
-from cowfs.blocking import ROVolume, Volume
+from cowfs.api.mounts import overview
+from cowfs.api.mounts.base import mount_of
+from cowfs.api.mounts.summaries import MountSummary
+from cowfs.api.versions import details
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import (
     ConflictError,
     InvalidInputError,
@@ -80,7 +82,7 @@ def test_a_scratch_is_written_to_and_leaves_nothing(version: ROVolume, place: Pa
     assert len(scratches(place)) == 1
     with Volume.open("data") as volume:
         assert (volume / "dir" / "file").read_text() == "one", "the volume has its writer all the same"
-    assert [each.is_scratch for each in overview.status().mounts] == [True, False]
+    assert [each.kind for each in overview.status().mounts] == ["scratch", "fuse"]
     version.unmount()
     assert not path.exists()
     assert scratches(place) == []
@@ -179,7 +181,7 @@ def test_what_writes_to_a_volume_is_found_by_its_name(version: ROVolume, place: 
     assert fork.forked_from is not None
     assert (fork.files.read("three"), fork.forked_from.parents) == (b"3", [first.id])
     with pytest.raises(InvalidStateError, match="mounted"):
-        Volume.delete("made")
+        Store().delete("made")
     with pytest.raises(InvalidStateError, match="mounted"):
         pickle.dumps(made)
     (path / "four").write_text("4")
@@ -225,7 +227,7 @@ def test_a_scratch_that_goes_on_with_another_volume_leaves_the_name_before(versi
     (path / "new").write_text("x")
     assert not made.has_changes()
     with pytest.raises(ConflictError, match="does not write to made any more, but to other"):
-        mounts.commit(entry, CommitRequest())
+        mount_of(entry).commit(CommitRequest())
     version.unmount()
 
 
@@ -340,6 +342,20 @@ def test_what_a_killed_daemon_leaves_is_cleared_by_the_next_look(version: ROVolu
     assert not path.exists(), "a default mount point goes too"
     assert (version.mount(scratch=True) / "dir" / "file").read_text() == "one"
     version.unmount()
+
+
+def test_a_dead_one_of_another_state_directory_is_shown_as_one(
+    version: ROVolume, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = version.mount(scratch=True)
+    assert version.started is not None
+    os.kill(version.started.pid, signal.SIGKILL)
+    assert wait_gone(version.started.pid, 60)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("COWFS_STATE_DIR", str(place / "other"))
+        found = {each.mount_path: each.kind for each in overview.status().dead}
+    assert found[str(path)] == "scratch"
+    overview.status()
 
 
 @pytest.mark.parametrize(

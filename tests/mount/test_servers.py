@@ -74,7 +74,7 @@ def test_the_lane_needs_no_other_server(place: Place, without_pyfuse3: dict[str,
 def test_without_the_extra_it_is_said_what_to_install(place: Place, without_pyfuse3: dict[str, str]) -> None:
     with pytest.raises(MountFailedError, match="needs pyfuse3") as caught:
         place.start(place.spec(fast_lane=False), environment=without_pyfuse3)
-    assert "pip install 'cowfs[pyfuse3]'" in caught.value.hint
+    assert "pip install 'cowfs-volumes[pyfuse3]'" in caught.value.hint
     assert place.registered() == []
     assert place.working_copy().holder() is None
 

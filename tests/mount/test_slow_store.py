@@ -1,11 +1,12 @@
 """A store that does not answer holds up who needs it, and nobody else; and it keeps nobody from
 unmounting.
 
-The store is made to hang by a FIFO in the place of a pack: opening it waits until somebody writes.
+The store is made to hang by a FUSE mount on a pack that nobody serves.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -18,29 +19,33 @@ from tests.mount.daemons import WAIT_S, Mount, Place
 
 pytestmark = pytest.mark.mount
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+MNT_DETACH = 2
 READ = "import sys; data = open(sys.argv[1], 'rb').read(); print(len(data))"
 
 
 class Hanging:
-    """A pack that nobody gets; `release` lets the reads go on."""
+    """A pack that no open and no stat of it returns from, as on a network file system whose server
+    is gone: a FUSE mount on the file that nobody serves. `release` lets the calls go on."""
 
     def __init__(self, pack: Path) -> None:
         self.pack = pack
-        self.aside = pack.with_suffix(".aside")
-        pack.rename(self.aside)
-        os.mkfifo(pack)
+        self.is_hanging = True
+        self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        options = f"fd={self._device},rootmode=100600,user_id=0,group_id=0"
+        _checked(LIBC.mount(b"hanging", os.fsencode(pack), b"fuse", 0, options.encode()))
 
     def release(self) -> None:
-        """Whoever waits gets nothing, an error; who asks from now on gets the pack."""
-        fifo = self.pack.with_suffix(".fifo")
-        self.pack.rename(fifo)
-        self.aside.rename(self.pack)
-        for _ in range(100):
-            try:
-                os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:
-                break
-        fifo.unlink()
+        """Calls that wait get an error; later ones find the pack."""
+        if self.is_hanging:
+            os.close(self._device)
+            _checked(LIBC.umount2(os.fsencode(self.pack), MNT_DETACH))
+            self.is_hanging = False
+
+
+def _checked(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @pytest.fixture
@@ -59,8 +64,7 @@ def hanging(place: Place, reader: Mount) -> Iterator[Hanging]:
     packs = [path for path in (place.root / "store" / "packs").rglob("*") if path.is_file()]
     hanging = Hanging(max(packs, key=lambda path: path.stat().st_size))
     yield hanging
-    if hanging.aside.exists():
-        hanging.release()
+    hanging.release()
 
 
 def start_readers(mount: Mount, count: int) -> list[subprocess.Popen[str]]:

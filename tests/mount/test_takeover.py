@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import LeaseLostError
-from cowfs.ids import VersionId
-from cowfs.version import volumes
+from cowfs.version.names import volumes
 from tests.mount.daemons import Mount, Place
 
 pytestmark = pytest.mark.mount

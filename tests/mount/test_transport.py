@@ -92,8 +92,7 @@ def hanging(place: Place, uring: None) -> Iterator[tuple[Mount, Hanging]]:
     packs = [path for path in (place.root / "store" / "packs").rglob("*") if path.is_file()]
     hanging = Hanging(max(packs, key=lambda path: path.stat().st_size))
     yield reader, hanging
-    if hanging.aside.exists():
-        hanging.release()
+    hanging.release()
 
 
 def start_readers(place: Place, mount: Mount, cpu: int) -> subprocess.Popen[str]:

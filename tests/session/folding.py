@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cowfs.native.local import open_beneath
-from cowfs.session import local_files
+from cowfs.transfer import local_files
 
 CALLS = frozenset({"link", "mkdir", "open", "readlink", "rename", "rmdir", "stat", "symlink", "unlink", "utime"})
 
@@ -19,7 +19,7 @@ CALLS = frozenset({"link", "mkdir", "open", "readlink", "rename", "rmdir", "stat
 def fold(patch: pytest.MonkeyPatch, *, refuses: bytes = b"") -> None:
     """refuses: no file can be made whose name has it."""
     patch.setattr(local_files, "os", _Calls(refuses))
-    patch.setattr(local_files, "open_beneath", lambda root, path: open_beneath(root, _folded(path)))
+    patch.setattr(local_files, "open_beneath", lambda root, path, flags: open_beneath(root, _folded(path), flags))
 
 
 class _Calls:

@@ -8,9 +8,9 @@ import pytest
 
 from cowfs.index.links import FIRST_NUMBER
 from cowfs.native.chunks import CODEC_RAW, ChunkRef
-from cowfs.session import linked
-from cowfs.session.chunk_requests import PART_BYTES, REQUEST_BYTES, Load, Request, parts, runs
+from cowfs.session.residency.chunk_requests import PART_BYTES, REQUEST_BYTES, Load, Request, parts, runs
 from cowfs.store.packs import GAP_BYTES
+from cowfs.transfer import linked
 
 pytestmark = pytest.mark.quick
 
@@ -66,6 +66,6 @@ def test_a_load_ends_with_its_own_chunks() -> None:
     assert request.chunks == run
     assert max(lengths(parts(run))) <= PART_BYTES + CHUNK_BYTES
     assert len(request.loads) == 4
-    ended = [(number, load) for number in range(len(run)) if (load := request.arrived(number)) is not None]
+    ended = [(number, load) for number in range(len(run)) if (load := request.mark_arrived(number)) is not None]
     assert [load for _, load in ended] == request.loads
     assert [number for number, _ in ended][-1] == len(run) - 1

@@ -11,20 +11,20 @@ from typing import Any, cast
 
 import pytest
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import CowfsError, LeaseLostError, UnavailableError
 from cowfs.format import catalogue
 from cowfs.format.locator import Locator
-from cowfs.ids import VersionId
 from cowfs.session import early
 from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
-from cowfs.store.patience import patience_of
-from cowfs.version import known_chunks
+from cowfs.store.reliability.patience import patience_of
 from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.history import history, open_version
-from cowfs.version.known_chunks import KnownChunks
-from cowfs.version.source_names import resolve_name
-from cowfs.version.volumes import fork_volume, locator, read_head, volume_names
+from cowfs.version.names.source_names import resolve_name
+from cowfs.version.names.volumes import fork_volume, locator, read_head, volume_names
+from cowfs.version.publish import known_chunks
+from cowfs.version.publish.known_chunks import KnownChunks
 from tests.version.working_volume import ME, ReadingVolume, WorkingVolume
 
 MIB = 1 << 20
@@ -232,7 +232,7 @@ def test_what_commits_leave_in_memory_does_not_grow(
             volume.write(b"f", random.Random(-1 - turn).randbytes(5000))  # what was uploaded is in no version
             volume.commit()
             assert len(volume.publisher.chunks._receipts) <= 2
-            assert len(volume.publisher.chunks._known.uploaded_packs()) <= 2
+            assert len(volume.publisher.chunks._known.list_uploaded_packs()) <= 2
 
 
 def test_a_commit_of_many_chunks_writes_several_catalogues(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cowfs.session.content_blocks import BLOCK_INODES, BLOCKS_MAX, ContentBlocks, Neighbours
+from cowfs.session.residency.content_blocks import BLOCK_INODES, BLOCKS_MAX, ContentBlocks, Neighbours
 
 pytestmark = pytest.mark.quick
 
@@ -19,7 +19,7 @@ def walk(blocks: ContentBlocks, inodes: list[int]) -> int:
     for ino in inodes:
         if ino not in here:
             misses += 1
-            here |= {ino, *(blocks.missed(ino) or ())}
+            here |= {ino, *(blocks.note_miss(ino) or ())}
     return misses
 
 
@@ -40,9 +40,9 @@ def test_files_in_another_order_come_by_blocks_too() -> None:
 def test_readers_far_apart_bring_nothing_along() -> None:
     blocks = ContentBlocks()
     places = [n * 7 * BLOCK_INODES for n in range(1, 2 * BLOCKS_MAX)]
-    assert all(blocks.missed(ino) is None for ino in places)
-    assert blocks.missed(places[-1] + 1) is not None
-    assert blocks.missed(places[0] + 1) is None, "forgotten"
+    assert all(blocks.note_miss(ino) is None for ino in places)
+    assert blocks.note_miss(places[-1] + 1) is not None
+    assert blocks.note_miss(places[0] + 1) is None, "forgotten"
 
 
 def test_neighbours_that_no_thread_can_bring_are_brought_later(monkeypatch: pytest.MonkeyPatch) -> None:

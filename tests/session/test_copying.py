@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import ConflictError, InvalidInputError
-from cowfs.session import copying, local_files, names_alike
-from cowfs.session.copying import Copied
-from cowfs.session.local_files import LocalFiles
+from cowfs.index import Index
 from cowfs.store import initialize, open_store
+from cowfs.store.packs import PackReader
+from cowfs.transfer import copying, local_files, names_alike
+from cowfs.transfer.copying import Copied
+from cowfs.transfer.local_files import LocalFiles
+from cowfs.transfer.version_tree import VersionTree
 from cowfs.version.commit import Progress
 from tests.session.folding import fold
 from tests.version.working_volume import WorkingVolume
@@ -221,6 +224,41 @@ def test_names_that_are_one_at_the_target_end_it_before_anything_is_written(
     assert [(there / path).read_text() for path in files] == files
 
 
+def deep(volume: WorkingVolume, name: bytes, depth: int) -> VersionTree:
+    """A version with a directory in a directory, and so on, each with a file."""
+    path = b""
+    for _ in range(depth):
+        path = path + b"/" + name if path else name
+        volume.mkdir(path)
+        volume.write(path + b"/file", b"%d" % len(path))
+    volume.commit()
+    return VersionTree(volume.publisher.index, PackReader(volume.store))
+
+
+def test_look_ups_of_a_copy_grow_with_the_depth_and_no_faster(
+    volume: WorkingVolume, out: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+    really_look_up = Index.entry
+
+    def counted(self: Index, parent: int, name: bytes) -> int | None:
+        asked.append(name)
+        return really_look_up(self, parent, name)
+
+    with closing(deep(volume, b"n", 60)) as tree:
+        monkeypatch.setattr(Index, "entry", counted)
+        assert copying.copy(tree, b"", out, b"", expect=tree.expect, resumes=tree).files == 60
+    assert 60 <= len(asked) <= 10 * 60
+
+
+def test_directories_too_deep_for_a_path_end_it_before_anything_is_written(
+    volume: WorkingVolume, out: LocalFiles, tmp_path: Path
+) -> None:
+    with closing(deep(volume, b"n" * 250, 17)) as tree, pytest.raises(OSError, match="too long"):
+        copying.copy(tree, b"", out, b"")
+    assert os.listdir(tmp_path / "out") == []
+
+
 def test_where_case_is_told_apart_is_tried_once(
     out: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,13 +267,13 @@ def test_where_case_is_told_apart_is_tried_once(
         for name in ("Makefile", "makefile"):
             (tmp_path / "source" / f"{number}" / name).touch()
     tried: list[int] = []
-    really_try = local_files._tried
+    really_try = local_files._try_names
 
     def counted(names: Sequence[bytes], directory: int) -> tuple[int, tuple[bytes, bytes] | None]:
         tried.append(1)
         return really_try(names, directory)
 
-    monkeypatch.setattr(local_files, "_tried", counted)
+    monkeypatch.setattr(local_files, "_try_names", counted)
     with Directory(tmp_path / "source") as local:
         assert copying.copy(local, b"", out, b"").files == 40
     assert tried == [1]
@@ -368,7 +406,7 @@ def test_links_are_followed_inside_of_the_volume_only(volume: WorkingVolume) -> 
 ENDED = """
 import random, signal, sys, time
 from dataclasses import dataclass
-from cowfs.session.copying import copy
+from cowfs.transfer.copying import copy
 
 @dataclass
 class Attr:
@@ -389,6 +427,8 @@ class Source:
             yield 0, b"x"
 
 class Target:
+    def require_possible(self, path):
+        pass
     def make_directory(self, path):
         return False
     def tidy(self, path, names):

@@ -20,9 +20,9 @@ from pathlib import Path
 from cowfs.blocking import Volume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import MountFailedError
-from cowfs.ids import StoreId
+from cowfs.base.ids import StoreId
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.session.opening import opened
+from cowfs.session.opening import enter_session
 from cowfs.store import load_record, open_store
 
 assert not os.path.exists("/dev/fuse")
@@ -41,7 +41,7 @@ try:
     first.mount(mode="fuse")
 except MountFailedError as error:
     assert "/dev/fuse" in error.message
-with opened(writable("data")) as session:
+with enter_session(writable("data")) as session:
     session.files.mkdir("dir")
     session.files.write("dir/file", b"one" * 100_000)
     session.files.write("dir/file", b"TWO", 3)
@@ -52,13 +52,13 @@ with opened(writable("data")) as session:
 version = first.commit("by hand")                       # opens the volume in this process: nothing is mounted
 assert (version.stats.files, version.message) == (2, "by hand")
 fork = version.fork("fork")
-with opened(writable("fork")) as session:
+with enter_session(writable("fork")) as session:
     assert session.files.read("dir/file", 0, 9) == b"oneTWOone"
     session.files.write("mine", b"of the fork")
     session.files.remove("dir/new")
 second = fork.finalize("second")
 reader = SessionSpec(store_url=STORE, volume="fork", mode="ro", options=OTHER, version=second.id)
-with opened(reader) as session:
+with enter_session(reader) as session:
     assert [path for path, _ in session.files.walk()] == [b"dir", b"dir/file", b"mine"]
     assert len(session.files.read("dir/file")) == 300_000
     assert session.files.stat("mine").size == 11

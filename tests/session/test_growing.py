@@ -22,8 +22,9 @@ from cowfs.format import pack
 from cowfs.native.chunks import FileRows
 from cowfs.session import growing
 from cowfs.store import ObjectStore, initialize, open_store
-from cowfs.version import cut_file
-from cowfs.version.known_chunks import KnownChunks
+from cowfs.store.packs import PackUploader
+from cowfs.version.publish import cut_file
+from cowfs.version.publish.known_chunks import KnownChunks
 from tests.version.working_volume import ME, ReadingVolume
 from tests.version.working_volume import WorkingVolume as AnyVolume
 
@@ -60,9 +61,9 @@ def cut_lengths(volume: WorkingVolume) -> list[int]:
     storer, lengths = volume.publisher.chunks._storer, list[int]()
     prepare = storer._prepare
 
-    def prepared(data: memoryview) -> Any:
+    def prepared(data: memoryview, uploader: PackUploader) -> Any:
         lengths.append(len(data))
-        return prepare(data)
+        return prepare(data, uploader)
 
     storer._prepare = prepared  # type: ignore[method-assign]
     return lengths
@@ -83,7 +84,7 @@ def made_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[wea
 def rows_of(volume: WorkingVolume, path: bytes) -> list[Any]:
     """Of the last version: offsets, lengths and hashes."""
     ino = volume.find(path)
-    return [(row[0], row[1], row[2]) for row in volume.committer.index.stored_content(ino)[0]]
+    return [(row[0], row[1], row[2]) for row in volume.committer.index.read_stored_content(ino)[0]]
 
 
 def test_what_is_settled_is_stored_before_the_file_is_complete(store: ObjectStore, tmp_path: Path) -> None:
@@ -197,9 +198,9 @@ def test_nothing_is_begun_while_the_session_ends(store: ObjectStore, tmp_path: P
         cut = cut_lengths(volume)
         prepared = volume.publisher.chunks._storer._prepare
 
-        def ends(view: memoryview) -> Any:
+        def ends(view: memoryview, uploader: PackUploader) -> Any:
             volume.committer.end_uploads()
-            return prepared(view)
+            return prepared(view, uploader)
 
         volume.publisher.chunks._storer._prepare = ends  # type: ignore[assignment, method-assign]
         volume.committer.upload_growing()
@@ -341,9 +342,9 @@ def test_a_draft_that_is_newer_than_doubts_does_not_end_them(store: ObjectStore,
         assert volume.committer.upload_growing() > 0
         ino = volume.find(b"f")
         extents = volume.engine.live_extents(ino)[1]
-        assert early.begun(ino, extents).until > 0
+        assert early.find_beginning(ino, extents).until > 0
         chunks._doubts += 1  # as a failed upload does
         early.take_over(FileRows(), chunks.doubts)
-        assert early.begun(ino, extents).until == 0
+        assert early.find_beginning(ino, extents).until == 0
         volume.commit()
         assert volume.tree() == {b"f": data + data}

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cowfs.session.neighbourhood import FIRST_BYTES, LARGE_BYTES, MOST_BYTES, PACKS_MAX, SMALL_BYTES, Neighbourhoods
+from cowfs.session.residency.neighbourhood import (
+    FIRST_BYTES,
+    LARGE_BYTES,
+    MOST_BYTES,
+    PACKS_MAX,
+    SMALL_BYTES,
+    Neighbourhoods,
+)
 
 pytestmark = pytest.mark.quick
 

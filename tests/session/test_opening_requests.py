@@ -13,25 +13,27 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
 from cowfs import store as stores
+from cowfs.base import clock
+from cowfs.base.ids import PackId, WriteId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import LeaseHeldError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
-from cowfs.ids import PackId, WriteId
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.maintain.generations import Condemned, Generations
-from cowfs.session import acquiring, opening
-from cowfs.session import publishing as session_publishing
+from cowfs.maintain.collect.generations import Condemned, Generations
+from cowfs.session import opening
 from cowfs.session.opening import open_session
-from cowfs.session.publishing import publishing
-from cowfs.store import ObjectInfo, ObjectStore, initialize, leases, refs
+from cowfs.store import ObjectInfo, ObjectStore, initialize
 from cowfs.store.contract import Data
-from cowfs.store.holder import current_holder
-from cowfs.store.retrying import RetryingStore
-from cowfs.version import seen
-from cowfs.version.volumes import Head, create_volume, read_head
+from cowfs.store.refs import leases, refs
+from cowfs.store.refs.holder import current_holder
+from cowfs.store.reliability.retrying import RetryingStore
+from cowfs.version.names.volumes import Head, create_volume, read_head
+from cowfs.version.publish import seen
+from cowfs.writer import acquiring
+from cowfs.writer import publishing as session_publishing
+from cowfs.writer.publishing import publishing
 from tests.faulty_store import FaultyStore
 from tests.store.test_pins import declare_dead
 from tests.version.working_volume import WorkingVolume
@@ -57,6 +59,7 @@ def spec_of(tmp_path: Path, found: Head | None) -> SessionSpec:
         head_number=found.number if found is not None else 0,
         head_version=str(found.version) if found is not None else None,
         quota_bytes=0,
+        compress=True,
         working_copy=str(tmp_path / "working"),
         options=MountOptions(cache_dir=tmp_path / "cache").resolved(),
     )
@@ -102,7 +105,7 @@ def test_what_the_caller_has_seen_is_not_asked_for_again(tmp_path: Path, monkeyp
     volume_with_a_version(tmp_path)
     store = stores.open_store((tmp_path / "store").as_uri())
     leases.acquire(store, "v", current_holder("/before")).release()
-    head = seen.read_seen(store, "v", seen.shown(store, "v"))
+    head = seen.read_seen(store, "v", seen.list_objects(store, "v"))
     assert head.seen is not None
     spec = replace(spec_of(tmp_path, head), lease_epoch=head.seen.lease_epoch)
     asked = opened_by(tmp_path, monkeypatch, spec, head.seen.objects)
@@ -114,7 +117,7 @@ def test_what_the_caller_has_seen_may_be_old(tmp_path: Path, monkeypatch: pytest
     """Another writer came and went meanwhile, and yet another is there when the lease is put."""
     volume_with_a_version(tmp_path)
     store = stores.open_store((tmp_path / "store").as_uri())
-    head = seen.read_seen(store, "v", seen.shown(store, "v"))
+    head = seen.read_seen(store, "v", seen.list_objects(store, "v"))
     assert head.seen is not None
     assert head.seen.lease_epoch == 0
     spec = replace(spec_of(tmp_path, head), lease_epoch=0)
@@ -306,7 +309,7 @@ def test_who_slept_until_the_version_was_collected_is_told_to_try_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "claim", claim_and_sleep)
-        with pytest.raises(UnavailableError, match="moved on"):
+        with pytest.raises(UnavailableError, match="got a newer version"):
             open_once()
     open_once()
 

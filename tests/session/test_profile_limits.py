@@ -16,9 +16,10 @@ import pytest
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CorruptError, NoSpaceError
 from cowfs.format.profile import MAX_OFFSET, ReadRange
-from cowfs.session import profile_files, replaying, warming
-from cowfs.session.recording import Recorder
-from cowfs.session.replaying import Replayer
+from cowfs.session import warming
+from cowfs.session.profiles import profile_files, replaying
+from cowfs.session.profiles.recording import Recorder
+from cowfs.session.profiles.replaying import Replayer
 from cowfs.store import ObjectStore
 from tests.version.working_volume import WorkingVolume
 
@@ -38,7 +39,7 @@ def test_a_file_that_is_too_large_for_a_profile_is_not_read_whole(tmp_path: Path
     huge = tmp_path / "huge"
     huge.touch()
     os.truncate(huge, 1 << 43)  # more than there is memory
-    with pytest.raises(CorruptError, match="no profile"):
+    with pytest.raises(CorruptError, match="not a profile"):
         profile_files.load(huge)
 
 

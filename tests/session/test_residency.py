@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.store import ObjectStore
 from tests.index.bench import WatchedStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume

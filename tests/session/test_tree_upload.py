@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.ids import VersionId
-from cowfs.session.local_files import LocalFiles
-from cowfs.session.tree_upload import TreeUpload
-from cowfs.session.upload_plan import UploadPlan
+from cowfs.base.ids import VersionId
 from cowfs.store import ObjectStore
+from cowfs.transfer.local_files import LocalFiles
+from cowfs.transfer.upload.tree_upload import TreeUpload
+from cowfs.transfer.upload.upload_plan import UploadPlan
 from cowfs.version.commit import CommitRequest
 from tests.store.test_pins import declare_dead
 from tests.version.conftest import impatient, store

@@ -7,9 +7,9 @@ import sys
 
 ENDED = """
 import random, signal, sys, threading, time
-from cowfs.session import tree_upload
-from cowfs.session.tree_upload import _Drafting
-from cowfs.session.upload_reading import Stopped
+from cowfs.transfer.upload import tree_upload
+from cowfs.transfer.upload.tree_upload import _Drafting
+from cowfs.transfer.upload.upload_reading import Stopped
 
 class Ended(BaseException):
     pass

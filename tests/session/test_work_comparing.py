@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.ids import VersionId
+from cowfs.base.ids import VersionId
 from cowfs.index import Index, open_index
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader

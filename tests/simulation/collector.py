@@ -13,11 +13,11 @@ from functools import partial
 from cowfs.errors import CowfsError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
-from cowfs.maintain.collecting import PAUSE_S, Collection
-from cowfs.maintain.planning import Survey
-from cowfs.maintain.roots import FoundPin
+from cowfs.maintain.collect.collecting import PAUSE_S, Collection
+from cowfs.maintain.collect.planning import Survey
+from cowfs.maintain.collect.roots import FoundPin
 from cowfs.store import ObjectStore
-from cowfs.store.holder import current_holder
+from cowfs.store.refs.holder import current_holder
 from tests.simulation.promises import Violation
 from tests.simulation.roots import PinRecords, live_pins
 from tests.simulation.world import Actor, Killed, World
@@ -26,7 +26,7 @@ PATIENCE = 60  # looks at the pins before the collection is left to the next run
 
 
 def all_but_the_newest(store: ObjectStore, volume: str, line: Sequence[HeadRecord]) -> frozenset[int]:
-    """In place of `roots.pruned_heads`."""
+    """In place of `roots.find_pruned_heads`."""
     return frozenset(range(1, len(line)))
 
 
@@ -59,14 +59,16 @@ class Collector(Actor):
             self.world.note(self, text)
 
     def _pins(self, look: Callable[[], list[FoundPin]]) -> list[FoundPin]:
-        """None is missed that is there all the time, and none is older than when the look began."""
-        objects = self.world.objects
+        """None is missed that can be seen all the time, and none is older than when the look
+        began."""
+        objects, began = self.world.objects, self.world.turns
         before = {id: number for id, (number, _, _) in live_pins(objects, self._read).items()}
         firsts = {id: objects.objects.get(keys.pin(id, 1)) for id in before}
         found = look()
         numbers = {pin.id: pin.number for pin in found}
         for id, first in firsts.items():
             is_there = first is not None and objects.objects.get(keys.pin(id, 1)) is first  # removed pins may come back
+            is_there = is_there and not self.world.vanishing.was_since(began)
             if is_there and numbers.get(id, 0) < before[id]:
                 raise Violation(f"{self.name} sees number {numbers.get(id)} of pin {id}, which had number {before[id]}")
         return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -21,32 +21,37 @@ from typing import Any
 
 import pytest
 
+from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.format import keys
-from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.maintain import pack_check, planning, pushing, roots
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.generations import Condemned, Generation, Generations
-from cowfs.maintain.pack_copies import PackCopies
-from cowfs.maintain.places import MovedRecords, Places
-from cowfs.maintain.planning import Listing, Survey
-from cowfs.maintain.repacking import Repacker
-from cowfs.maintain.repair import Repair
-from cowfs.maintain.roots import FoundPin, RootReader, Roots
-from cowfs.session import acquiring
+from cowfs.maintain.check import pack_check
+from cowfs.maintain.collect import alarms, collecting, planning, roots
+from cowfs.maintain.collect.blob_places import MovedRecords, Places
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.generations import Condemned, Generation, Generations
+from cowfs.maintain.collect.planning import Listing, Survey
+from cowfs.maintain.collect.repacking import Repacker
+from cowfs.maintain.collect.roots import FoundPin, RootReader, Roots
+from cowfs.maintain.copy import pushing
+from cowfs.maintain.copy.pack_copies import PackCopies
+from cowfs.maintain.repairs.repair import Repair
 from cowfs.session.committer import Committer
-from cowfs.store import ObjectStore, damaged, refs
-from cowfs.store.leases import Lease
-from cowfs.store.packs import PackReader, moved_records
+from cowfs.store import ObjectStore
+from cowfs.store.packs import PackReader, read_moved_records
 from cowfs.store.packs.moved import MovedPacks
-from cowfs.store.pins import Pin
-from cowfs.version import heads, tags, volumes
-from cowfs.version.heads import Settled, settle_head
-from cowfs.version.keeping import Kept
-from cowfs.version.merge_source import MergeSource
-from cowfs.version.protection import Protection
-from cowfs.version.publish import Publisher
-from cowfs.version.volumes import find_head, read_head
+from cowfs.store.refs import refs
+from cowfs.store.refs.leases import Lease
+from cowfs.store.refs.pins import Pin
+from cowfs.store.reliability import damaged
+from cowfs.version.merge.merge_source import MergeSource
+from cowfs.version.names import tags, volumes
+from cowfs.version.names.volumes import find_head, read_head
+from cowfs.version.publish import heads
+from cowfs.version.publish.heads import Settled, settle_head
+from cowfs.version.publish.protection import Protection
+from cowfs.version.publish.publisher import Publisher
+from cowfs.version.retention.keeping import Kept
+from cowfs.writer import acquiring
 from tests.simulation.test_simulation import fast_directory, simulate
 
 TURNS = 3000
@@ -91,7 +96,7 @@ def unsettled_head_acknowledges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Protection, "is_bound", property(lambda self: False, lambda self, value: None), raising=False)
     patch.setattr(
         Committer,
-        "heed_collections",
+        "acknowledge_collections",
         lambda self: self._publisher.acknowledge(),
     )
 
@@ -145,7 +150,9 @@ def writers_not_heeded(patch: pytest.MonkeyPatch) -> None:
 
 def roots_not_read_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        Survey, "needed", lambda self, listed: Condemned(frozenset(self.marker.live), frozenset(self.marker.versions))
+        Survey,
+        "list_needed",
+        lambda self, listed, **_: Condemned(frozenset(self.marker.live), frozenset(self.marker.versions)),
     )
 
 
@@ -153,12 +160,13 @@ def unpublished_manifests_not_marked(patch: pytest.MonkeyPatch) -> None:
     """A manifest that was put since the list was made, and has no head, keeps nothing at the last
     look."""
 
-    def needed(self: Survey, listed: Condemned) -> Condemned:
+    def list_needed(self: Survey, listed: Condemned, **_: Any) -> Condemned:
         found = self.roots.read()
-        self._mark(found)
+        roots.drop_gone(self.store, found)
+        self.marker.mark(found.versions)
         return Condemned(frozenset({*self.marker.live, *found.packs}), frozenset(self.marker.versions))
 
-    patch.setattr(Survey, "needed", needed)
+    patch.setattr(Survey, "list_needed", list_needed)
 
 
 def dead_pins_not_fenced(patch: pytest.MonkeyPatch) -> None:
@@ -178,7 +186,7 @@ def one_fence_for_all_lists(patch: pytest.MonkeyPatch) -> None:
 
 def what_was_put_since_the_begin_stays(patch: pytest.MonkeyPatch) -> None:
     """Of a list that is published long after the collection has begun."""
-    patch.setattr(Generations, "listed_ns", lambda self, number: self.load().found[number].begun_ns)
+    patch.setattr(Generations, "load_listed_ns", lambda self, number: self.load().found[number].begun_ns)
 
 
 def heads_behind_a_pin_not_kept(patch: pytest.MonkeyPatch) -> None:
@@ -286,14 +294,14 @@ def whatever_moved_goes(patch: pytest.MonkeyPatch) -> None:
 
 def new_records_forget(patch: pytest.MonkeyPatch) -> None:
     """A pack that moves again: what a writer may be about to name is not in the new record."""
-    patch.setattr(Repacker, "_kept", lambda self, before: {})
+    patch.setattr(Repacker, "_keep_rows", lambda self, before: {})
 
 
 def only_the_newest_record_counts(patch: pytest.MonkeyPatch) -> None:
     """It was put by a collector that slept until its new pack was gone: the blob lies where an
     earlier one says."""
     backwards = MovedRecords.backwards
-    patch.setattr(MovedPacks, "records", lambda self, pack: islice(moved_records(self._store, pack), 1))
+    patch.setattr(MovedPacks, "records", lambda self, pack: islice(read_moved_records(self._store, pack), 1))
     patch.setattr(MovedRecords, "backwards", lambda self, pack, number: islice(backwards(self, pack, number), 1))
 
 
@@ -303,7 +311,7 @@ def moved_records_not_read_again(patch: pytest.MonkeyPatch) -> None:
         Survey,
         "_places_now",
         lambda self, beside: Places(
-            [self.marker.live, beside], self.listing.packs, self.listing.moved_numbers(), self._records
+            [self.marker.live, beside], self.listing.packs, self.listing.find_moved_numbers(), self._records
         ),
     )
 
@@ -339,7 +347,7 @@ def objects_put_since_deleted(patch: pytest.MonkeyPatch) -> None:
 def pushes_rely_on_the_condemned(patch: pytest.MonkeyPatch) -> None:
     """A push takes what it finds for there, whatever lists say of it."""
     patch.setattr(Protection, "condemned", property(lambda self: frozenset()))
-    patch.setattr(pushing, "condemned_versions", lambda store: set())
+    patch.setattr(pushing, "load_condemned_versions", lambda store: set())
 
 
 def half_repaired_packs_travel(patch: pytest.MonkeyPatch) -> None:
@@ -449,13 +457,77 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 )
 
 
+# -- of what cannot be seen; with prefixes that vanish
+
+
+def _without_alarms(patch: pytest.MonkeyPatch, *words: str) -> None:
+    """Alarms that have one of these words are not raised."""
+
+    def some(found: Iterable[str]) -> list[str]:
+        return [alarm for alarm in found if not any(word in alarm for word in words)]
+
+    own, of_roots, fewer = Survey._alarms, alarms.of_roots, alarms.fewer
+    patch.setattr(Survey, "_alarms", lambda self, *given, **named: iter(some(own(self, *given, **named))))
+    patch.setattr(alarms, "of_roots", lambda *given: some(of_roots(*given)))
+    patch.setattr(alarms, "fewer", lambda *given: iter(some(fewer(*given))))
+
+
+def stores_without_heads_collected(patch: pytest.MonkeyPatch) -> None:
+    """As it was: nothing is compared with anything."""
+    patch.setattr(Survey, "_alarms", lambda self, *given, **named: iter(()))
+    patch.setattr(Survey, "_require_shown", lambda self, found, accepted: None)
+    patch.setattr(RootReader, "are_pins_shown", property(lambda self: True, lambda self, value: None), raising=False)
+
+
+def missing_heads_are_no_heads(patch: pytest.MonkeyPatch) -> None:
+    _without_alarms(patch, "no head at all")
+
+
+def missing_volumes_are_no_volumes(patch: pytest.MonkeyPatch) -> None:
+    _without_alarms(patch, ", which collection", "as its newest; collection")
+
+
+def plans_not_compared_with_themselves(patch: pytest.MonkeyPatch) -> None:
+    _without_alarms(patch, "this collection")
+
+
+def missing_collections_are_none(patch: pytest.MonkeyPatch) -> None:
+    _without_alarms(patch, "shows no collection")
+
+
+def missing_pins_are_none(patch: pytest.MonkeyPatch) -> None:
+    _without_alarms(patch, keys.PINS_SHOWN)
+    patch.setattr(RootReader, "are_pins_shown", property(lambda self: True, lambda self, value: None), raising=False)
+
+
+def versions_are_gone_at_once(patch: pytest.MonkeyPatch) -> None:
+    for module in (roots, collecting):
+        patch.setattr(module, "is_gone", lambda store, version, doubts: store.size(keys.version(version)) is None)
+
+
+def missing_packs_are_no_sign(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Places, "lost", lambda self: set())
+
+
+VANISHING = (
+    stores_without_heads_collected,
+    missing_heads_are_no_heads,
+    missing_volumes_are_no_volumes,
+    plans_not_compared_with_themselves,
+    missing_collections_are_none,
+    missing_pins_are_none,
+    versions_are_gone_at_once,
+    missing_packs_are_no_sign,
+)
+
+
 def seeds_until_found(defect: Callable[[pytest.MonkeyPatch], None], limit: int) -> tuple[int, str] | None:
     """(how many, what was said), None: not found."""
     for seed in range(limit):
         with tempfile.TemporaryDirectory(dir=fast_directory()) as home, pytest.MonkeyPatch.context() as patch:
             defect(patch)
             try:
-                simulate(seed, Path(home), patch, TURNS)
+                simulate(seed, Path(home), patch, TURNS, vanishes=defect in VANISHING)
             except AssertionError as error:
                 return seed + 1, str(error).partition("\n")[0]
     return None
@@ -464,7 +536,7 @@ def seeds_until_found(defect: Callable[[pytest.MonkeyPatch], None], limit: int) 
 def main() -> None:
     logging.disable(logging.CRITICAL)
     limit = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    for defect in DEFECTS:
+    for defect in (*DEFECTS, *VANISHING):
         if sys.argv[2:] and defect.__name__ not in sys.argv[2:]:
             continue
         found = seeds_until_found(defect, limit)

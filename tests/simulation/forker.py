@@ -5,9 +5,9 @@ from __future__ import annotations
 from cowfs.errors import CowfsError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
-from cowfs.store.holder import current_holder
-from cowfs.version.deletion import delete_volume
-from cowfs.version.volumes import fork_volume
+from cowfs.store.refs.holder import current_holder
+from cowfs.version.names.deletion import delete_volume
+from cowfs.version.names.volumes import fork_volume
 from tests.simulation.world import Actor, Killed
 
 REST = 40

@@ -8,24 +8,24 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CorruptError, CowfsError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
-from cowfs.ids import VersionId
 from cowfs.index import Index, open_index
 from cowfs.maintain import pruning
-from cowfs.session.publishing import Line, publishing
-from cowfs.store.holder import current_holder
 from cowfs.store.packs import PackReader
-from cowfs.version import head_line, tags
+from cowfs.store.refs.holder import current_holder
 from cowfs.version.ancestry import Ancestry
 from cowfs.version.commit import CommitRequest
-from cowfs.version.merge_source import MergeSource
-from cowfs.version.restoring import restored
-from cowfs.version.retention import Rules
-from cowfs.version.volumes import find_head, read_head
+from cowfs.version.merge.merge_source import MergeSource
+from cowfs.version.merge.restoring import plan_restore
+from cowfs.version.names import head_line, tags
+from cowfs.version.names.volumes import find_head, read_head
+from cowfs.version.retention.retention import Rules
+from cowfs.writer.publishing import Line, publishing
 from tests.simulation.promises import Violation
 from tests.simulation.world import DAY_S, Actor, Killed, World
 from tests.version.working_volume import ReadingVolume
@@ -131,13 +131,13 @@ class Keeper(Actor):
         path = self.random.choice(files) if files and self.random.random() < 0.5 else b""
         ancestry = Ancestry(self.store)
         source = self._opened(stack, ancestry, version)
-        common = ancestry.numbered_alike(ours, version)
+        common = ancestry.find_shared_numbering(ours, version)
         shared = 0
         if common in (ours, version):
             shared = (publisher.index if common == ours else source).next_ino
         elif common is not None and ancestry.manifest(common) is not None:
             shared = self._opened(stack, ancestry, common).next_ino
-        found = restored(publisher.index, source, shared=shared, path=path, to=path, now_ns=clock.now_ns())
+        found = plan_restore(publisher.index, source, shared=shared, path=path, to=path, now_ns=clock.now_ns())
         if not found.paths:
             return
         expected = trees[ours] | {path: trees[version][path]} if path else trees[version]

@@ -6,15 +6,15 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+from cowfs.base.ids import ChunkHash, PackId, WriteId
 from cowfs.control import MountOptions, MountSpec
 from cowfs.errors import CorruptError, CowfsError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
-from cowfs.ids import ChunkHash, PackId, WriteId
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.session import opening
 from cowfs.session.session import Session
-from cowfs.store import refs
+from cowfs.store.refs import refs
 from cowfs.version.commit import CommitRequest
 from tests.simulation.promises import Violation
 from tests.simulation.world import Actor, Killed, World
@@ -218,7 +218,7 @@ class Machine(Actor):
     def _beat(self, session: Session) -> None:
         assert session.writer is not None
         session.writer.lease.renew()
-        session.writer.committer.heed_collections()
+        session.writer.committer.acknowledge_collections()
 
     def _upload(self, session: Session) -> None:
         assert session.writer is not None

@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import ConflictError, NotFoundError
 from cowfs.format.sealing import PLAIN
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore

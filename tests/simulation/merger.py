@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CorruptError, CowfsError, NotFoundError
 from cowfs.format.heads import Intent
 from cowfs.format.manifest import IndexSection
-from cowfs.ids import VersionId
 from cowfs.index import Index, open_index
-from cowfs.session.publishing import Line, publishing
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import CommitRequest
-from cowfs.version.conflicts import How
 from cowfs.version.history import open_version
-from cowfs.version.merge_source import MergeSource
-from cowfs.version.merge_states import Branch
-from cowfs.version.merge_steps import merge_all
-from cowfs.version.prefixes import Prefixes
-from cowfs.version.volumes import find_head, fork_volume, locator
+from cowfs.version.merge.conflicts import How
+from cowfs.version.merge.merge_source import MergeSource
+from cowfs.version.merge.merge_states import Branch
+from cowfs.version.merge.merge_steps import merge_all
+from cowfs.version.names.volumes import find_head, fork_volume, locator
+from cowfs.version.publish.prefixes import Prefixes
+from cowfs.writer.publishing import Line, publishing
 from tests.simulation.machine import NAMES, content
 from tests.simulation.promises import Violation
 from tests.simulation.world import DAY_S, Actor, Killed, World

@@ -4,8 +4,8 @@ delete them again at once."""
 from __future__ import annotations
 
 from cowfs.errors import CowfsError
-from cowfs.store.holder import current_holder
-from cowfs.version.deletion import delete_volume, undelete_volume
+from cowfs.store.refs.holder import current_holder
+from cowfs.version.names.deletion import delete_volume, undelete_volume
 from tests.simulation.world import Actor, Killed
 
 REST = 200

@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import CowfsError
 from cowfs.format import keys
 from cowfs.format.heads import UNCHANGED
 from cowfs.format.records import HeadRecord
-from cowfs.ids import VersionId
-from cowfs.maintain.collecting import Collection
-from cowfs.maintain.planning import Survey
-from cowfs.store import refs
-from cowfs.store.holder import current_holder
-from cowfs.store.packs import moved_records, places_now
-from cowfs.version import pruned
+from cowfs.maintain.collect.collecting import Collection
+from cowfs.maintain.collect.planning import Survey
+from cowfs.store.packs import places_now, read_moved_records
+from cowfs.store.refs import refs
+from cowfs.store.refs.holder import current_holder
+from cowfs.version.retention import pruned
 from tests.simulation.roots import PinRecords, closure, live_pins
 from tests.version.working_volume import ReadingVolume
 
@@ -164,7 +164,7 @@ class Promises:
         homes: set[str] = set()
         for key in missing:
             pack = keys.parse_pack(key)
-            records = list(moved_records(objects, pack)) if pack is not None else []
+            records = list(read_moved_records(objects, pack)) if pack is not None else []
             if not records:
                 return False
             homes |= {keys.pack(blob.new_pack) for record in records for blob in record.blobs}
@@ -224,7 +224,7 @@ class Promises:
         for pack in [keys.parse_pack(key) for key in found]:
             if pack is not None:
                 found |= {info.key for info in objects.list(refs.moved(pack).prefix)}
-                places = places_now(moved_records(objects, pack), lambda home: keys.pack(home) in objects.objects)
+                places = places_now(read_moved_records(objects, pack), lambda home: keys.pack(home) in objects.objects)
                 found |= {keys.pack(blob.new_pack) for blob in places.values()}
         return found
 
@@ -233,15 +233,17 @@ def _check_line(volume: str, line: Line, when: str) -> None:
     if [number for number, _ in line] != list(range(1, len(line) + 1)):
         raise Violation(f"{when}: the line of {volume} has gaps")
     version: VersionId | None = None
-    epoch, is_deleted = 0, False
+    epoch, is_deleted, check = 0, False, None
     for number, head in line:
+        if head.prev != check:
+            raise Violation(f"{when}: the {head.kind} {number} of {volume} names another head before it: {head.prev}")
         if head.epoch < epoch:
             raise Violation(f"{when}: head {number} of {volume} was put by epoch {head.epoch}, after {epoch}")
         if head.kind in UNCHANGED and head.version != version:
             raise Violation(f"{when}: the {head.kind} {number} of {volume} changes the version")
         if is_deleted and head.kind not in ("undelete", "void"):
             raise Violation(f"{when}: the {head.kind} {number} of {volume} comes behind its deletion")
-        version, epoch, is_deleted = head.version, head.epoch, head.kind == "delete"
+        version, epoch, is_deleted, check = head.version, head.epoch, head.kind == "delete", head.check
 
 
 def _check_takeovers(volume: str, line: Line, opened: dict[int, int], when: str) -> None:

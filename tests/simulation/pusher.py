@@ -8,14 +8,14 @@ was damaged on its way ends no copy, and what it puts at the mirror is whole.
 
 from __future__ import annotations
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
-from cowfs.ids import VersionId
-from cowfs.maintain.pushing import Push
+from cowfs.maintain.copy.pushing import Push
 from cowfs.store import ObjectStore
-from cowfs.store.holder import current_holder
-from cowfs.version.deletion import delete_volume
+from cowfs.store.refs.holder import current_holder
 from cowfs.version.history import open_version
-from cowfs.version.volumes import find_head
+from cowfs.version.names.deletion import delete_volume
+from cowfs.version.names.volumes import find_head
 from tests.simulation.memory import MemoryStore
 from tests.simulation.promises import Violation
 from tests.simulation.world import Actor, Killed, World
@@ -64,12 +64,15 @@ class Pusher(Actor):
         """What was deleted while it was copied is an error, and never half a version."""
         if self.world.is_damaged:
             return  # somebody is about to restore what this might read
+        began = self.world.turns
         head = find_head(self.store, "one")
         if head is None or head.version is None or head.version in self._mirrored:
             return
         try:
             self._copy(self.store, self.mirror, "one", [head.version])
         except ConflictError as error:
+            if self.world.vanishing.was_since(began):
+                raise  # it could not see what the version came from
             raise Violation(
                 f"{self.name}: the mirror, where nobody writes, is refused {head.version}: {error}"
             ) from error

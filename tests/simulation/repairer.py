@@ -9,16 +9,16 @@ meanwhile.
 
 from __future__ import annotations
 
+from cowfs.base.ids import PackId
 from cowfs.errors import CowfsError
 from cowfs.format import keys
 from cowfs.format.pack import PackKind, parse_pack
-from cowfs.ids import PackId
-from cowfs.maintain.blob_sources import BlobSource, NamedBlobs, OwnPack
-from cowfs.maintain.repair import Repair
-from cowfs.maintain.verify import Damage, Scope, Verifier
+from cowfs.maintain.check.verify import Damage, Scope, Verifier
+from cowfs.maintain.repairs.blob_sources import BlobSource, NamedBlobs, OwnPack
+from cowfs.maintain.repairs.repair import Repair
 from cowfs.store import Access, load_record
 from cowfs.store.contract import Data
-from cowfs.store.packs import moved_records
+from cowfs.store.packs import read_moved_records
 from cowfs.store.sealed import sealing_of
 from tests.maintain.damage import KIND_AT
 from tests.simulation.memory import MemoryStore
@@ -85,7 +85,7 @@ class Repairer(Actor):
         while the repair was looking: it could not know of that."""
         objects = self.world.objects
         _, directory = parse_pack(data, what=f"pack {pack}", blobs=sealing_of(objects).pack(pack))
-        told = {blob.offset for record in moved_records(objects, pack) for blob in record.blobs}
+        told = {blob.offset for record in read_moved_records(objects, pack) for blob in record.blobs}
         return {entry.offset for entry in directory} <= told
 
     def _any_pack(self) -> PackId | None:

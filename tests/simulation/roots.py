@@ -6,13 +6,14 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.errors import NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, PinRecord
-from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.index import Index, open_index
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
+from cowfs.store.refs import refs
 from cowfs.version.history import open_version
 
 ROOT = 1
@@ -38,6 +39,8 @@ def live_pins(store: ObjectStore, read: PinRecords) -> dict[WriteId, tuple[int, 
     """
     found: dict[WriteId, tuple[int, PinRecord, int]] = {}
     for info in store.list(keys.PINS):
+        if info.key == keys.PINS_SHOWN:
+            continue
         parsed = keys.parse_pin(info.key)
         assert parsed is not None, info.key
         pin, number = parsed

@@ -13,22 +13,30 @@ the last events, and the seed gives the same run again.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cowfs import apart, clock, errors
+from cowfs.base import clock, errors, interruptible
 from cowfs.format.sealed import Sealed
 from cowfs.index import blocks, catalogues
-from cowfs.maintain import kept_versions, pack_check, pack_copies, pruning, roots, verify
-from cowfs.session import acquiring
-from cowfs.store import initialize, refs
-from cowfs.version import contents, protection, tags
-from cowfs.version.volumes import create_volume
+from cowfs.maintain import kept_versions, pruning
+from cowfs.maintain.check import pack_check, verify
+from cowfs.maintain.collect import alarms, roots
+from cowfs.maintain.copy import pack_copies
+from cowfs.store import initialize
+from cowfs.store.refs import refs
+from cowfs.version.names import tags
+from cowfs.version.names.volumes import create_volume
+from cowfs.version.publish import contents, protection
+from cowfs.writer import acquiring
 from tests.simulation.collector import Collector, all_but_the_newest
 from tests.simulation.forker import Forker
 from tests.simulation.keeper import Keeper
@@ -58,8 +66,8 @@ AT_ONCE = (
 """Have thread pools whose work an actor may do itself, one request after the other."""
 
 
-def seeds() -> list[int]:
-    found = re.fullmatch(r"(\d+)-(\d+)", os.environ.get("COWFS_SEEDS", "0-19"))
+def seeds(variable: str = "COWFS_SEEDS", usual: str = "0-19") -> list[int]:
+    found = re.fullmatch(r"(\d+)-(\d+)", os.environ.get(variable, usual))
     assert found is not None
     return list(range(int(found[1]), int(found[2]) + 1))
 
@@ -77,9 +85,15 @@ def home() -> Iterator[Path]:
 
 
 def simulate(
-    seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int = TURNS, *, key: bytes | None = None
+    seed: int,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    turns: int = TURNS,
+    *,
+    key: bytes | None = None,
+    vanishes: bool = False,
 ) -> World:
-    world = World(seed, home)
+    world = World(seed, home, vanishes=vanishes)
     with monkeypatch.context() as patch:
         patch.setattr(clock, "current", world.clock)
         record = initialize(world.objects, writers=[world.objects])
@@ -101,10 +115,11 @@ def simulate(
         world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers, *keepers, *repairers]
         for module in AT_ONCE:
             patch.setattr(module, "Helpers" if hasattr(module, "Helpers") else "Threads", AtOnce)
-        patch.setattr(apart, "meanwhile", in_any_order(world.random))
-        patch.setattr(errors, "redacted", str)  # looks through the environment for each error: a fifth of the time
+        patch.setattr(interruptible, "meanwhile", in_any_order(world.random))
+        patch.setattr(errors, "redact", str)  # looks through the environment for each error: a fifth of the time
         if not world.conditions.has_keeper:
-            patch.setattr(roots, "pruned_heads", all_but_the_newest)
+            patch.setattr(roots, "find_pruned_heads", all_but_the_newest)
+            patch.setattr(alarms, "bytes_gone", lambda *_: [])  # no record says what is pruned
         patch.setattr(acquiring, "open_store", lambda url, **_: world.acting.store)
         patch.setattr(acquiring, "CLOSE_S", 60.0)
         world.run(turns * (2 if keepers else 1))  # so that there are versions to prune
@@ -122,6 +137,23 @@ def test_no_seed_breaks_a_promise(seed: int, home: Path, monkeypatch: pytest.Mon
         f"{world.forks} forks, {world.merges} merges, {world.pulls} pulls, {world.pushes} pushes, "
         f"{world.repairs} repairs, {world.prunes} prunes, {world.tags} tags, {world.brought_back} restored or rolled back"
     )
+
+
+VANISHING = seeds("COWFS_VANISHING_SEEDS", "0-11")
+
+
+@pytest.mark.parametrize("seed", VANISHING)
+def test_what_vanishes_for_a_while_is_not_lost(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """COWFS_VANISHING_S: goes on with later seeds for so long."""
+    end_s = time.monotonic() + float(os.environ.get("COWFS_VANISHING_S", "0")) / len(VANISHING)
+    for later in itertools.count(seed, len(VANISHING)):
+        world = simulate(later, home / f"{later}", monkeypatch, vanishes=True)
+        print(
+            f"seed {later}: {world.vanishing.count} outages, {world.commits} commits, {world.collections} collections"
+        )
+        shutil.rmtree(home / f"{later}")
+        if time.monotonic() >= end_s:
+            return
 
 
 def test_an_encrypted_store_breaks_no_promise(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

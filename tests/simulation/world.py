@@ -25,16 +25,18 @@ from typing import TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from cowfs.errors import ConflictError, UnavailableError
+from cowfs.base.ids import StoreId, VersionId
+from cowfs.errors import ConflictError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.sealing import Sealing
-from cowfs.ids import VersionId
-from cowfs.store import scratch
+from cowfs.machine.known_stores import Known, Mark
+from cowfs.store import scratch_objects
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
 from tests.simulation.conditions import conditions_of
 from tests.simulation.memory import MemoryStore, WorldClock
 from tests.simulation.promises import LOSING, Promises, Violation
+from tests.simulation.vanishing import BEGINS, Vanishing
 
 DAY_S = 24 * 3600.0
 JUMPS_S = (1.0, 30.0, 150.0, 2 * 3600.0, 8 * DAY_S)
@@ -114,6 +116,35 @@ class Actor:
         self.is_done = True
 
 
+class Seen:
+    """What an actor's machine has seen of the store."""
+
+    def __init__(self) -> None:
+        self._marks: dict[tuple[str, str], Mark] = {}
+        self._known: Known | None = None
+
+    def load(self) -> Known | None:
+        return self._known
+
+    def remember(self, store_id: StoreId, cipher: str) -> None:
+        self._known = Known(store_id, cipher, 0)
+
+    def forget(self) -> None:
+        raise AssertionError("no store is made anew")
+
+    def newest(self, volume: str, series: str) -> Mark | None:
+        return self._marks.get((volume, series))
+
+    def marks(self, volume: str) -> dict[str, Mark]:
+        return {series: mark for (of, series), mark in self._marks.items() if of == volume}
+
+    def volumes(self) -> list[str]:
+        return sorted({volume for volume, _ in self._marks})
+
+    def saw(self, volume: str, series: str, number: int, check: str, before: Mark | None) -> None:
+        self._marks[volume, series] = Mark(number, check)
+
+
 class ActorStore:
     """The store as one actor reaches it."""
 
@@ -122,16 +153,23 @@ class ActorStore:
         self._actor = actor
         self._inner = world.objects
         self.url = world.objects.url
+        self.memory = None if world.vanishes else Seen()
 
     @property
     def sealing(self) -> Sealing:
         return self._inner.sealing
 
     def get(self, key: str) -> bytes:
-        return self._arrived(key, self._call("get", key, lambda: self._inner.get(key)))
+        return self._arrived(key, self._call("get", key, lambda: self._seen(key, self._inner.get(key))))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        return self._arrived(key, self._call("get", key, lambda: self._inner.get_range(key, offset, length)))
+        found = self._call("get", key, lambda: self._seen(key, self._inner.get_range(key, offset, length)))
+        return self._arrived(key, found)
+
+    def _seen(self, key: str, data: bytes) -> bytes:
+        if self._world.vanishing.is_hidden(self._actor, key):
+            raise NotFoundError(f"{key} does not exist")
+        return data
 
     def _arrived(self, key: str, data: bytes) -> bytes:
         chance, altered = self._actor.random, self._world.conditions.altered
@@ -144,7 +182,8 @@ class ActorStore:
         return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
 
     def size(self, key: str) -> int | None:
-        return self._call("size", key, lambda: self._inner.size(key))
+        hidden = self._world.vanishing.is_hidden
+        return self._call("size", key, lambda: None if hidden(self._actor, key) else self._inner.size(key))
 
     def put(self, key: str, data: Data) -> None:
         kept = bytes(data)
@@ -159,17 +198,28 @@ class ActorStore:
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         is_long = limit is None and self._actor.acts_itself and not self._world.is_over
         if not is_long or self._actor.random.random() >= self._world.conditions.paged:
-            return self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=limit))
+            return self._page(prefix, start_after, limit)
         length = self._actor.random.randint(1, max(1, len(self._inner.list(prefix, start_after=start_after))))
-        page = self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=length))
+        page = self._page(prefix, start_after, length)
         if not page:
             return []
         self._actor.asleep = self._actor.random.choice(PAGE_TURNS)
-        return page + self._call("list", prefix, lambda: self._inner.list(prefix, start_after=page[-1].key))
+        return page + self._page(prefix, page[-1].key, None)
+
+    def _page(self, prefix: str, start_after: str, limit: int | None) -> builtins.list[ObjectInfo]:
+        def look() -> builtins.list[ObjectInfo]:
+            if not self._world.vanishing.is_under_way:
+                return self._inner.list(prefix, start_after=start_after, limit=limit)
+            found = self._inner.list(prefix, start_after=start_after)
+            return [info for info in found if not self._world.vanishing.is_hidden(self._actor, info.key)][:limit]
+
+        return self._call("list", prefix, look)
 
     def delete(self, keys: Iterable[str]) -> None:
         doomed = tuple(keys)
-        self._call("delete", " ".join(doomed), lambda: self._inner.delete(doomed))
+        hidden = self._world.vanishing.is_hidden
+        seen = [key for key in doomed if not hidden(self._actor, key)]
+        self._call("delete", " ".join(doomed), lambda: self._inner.delete(seen))
 
     def read_only(self) -> ObjectStore:
         return ReadOnlyStore(self)
@@ -189,6 +239,9 @@ class ActorStore:
             if what in CHANGES and actor.random.random() < LATE:
                 world.send_late(actor, what, key, action)
             raise UnavailableError(f"injected: {what} {key} does nothing")
+        vanishing = world.vanishing
+        if what in ("put", "create") and vanishing.is_hidden(actor, key) and not vanishing.takes_puts:
+            raise UnavailableError(f"injected: {key} cannot be reached")
         if what == "create" and ("/head/" in key or "/tags/" in key) and not world.is_over:
             self._meet_trouble(key)
         result = action()
@@ -197,7 +250,7 @@ class ActorStore:
         if what in CHANGES:
             if actor.random.random() < REPEATED and not world.is_over:
                 world.send_late(actor, what, key, action)
-            if not key.startswith(scratch.PREFIX):
+            if not key.startswith(scratch_objects.PREFIX):
                 world.note(actor, f"{what} {key}")
             world.check_after(actor, what, key)
         if chance < FAULTS and what in CHANGES:
@@ -212,6 +265,7 @@ class ActorStore:
         if deletes and world.conditions.has_pusher and actor.random.random() < LATE_DELETES:
             self._delete_late()
         actor.turn()
+        world.vanishing.pass_turn(actor)
         if world.deletes_late is actor:
             world.deletes_late = None
         is_too_late = deletes and world.clock.elapsed_s - asked_s > DELETED_WITHIN_S
@@ -266,7 +320,7 @@ class Late:
 
 
 class World:
-    def __init__(self, seed: int, home: Path) -> None:
+    def __init__(self, seed: int, home: Path, *, vanishes: bool = False) -> None:
         self.seed = seed
         self.home = home
         self.conditions = conditions_of(seed)
@@ -304,6 +358,8 @@ class World:
         self.deletes_late: Actor | None = None  # then time does not jump
         self.tagged: dict[tuple[str, str], VersionId] = {}  # volume and tag: what nobody but a tag need protect
         self.opened: dict[str, dict[int, int]] = {}  # volume: epochs of its writers, and the heads they found
+        self.vanishes = vanishes
+        self.vanishing = Vanishing(self, begins=BEGINS if vanishes else 0.0)
         self._promises = Promises(self, home)
         self._on_their_way: list[Late] = []
 
@@ -384,7 +440,7 @@ class World:
 
     @property
     def is_damaged(self) -> bool:
-        return bool(self.damaged or self.repairing)
+        return bool(self.damaged or self.repairing or self.vanishing.is_under_way)
 
     def was_damaged_since(self, turn: int) -> bool:
         return self.is_damaged or self.healed >= turn

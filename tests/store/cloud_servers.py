@@ -52,12 +52,16 @@ class _Objects:
 
 
 class Google:
-    """Answers as Google Cloud Storage does."""
+    """Answers as Google Cloud Storage does.
+
+    keeps_bytes: of each request that goes on with an upload."""
+
+    keeps_bytes = 1 << 30
 
     def __init__(self, *, ignores_condition: bool = False) -> None:
         self._ignores_condition = ignores_condition
         self._objects = _Objects(ignores_condition)
-        self._uploads: dict[str, tuple[str, bool, list[bytes]]] = {}
+        self._uploads: dict[str, tuple[str, bool, bytearray]] = {}
 
     def __call__(self, request: Request) -> Answer:
         url, query = _parsed(request)
@@ -74,7 +78,7 @@ class Google:
             self._objects.kept.pop(key, None)
             return _answer(204)
         if query.get("alt") == "media":
-            return _ranged(data, request.headers.get("range"))
+            return _ranged(data, request.headers.get("range"), {"X-Goog-Generation": generation(data)})
         return _json(200, described(key, data))
 
     def _upload(self, request: Request, query: dict[str, str], is_conditional: bool) -> Answer:
@@ -87,7 +91,7 @@ class Google:
             if is_conditional and not self._ignores_condition and key in self._objects.kept:
                 return _CONDITION_NOT_MET
             name = str(len(self._uploads))
-            self._uploads[name] = (key, is_conditional, [])
+            self._uploads[name] = (key, is_conditional, bytearray())
             return _answer(
                 200, headers={"Location": f"http://{request.headers['host']}{request.target}&upload_id={name}"}
             )
@@ -96,12 +100,14 @@ class Google:
         data = body.partition(b"\n\n")[2].partition(b"\n" + boundary)[0]
         return self._stored(json.loads(head.partition(b"\n\n")[2])["name"], data, is_conditional)
 
-    def _go_on(self, request: Request, key: str, is_conditional: bool, pieces: list[bytes]) -> Answer:
-        pieces.append(request.body)
+    def _go_on(self, request: Request, key: str, is_conditional: bool, kept: bytearray) -> Answer:
         span, _, total = request.headers["content-range"].removeprefix("bytes ").partition("/")
-        if int(span.rpartition("-")[2]) + 1 < int(total):
-            return _answer(308, headers={"Range": f"bytes=0-{sum(map(len, pieces)) - 1}"})
-        return self._stored(key, b"".join(pieces), is_conditional)
+        start = int(span.partition("-")[0])
+        assert start <= len(kept), "there is a gap"
+        kept += request.body[len(kept) - start :][: self.keeps_bytes]
+        if len(kept) < int(total):
+            return _answer(308, headers={"Range": f"bytes=0-{len(kept) - 1}"} if kept else {})
+        return self._stored(key, bytes(kept), is_conditional)
 
     def _stored(self, key: str, data: bytes, is_conditional: bool) -> Answer:
         if not self._objects.create(key, data, if_absent=is_conditional):
@@ -120,12 +126,16 @@ class Google:
         }
 
 
+def generation(data: bytes) -> str:
+    return str(int.from_bytes(hashlib.md5(data).digest()[:7]))
+
+
 def described(key: str, data: bytes) -> dict[str, object]:
     return {
         "bucket": BUCKET,
         "name": key,
         "size": str(len(data)),
-        "generation": "1",
+        "generation": generation(data),
         "md5Hash": base64.b64encode(hashlib.md5(data).digest()).decode(),
         "updated": "2026-01-02T03:04:05.678Z",
         "timeCreated": "2026-01-02T03:04:05.678Z",
@@ -181,6 +191,7 @@ class Azure:
                 rows.append(f"<BlobPrefix>{name}</BlobPrefix>")
                 continue
             known = {**_properties(data), "Content-Length": str(len(data)), "BlobType": "BlockBlob"}
+            known["Etag"] = known.pop("ETag").strip('"')
             fields = "".join(f"<{field}>{escape(value)}</{field}>" for field, value in known.items())
             rows.append(f"<Blob>{name}<Properties>{fields}</Properties></Blob>")
         asked = "".join(

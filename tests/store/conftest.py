@@ -1,5 +1,5 @@
-"""Stores to test on: a directory, this process' memory, a bucket of the SeaweedFS server; and a
-clock that does not wait."""
+"""Stores to test on: a directory, this process' memory, a backend that the test registers, a bucket
+of the SeaweedFS server; and a clock that does not wait."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
-from cowfs.store import ObjectStore, open_store, s3_obstore
+from cowfs.base import clock
+from cowfs.store import ObjectStore, open_store
+from cowfs.store.backends.s3 import s3_by_obstore
 from tests.seaweedfs import SeaweedFS
+from tests.store import plain_store
 
-KINDS = ["directory", "memory", pytest.param("s3", marks=pytest.mark.s3)]
+KINDS = ["directory", "memory", "registered", pytest.param("s3", marks=pytest.mark.s3)]
 FORKED_S3 = pytest.param("s3 in a forked child", marks=pytest.mark.s3)
 PERSISTENT_KINDS = ["directory", pytest.param("s3", marks=pytest.mark.s3)]
 
@@ -25,10 +27,13 @@ def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return (tmp_path / "store").as_uri()
     if kind == "memory":
         return f"memory://{os.urandom(6).hex()}/store"
+    if kind == "registered":
+        plain_store.register()
+        return f"plain://{os.urandom(6).hex()}/store"
     server: SeaweedFS = request.getfixturevalue("seaweedfs")
     patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     if kind == FORKED_S3.values[0]:
-        patch.setattr(s3_obstore, "is_usable", lambda: False)
+        patch.setattr(s3_by_obstore, "is_usable", lambda: False)
     for name, value in server.credentials.items():
         patch.setenv(name, value)
     return f"{server.store_url}/{os.urandom(6).hex()}"

@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from cowfs.errors import ConflictError, CowfsError, LeaseHeldError
-from cowfs.store import ObjectStore, leases, open_store
-from cowfs.store.holder import current_holder
+from cowfs.store import ObjectStore, open_store
+from cowfs.store.refs import leases
+from cowfs.store.refs.holder import current_holder
 
 COUNT = 8
 

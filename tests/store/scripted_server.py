@@ -4,6 +4,7 @@ it breaks."""
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,7 +31,7 @@ def response(status: str, body: bytes = b"", *, claimed_length: int | None = Non
     return f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: application/xml\r\n\r\n".encode() + body
 
 
-STORED = b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Length: 0\r\n\r\n'
+STORED = b'HTTP/1.1 200 OK\r\nETag: "' + b"1" * 32 + b'"\r\nContent-Length: 0\r\n\r\n'
 """What a PUT is answered."""
 
 
@@ -47,6 +48,7 @@ class ScriptedServer:
         *,
         take: Callable[[BinaryIO, int], bytes] = lambda stream, length: stream.read(length),
         buffer_bytes: int | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._answer = answer
         self._take = take
@@ -55,13 +57,16 @@ class ScriptedServer:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(128)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._listener = tls.wrap_socket(self._listener, server_side=True, do_handshake_on_connect=False)
         self._connections: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self.requests: list[Request] = []
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         self._threads[0].start()

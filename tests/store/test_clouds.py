@@ -20,12 +20,14 @@ from google.auth.exceptions import RefreshError, TransportError
 from cowfs.api.storage.resolving import access
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.storage import GCS, Azure
-from cowfs.store import Credentials, ObjectStore, azure, bodies, gcs, initialize, open_store, patience, require_writable
-from cowfs.store.azure import connection_string
-from cowfs.store.errors import from_foreign_error
-from cowfs.store.fsspec_backend import FsspecStore
+from cowfs.store import Credentials, ObjectStore, initialize, open_store, require_writable
+from cowfs.store.backends.backend_errors import from_foreign_error
+from cowfs.store.backends.cloud import azure, bodies, gcs
+from cowfs.store.backends.cloud.azure import connection_string
+from cowfs.store.backends.cloud.cloud_store import CloudStore
 from cowfs.store.probe import probe
-from cowfs.store.retrying import RetryingStore
+from cowfs.store.reliability import patience
+from cowfs.store.reliability.retrying import RetryingStore
 from tests.store import cloud_servers
 from tests.store.cloud_servers import ACCOUNT, BUCKET, CONTAINER
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
@@ -347,7 +349,7 @@ def test_given_keys_of_azure_come_before_those_of_the_environment(monkeypatch: p
         given = access(made)
         assert given.identity is not None
         given.identity.ready()
-        store = FsspecStore("abfs", root="con", url=made.url, options={"account_name": "mine"}, access=given)
+        store = CloudStore("abfs", root="con", url=made.url, options={"account_name": "mine"}, access=given)
         assert store._file_system.service_client.account_name == "mine"
         assert "blob.core.windows.net" in store._file_system.service_client.url
         assert KEY not in store._file_system.connection_string

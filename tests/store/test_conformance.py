@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.format import keys, object_kinds
 from cowfs.store import ObjectStore, open_store
+from cowfs.store.reliability.retrying import RetryingStore
 from cowfs.store.streams import stream_range
 from tests.store.conftest import FORKED_S3, KINDS, url_of
 
@@ -227,3 +229,20 @@ def test_many_threads(store: ObjectStore) -> None:
 
     with ThreadPoolExecutor(32) as pool:
         list(pool.map(work, range(200)))
+
+
+def test_an_object_larger_than_its_kind_is_neither_written_nor_read(store: ObjectStore) -> None:
+    assert isinstance(store, RetryingStore)
+    key = keys.head("v", 1)
+    for put in (store.put, store.put_if_absent):
+        with pytest.raises(InvalidInputError, match="at most"):
+            put(key, bytes(object_kinds.largest(key) + 1))
+    store._store.put(key, bytes(object_kinds.largest_read(key)))
+    assert len(store.get(key)) == object_kinds.largest_read(key)
+    store._store.put(key, bytes(object_kinds.largest_read(key) + 1))
+    with pytest.raises(
+        CorruptError, match=f"{key} has .* more than the limit of {object_kinds.largest_read(key)}"
+    ) as caught:
+        store.get(key)
+    assert caught.value.hint
+    store.delete([key])

@@ -10,19 +10,23 @@ import mmap
 import os
 import random
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cowfs import config
+from cowfs.base import clock, config
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
+    CorruptError,
     InvalidInputError,
     InvalidStateError,
     NoSpaceError,
@@ -32,7 +36,8 @@ from cowfs.errors import (
 )
 from cowfs.format import keys
 from cowfs.store import ObjectStore, open_store
-from cowfs.store.directory import INCOMING, DirectoryStore, create_root
+from cowfs.store.backends.directory.directory_store import DirectoryStore, create_root
+from cowfs.store.backends.directory.incoming import INCOMING
 
 pytestmark = pytest.mark.quick
 
@@ -85,16 +90,79 @@ def test_a_write_cut_short_leaves_the_old_object(
     assert left_over(root) == []
 
 
-def test_leftovers_of_a_crash_are_ignored_and_swept(store: DirectoryStore, root: Path) -> None:
+DAY_S = 24 * 3600
+LEFT, YOUNG, FOREIGN, DIRECTORY, LINK = (f"{number:032x}" for number in range(5))
+
+
+def leftovers(root: Path) -> None:
+    """What a killed writer has left two days ago, and what looks like it."""
+    incoming = root / INCOMING
+    incoming.mkdir(exist_ok=True)
+    for name in (LEFT, YOUNG, FOREIGN, "thesis.tex"):
+        (incoming / name).write_bytes(b"x")
+    (incoming / DIRECTORY).mkdir()
+    (incoming / LINK).symlink_to("../key")
+    now_s = os.stat(incoming / YOUNG).st_mtime
+    for name in (LEFT, FOREIGN, DIRECTORY, LINK, "thesis.tex"):
+        os.utime(incoming / name, (now_s - 2 * DAY_S,) * 2, follow_symlinks=False)
+    os.utime(incoming / YOUNG, (now_s - DAY_S / 2,) * 2)
+    if os.geteuid() == 0:
+        os.chown(incoming / FOREIGN, 12345, 12345)
+
+
+def test_a_writer_sweeps_what_its_own_killed_writers_have_left(store: DirectoryStore, root: Path) -> None:
+    leftovers(root)
     store.put("key", b"x")
-    fresh, stale = root / INCOMING / "fresh", root / INCOMING / "stale"
-    fresh.write_bytes(b"another process writes this now")
-    stale.write_bytes(b"its writer died")
-    os.utime(stale, (1, 1))
+    kept = {YOUNG, DIRECTORY, LINK, "thesis.tex", *([FOREIGN] if os.geteuid() == 0 else [])}
+    assert set(left_over(root)) == kept
     assert [info.key for info in store.list("")] == ["key"]
     assert store.list(".inc") == []
-    DirectoryStore(root, url=root.as_uri())
-    assert left_over(root) == ["fresh"]
+
+
+def test_who_reads_or_opens_a_store_removes_nothing(root: Path) -> None:
+    leftovers(root)
+    before = set(left_over(root))
+    store = DirectoryStore(root, url=root.as_uri())
+    store.list("")
+    store.size("key")
+    with pytest.raises(NotFoundError):
+        store.get("key")
+    store.delete(["key"])
+    assert set(left_over(root)) == before
+
+
+def test_the_age_of_a_leftover_is_measured_by_the_clock_of_the_store(
+    store: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leftovers(root)
+    monkeypatch.setattr(clock, "now_ns", lambda: 1 << 62)
+    store.put("key", b"x")
+    assert YOUNG in left_over(root)
+
+
+@pytest.mark.parametrize("method", ["put", "put_if_absent"])
+def test_a_put_whose_file_is_swept_writes_it_again(
+    store: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    real, swept = os.fsync, 0
+
+    def fsync(fd: int) -> None:
+        nonlocal swept
+        real(fd)
+        if swept < removals:
+            for name in left_over(root):
+                (root / INCOMING / name).unlink()
+                swept += 1
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    removals = 2
+    getattr(store, method)("key", b"x" * 100)
+    assert (swept, store.get("key")) == (2, b"x" * 100)
+    removals = 1000
+    with pytest.raises(UnavailableError, match="removed at once") as caught:
+        getattr(store, method)("other", b"x")
+    assert caught.value.hint
+    assert store.size("other") is None
 
 
 def test_a_killed_writer_leaves_whole_objects_only(root: Path) -> None:
@@ -138,19 +206,19 @@ def test_everything_is_synced_before_it_is_acknowledged(
         events.append(name_of(fd))
         real_sync(fd)
 
-    def link(source: str, target: str, *, follow_symlinks: bool) -> None:
+    def link(source: str, target: str, **options: Any) -> None:
         events.append("link")
-        real_link(source, target, follow_symlinks=follow_symlinks)
+        real_link(source, target, **options)
 
-    def rename(source: str, target: str) -> None:
+    def rename(source: str, target: str, **options: Any) -> None:
         events.append("rename")
-        real_rename(source, target)
+        real_rename(source, target, **options)
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "link", link)
     monkeypatch.setattr(os, "rename", rename)
     store.put_if_absent("a/b/one", b"x")
-    assert events == ["object", "store", "store/a", "link", "store/a/b"]
+    assert events == ["store", "store/a", "object", "link", "store/a/b"]
     events.clear()
     store.put("a/b/two", b"x")
     assert events == ["object", "rename", "store/a/b"]
@@ -228,8 +296,8 @@ def test_a_lost_reply_of_link_is_recognised(store: DirectoryStore, monkeypatch: 
     """NFS: the request did its work, its repetition failed."""
     real = os.link
 
-    def link(source: str, target: str, *, follow_symlinks: bool) -> None:
-        real(source, target, follow_symlinks=follow_symlinks)
+    def link(source: str, target: str, **options: Any) -> None:
+        real(source, target, **options)
         raise FileExistsError(errno.EEXIST, "exists", target)
 
     monkeypatch.setattr(os, "link", link)
@@ -238,7 +306,7 @@ def test_a_lost_reply_of_link_is_recognised(store: DirectoryStore, monkeypatch: 
 
 
 def test_a_file_system_without_links_is_refused(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def link(source: str, target: str, *, follow_symlinks: bool) -> None:
+    def link(source: str, target: str, **options: Any) -> None:
         raise PermissionError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", link)
@@ -405,21 +473,119 @@ def test_listing_one_key_stats_one_file(store: DirectoryStore, monkeypatch: pyte
     stats: list[str] = []
     real = os.stat
 
-    def stat(path: str) -> os.stat_result:
+    def stat(path: str, **options: Any) -> os.stat_result:
         stats.append(path)
-        return real(path)
+        return real(path, **options)
 
     monkeypatch.setattr(os, "stat", stat)
     assert [info.key for info in store.list("ref/", limit=1)] == ["ref/00"]
     assert len(stats) == 1
 
 
-def test_a_symbolic_link_to_nowhere_is_not_listed(store: DirectoryStore, tmp_path: Path) -> None:
+def head(number: int) -> str:
+    return keys.head("v", number)
+
+
+STRANGE: dict[str, Callable[[Path, Path], None]] = {
+    "link": lambda path, canary: path.symlink_to(canary),
+    "link to nowhere": lambda path, canary: path.symlink_to("nowhere"),
+    "loop": lambda path, canary: path.symlink_to(path.name),
+    "pipe": lambda path, canary: os.mkfifo(path),
+    "directory": lambda path, canary: path.mkdir(),
+    "file": lambda path, canary: path.touch(),
+}
+
+
+@pytest.mark.parametrize(
+    ("level", "kind"),
+    [
+        *(
+            (level, kind)
+            for level in ("volumes", "volumes/v", "volumes/v/head")
+            for kind in sorted(STRANGE.keys() - {"directory"})
+        ),
+        *((head(1), kind) for kind in sorted(STRANGE.keys() - {"file"})),
+    ],
+)
+def test_a_strange_entry_is_named_and_never_counts_as_absent(
+    store: DirectoryStore, root: Path, tmp_path: Path, level: str, kind: str
+) -> None:
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    store.put(head(1), b"x")
+    away = tmp_path / "away"
+    (root / level).rename(away)
+    if kind == "link":
+        canary = away
+    STRANGE[kind](root / level, canary)
+    before = (os.lstat(root / level), sorted(canary.rglob("*")))
+    for call in (
+        partial(store.get, head(1)),
+        partial(store.get_range, head(1), 0, 1),
+        lambda: [*store.stream_range(head(1), 0, 1)],
+        partial(store.size, head(1)),
+        partial(store.list, keys.head_prefix("v")),
+        partial(store.list, keys.VOLUMES),
+        partial(store.put, head(1), b"y"),
+        partial(store.put_if_absent, head(1), b"y"),
+        partial(store.delete, [head(1)]),
+    ):
+        with pytest.raises(CorruptError, match=f"{level} is a") as caught:
+            call()
+        assert caught.value.hint
+    assert (os.lstat(root / level), sorted(canary.rglob("*"))) == before
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nowhere", "loop", "pipe"])
+def test_what_is_none_of_ours_is_left_out(store: DirectoryStore, root: Path, tmp_path: Path, kind: str) -> None:
     store.put("ref/1", b"")
     store.put("ref/3", b"")
-    root = next(path.parent for path in tmp_path.rglob("ref"))
-    (root / "ref/2").symlink_to("nowhere")
-    assert [info.key for info in store.list("ref/")] == ["ref/1", "ref/3"]
+    STRANGE[kind](root / "ref/2", tmp_path)
+    STRANGE[kind](root / "README", tmp_path)
+    assert [info.key for info in store.list("")] == ["ref/1", "ref/3"]
+    with pytest.raises(CorruptError, match="ref/2 is a"):
+        store.get("ref/2")
+
+
+def test_the_directory_of_new_files_is_not_a_link(store: DirectoryStore, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "canary").mkdir()
+    leftovers(tmp_path / "canary")
+    before = sorted((tmp_path / "canary").rglob("*"))
+    (root / INCOMING).symlink_to(tmp_path / "canary" / INCOMING)
+    with pytest.raises(CorruptError, match=f"{INCOMING} is a symbolic link"):
+        store.put("key", b"x")
+    assert sorted((tmp_path / "canary").rglob("*")) == before
+
+
+def test_directories_of_a_shared_store_have_their_mode_from_the_start(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.chmod(0o777)
+    real = os.rename
+
+    def rename(source: str, target: str, **options: Any) -> None:
+        assert stat.S_IMODE(os.stat(source, dir_fd=options["src_dir_fd"]).st_mode) == 0o777
+        real(source, target, **options)
+
+    monkeypatch.setattr(os, "rename", rename)
+    before = os.umask(0o077)
+    try:
+        DirectoryStore(root, url="file:///x").put_if_absent("a/b/key", b"x")
+    finally:
+        os.umask(before)
+    for path in ("a", "a/b", INCOMING):
+        assert stat.S_IMODE((root / path).stat().st_mode) == 0o777
+    assert sorted(os.listdir(root)) == [INCOMING, "a"]
+
+
+def test_a_large_object_is_refused_before_it_is_read(store: DirectoryStore, root: Path) -> None:
+    store.put(head(1), b"x")
+    os.truncate(root / head(1), 30 << 30)
+    with pytest.raises(CorruptError, match=rf"{head(1)} has {30 << 30} bytes, more than the limit of \d+") as caught:
+        store.get(head(1))
+    assert caught.value.hint
+    with pytest.raises(CorruptError, match="more than the"):
+        store.get_range(head(1), 10, 1 << 30)
 
 
 def test_opening(tmp_path: Path) -> None:
@@ -477,3 +643,14 @@ def test_nothing_gets_into_what_took_the_place_of_the_store(by: str, is_made_by_
     shutil.copytree(away, place)  # the same store, on another disk
     store.put("b", b"two")
     assert (store.get("a"), store.get("b")) == (b"one", b"two")
+
+
+def test_a_store_on_two_file_systems_is_not_written(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "rename", refuse)
+    for put in (store.put, store.put_if_absent):
+        with pytest.raises(InvalidInputError, match="file system"):
+            put("packs/key", b"x")

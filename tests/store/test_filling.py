@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import StoreId
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.codec import Codec
 from cowfs.format.pack import PackKind
 from cowfs.format.sealed import Sealed
-from cowfs.ids import StoreId
 from cowfs.native import Engine
 from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
 from cowfs.store.packs import ChunkRequest, PackReader, PackUploader
-from cowfs.store.patience import Patience
-from cowfs.store.retrying import RetryingStore
+from cowfs.store.reliability.patience import Patience
+from cowfs.store.reliability.retrying import RetryingStore
 from cowfs.store.sealed import sealing_of
 from cowfs.store.streams import PIECE_BYTES, RANGE_BYTES, stream_range
 from tests.engine.volumes import open_engine
@@ -229,7 +229,7 @@ class Breaking(FaultyStore):
 
 
 def test_a_stream_that_breaks_goes_on_where_it_was(directory: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cowfs.store.patience.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("cowfs.store.reliability.patience.FIRST_PAUSE_S", 0.0)
     data = random.Random(6).randbytes(5 * PIECE_BYTES + 7)
     directory.put("key", data)
     breaking = Breaking(directory)

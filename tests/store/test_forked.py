@@ -23,8 +23,10 @@ from urllib.parse import quote
 import pytest
 
 from cowfs.errors import ConflictError
-from cowfs.store import ObjectStore, open_store, s3_obstore, uploads
-from cowfs.store.retrying import LARGE_BYTES
+from cowfs.store import ObjectStore, open_store
+from cowfs.store.backends.s3 import s3_by_obstore
+from cowfs.store.reliability import upload_turns
+from cowfs.store.reliability.retrying import LARGE_BYTES
 from tests.seaweedfs import SeaweedFS
 from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
@@ -76,7 +78,7 @@ def test_a_child_uses_its_parents_store_and_one_of_its_own(server: ScriptedServe
     assert store.get("key") == b"value"
 
     def work() -> None:
-        assert not s3_obstore.is_usable()
+        assert not s3_by_obstore.is_usable()
         for each in (store, open_store(url(server))):
             assert each.get("key") == b"value"
             each.put("key", b"x")
@@ -84,7 +86,7 @@ def test_a_child_uses_its_parents_store_and_one_of_its_own(server: ScriptedServe
         in_child(lambda: open_store(url(server)).get("key"))  # its child, too
 
     in_child(work)
-    assert s3_obstore.is_usable()
+    assert s3_by_obstore.is_usable()
     assert store.get("key") == b"value"
     store.close()
 
@@ -93,7 +95,7 @@ def test_a_child_of_a_parent_that_has_asked_nothing_has_a_sender_of_its_own(serv
     """In a new interpreter: this one has loaded obstore."""
     program = (
         "import os, sys\n"
-        "from cowfs.store import open_store, s3_obstore\n"
+        "from cowfs.store import open_store; from cowfs.store.backends.s3 import s3_by_obstore as s3_obstore\n"
         f"store = open_store({url(server)!r})\n"
         "child = os.fork()\n"
         "assert store.get('key') == b'value' and s3_obstore.is_usable()\n"
@@ -110,7 +112,7 @@ def test_a_child_whose_parent_has_used_obstore_without_cowfs(server: ScriptedSer
         f"native = S3Store('cowfs', endpoint={server.endpoint!r}, client_options={{'allow_http': True}})\n"
         "obstore.get(native, 'key')\n"
         "child = os.fork()\n"
-        "from cowfs.store import open_store, s3_obstore\n"
+        "from cowfs.store import open_store; from cowfs.store.backends.s3 import s3_by_obstore as s3_obstore\n"
         f"assert open_store({url(server)!r}).get('key') == b'value'\n"
         "assert s3_obstore.is_usable() == (child != 0)\n"
         "assert child == 0 or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
@@ -153,10 +155,10 @@ def test_a_child_has_turns_for_uploads_of_its_own(server: ScriptedServer) -> Non
 
     server._answer = answer
     store = open_store(url(server))
-    with ThreadPoolExecutor(uploads.START) as pool:
-        sent = [pool.submit(store.put, f"key{n}", b"p" * LARGE_BYTES) for n in range(uploads.START)]
+    with ThreadPoolExecutor(upload_turns.START) as pool:
+        sent = [pool.submit(store.put, f"key{n}", b"p" * LARGE_BYTES) for n in range(upload_turns.START)]
         assert is_sent.wait(WATCHDOG_S)
-        while store._pace._running < uploads.START:
+        while store._pace._running < upload_turns.START:
             may_end.wait(0.01)
         in_child(lambda: store.put("own", b"c" * LARGE_BYTES))
         may_end.set()

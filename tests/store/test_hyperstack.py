@@ -17,13 +17,13 @@ from cowfs.api import doctor
 from cowfs.api.doctor import hyperstack as checking
 from cowfs.api.storage import resolving
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, InvalidStateError, UnavailableError
-from cowfs.store import hyperstack
+from cowfs.store.credentials import hyperstack
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
 
 pytestmark = pytest.mark.quick
 
 KILLED = "os.kill(os.getpid(), 9)"
-FORKED = "os.fork() or sys.exit(); os.wait(); print(len([*hyperstack.listed(KEY)]))"
+FORKED = "os.fork() or sys.exit(); os.wait(); print(len([*hyperstack.list_keys(KEY)]))"
 API_KEY = "api-key-of-the-account"
 SECRET = "secret-of-the-access-key"
 
@@ -95,7 +95,7 @@ def test_a_key_is_deleted_at_the_end_of_its_process(
     found."""
     code = f"""
 import os, sys
-from cowfs.store import hyperstack
+from cowfs.store.credentials import hyperstack
 hyperstack.API = {server.endpoint!r}
 KEY = {API_KEY!r}
 hyperstack.keys_of("CANADA-1", KEY).secret_key()
@@ -128,7 +128,7 @@ def test_keys_that_are_in_use_or_of_others_are_not_said_to_be_left(server: Scrip
         ]
     ):
         account.keys[20 + number] = {"id": 20 + number, "description": description}
-    assert [(key.id, key.is_gone) for key in hyperstack.listed(API_KEY)] == [(7, False), (20, False), (21, False)]
+    assert [(key.id, key.is_gone) for key in hyperstack.list_keys(API_KEY)] == [(7, False), (20, False), (21, False)]
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cowfs import clock, redaction
+from cowfs.base import clock, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
-from cowfs.store import Credentials, Identity, patience, uploads
+from cowfs.store import Credentials, Identity
+from cowfs.store.backends.directory.directory_store import DirectoryStore
 from cowfs.store.contract import Data
-from cowfs.store.credential_process import CredentialProcess
-from cowfs.store.directory import DirectoryStore
-from cowfs.store.identity import DENIED_PAUSE_S, RENEWALS, Refusal
-from cowfs.store.patience import Patience
-from cowfs.store.retrying import LARGE_BYTES, RetryingStore
+from cowfs.store.credentials.credential_process import CredentialProcess
+from cowfs.store.credentials.identity import DENIED_PAUSE_S, RENEWALS, Refusal
+from cowfs.store.reliability import patience, upload_turns
+from cowfs.store.reliability.patience import Patience
+from cowfs.store.reliability.retrying import LARGE_BYTES, RetryingStore
 from tests.store.conftest import PatientClock
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("patient_clock")]
@@ -36,7 +37,7 @@ class Scripted(DirectoryStore):
     """Some store that this test answers for."""
 
     def __init__(self) -> None:
-        pass
+        self._url = "file:///scripted"
 
     def size(self, key: str) -> int | None:
         return None
@@ -170,7 +171,7 @@ def test_without_a_way_to_others_a_refusal_stays_one_until_some_are_brought() ->
 @pytest.mark.parametrize("size", [1, LARGE_BYTES])
 def test_new_ones_end_the_pause_of_who_waits(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(clock, "current", clock.SystemClock())
-    for place in (patience, uploads):
+    for place in (patience, upload_turns):
         monkeypatch.setattr(place, "FIRST_PAUSE_S", 1000.0)
     source = Fetched(can_renew=False)
     identity, has_failed = Identity(source, source.number(1)), threading.Event()
@@ -352,4 +353,4 @@ def test_what_is_no_command_is_refused(command: str) -> None:
 
 def test_values_are_hidden_wherever_they_are_told_but_short_ones() -> None:
     Credentials("key-to-hide", "secret-to-hide", "t")
-    assert redaction.redacted("key-to-hide secret-to-hide t at the") == "… … t at the"
+    assert redaction.redact("key-to-hide secret-to-hide t at the") == "… … t at the"

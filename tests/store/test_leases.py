@@ -11,14 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import CorruptError, LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import Holder
 from cowfs.machine import proc, processes
-from cowfs.store import ObjectStore, leases
-from cowfs.store.holder import current_holder, is_dead
+from cowfs.store import ObjectStore
+from cowfs.store.refs import leases
+from cowfs.store.refs.holder import current_holder, is_dead
 from tests.faulty_store import Fault, FaultyStore, PagesInstead
+from tests.hiding_store import HidingStore
 from tests.store.conftest import PatientClock
 
 ELSEWHERE = Holder("ada", "far-away", "/mnt/data", 4711, 99, "another machine", "another boot")
@@ -104,7 +106,7 @@ def test_a_lease_that_never_fenced_leaves_the_fence_to_its_successor(store: Obje
     leases.acquire(store, "data", holder, take_over=True).release()
     third = leases.acquire(store, "data", holder, take_over=True)
     assert third.needs_fence
-    third.settled()
+    third.settle()
     third.release()
     assert not leases.acquire(store, "data", holder).needs_fence
 
@@ -188,7 +190,7 @@ def test_of_a_damaged_lease_the_holder_is_unknown_and_protected_all_the_same(
     directory.put(keys.lease("data", 2), damaged)
     with pytest.raises(LeaseLostError, match="somebody"):
         first.renew()
-    second.settled()
+    second.settle()
     second.release()
     assert not leases.acquire(directory, "data", holder).needs_fence, "its heartbeat says that it was given back"
 
@@ -373,6 +375,15 @@ def test_a_process_whose_lease_could_not_be_given_back_does_not_wait_for_itself(
         first.release()
     second = leases.acquire(directory, "data", holder)
     assert (second.epoch, second.needs_fence) == (2, True), "its last put may be on its way"
+
+
+def test_a_lease_that_is_listed_and_cannot_be_read_is_not_free(directory: ObjectStore, holder: Holder) -> None:
+    leases.acquire(directory, "v", holder).renew()
+    hiding = HidingStore(directory)
+    listed = hiding.list
+    hiding.list = lambda prefix, **options: (listed(prefix, **options), hiding.hidden.add(keys.VOLUMES))[0]  # type: ignore[method-assign,func-returns-value]
+    with pytest.raises(UnavailableError, match="cannot be read"):
+        leases.acquire(hiding, "v", holder)
 
 
 def test_scratch_objects_are_deleted(directory: ObjectStore, holder: Holder) -> None:

@@ -7,6 +7,7 @@ whose packages are not installed here are stood in for by errors made as theirs 
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
@@ -21,12 +22,15 @@ import pytest
 from botocore.exceptions import HTTPClientError
 
 from cowfs import errors
-from cowfs.errors import CowfsError, InvalidStateError
-from cowfs.store import open_store, s3_by_s3fs, s3_obstore, trust
+from cowfs.errors import CorruptError, CowfsError, InvalidStateError
+from cowfs.store import open_store
+from cowfs.store.backends.backend_errors import from_foreign_error
+from cowfs.store.backends.s3 import s3_by_obstore, s3_by_s3fs
+from cowfs.store.backends.s3.s3_errors import from_failure
 from cowfs.store.contract import list_carefully
-from cowfs.store.errors import from_foreign_error
-from cowfs.store.patience import RETRY_AFTER
-from cowfs.store.s3_errors import from_failure
+from cowfs.store.credentials import trust
+from cowfs.store.reliability.damaged import read_range_as
+from cowfs.store.reliability.patience import RETRY_AFTER
 from cowfs.store.streams import stream_range
 from tests.store.conftest import WarpClock
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
@@ -84,7 +88,7 @@ URLS: dict[str, Callable[[ScriptedServer], str]] = {"s3": s3_url, FORKED: s3_url
 def sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What sends requests in a forked child is a backend of its own."""
     if getattr(request.node, "callspec", None) and request.node.callspec.params.get("backend") == FORKED:
-        monkeypatch.setattr(s3_obstore, "is_usable", lambda: False)
+        monkeypatch.setattr(s3_by_obstore, "is_usable", lambda: False)
 
 
 def echo(status: int) -> Callable[[Request], Answer]:
@@ -123,7 +127,24 @@ def test_each_status_means_the_same_and_tells_no_secret(warp: WarpClock, backend
                 call()
             assert caught.value.kind == KINDS[status]
             assert_tells_nothing(caught.value, server)
-            assert (len(server.requests) - before > 1) == (KINDS[status] == "unavailable")  # repeated, or not
+            asked = [request.method for request in server.requests[before:]]
+            assert (len(asked) - asked.count("HEAD") > 1) == (KINDS[status] == "unavailable")  # repeated, or not
+        store.close()
+
+
+@pytest.mark.parametrize("backend", ["s3", FORKED])
+@pytest.mark.parametrize("body", [b"the whole object", b"<html>", gzip.compress(b"whole", mtime=0)])
+def test_answers_that_something_on_the_way_has_changed_are_called_so(
+    warp: WarpClock, backend: str, body: bytes
+) -> None:
+    """Of a range the whole object, a page instead of it, or a body that is packed."""
+    ranged = f'HTTP/1.1 206 Partial\r\nContent-Range: bytes 4-8/99\r\nETag: "1"\r\nContent-Length: {len(body)}\r\n\r\n'
+    answer = ranged.encode() + body if body[:1] == b"\x1f" else response("200 OK", body)
+    with ScriptedServer(lambda _: (answer, True)) as server:
+        store = open_store(URLS[backend](server))
+        with pytest.raises(CorruptError) as caught:
+            read_range_as(store, "key", 4, 5, bytes)
+        assert "something between this machine" in caught.value.hint
         store.close()
 
 
@@ -158,7 +179,7 @@ def test_retry_after_is_heard(warp: WarpClock, backend: str) -> None:
 
 def test_a_wish_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, and so does none of what is asked for."""
-    monkeypatch.setattr(s3_obstore, "CONNECT_S", 0.2)
+    monkeypatch.setattr(s3_by_obstore, "CONNECT_S", 0.2)
 
     def drip(listener: socket.socket) -> None:
         connection, _ = listener.accept()
@@ -174,7 +195,7 @@ def test_a_wish_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
         listener.settimeout(60.0)
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
-        assert s3_obstore._Wish(f"http://127.0.0.1:{listener.getsockname()[1]}").left_s() == 0.0
+        assert s3_by_obstore._Wish(f"http://127.0.0.1:{listener.getsockname()[1]}").remaining_s() == 0.0
         thread.join()
 
 
@@ -251,7 +272,7 @@ def test_a_server_of_the_user_sees_credentials(
             from cowfs.api import stores
 
             stores.name(url)
-            assert server.endpoint in trust.exported().split()
+            assert server.endpoint in trust.format_for_export().split()
         store = open_store(url)
         assert store.get("key") == b"value"
         store.close()
@@ -337,14 +358,17 @@ def test_a_careful_list_is_a_list(warp: WarpClock, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["s3", FORKED])
 @pytest.mark.parametrize("stored", [None, b"x", b"y", b"longer"])
 @pytest.mark.parametrize("call", ["put", "put_if_absent"])
+@pytest.mark.parametrize("tag", ["", 'W/"3f-abc"', '"5f3a-abc"', f'W/"{"1" * 32}"'])
 def test_what_was_put_without_a_proof_is_looked_for(
-    warp: WarpClock, backend: str, stored: bytes | None, call: str
+    warp: WarpClock, backend: str, stored: bytes | None, call: str, tag: str
 ) -> None:
-    """A box on the way answered 200 by itself."""
+    """A box on the way answered 200 by itself, maybe with the ETag of its own page."""
 
     def answer(request: Request) -> Answer:
         if request.method == "PUT":
-            return response("200 OK"), True
+            return (
+                f"HTTP/1.1 200 OK\r\nETag: {tag}\r\nContent-Length: 0\r\n\r\n".encode() if tag else response("200 OK")
+            ), True
         if stored is None:
             return response(
                 "404 Not Found", b"" if request.method == "HEAD" else b"<Error><Code>NoSuchKey</Code></Error>"
@@ -364,6 +388,18 @@ def test_what_was_put_without_a_proof_is_looked_for(
         store.close()
 
 
+@pytest.mark.parametrize("backend", ["s3", FORKED])
+@pytest.mark.parametrize("tag", ["1" * 32, f'"{"aF" * 16}"', f'"{"1" * 32}-2"'])
+def test_an_etag_of_s3s_is_a_proof(backend: str, tag: str) -> None:
+    stored = f"HTTP/1.1 200 OK\r\nETag: {tag}\r\nContent-Length: 0\r\n\r\n".encode()
+    with ScriptedServer(lambda request: (stored, True)) as server:
+        store = open_store(s3_url(server))
+        store.put("key", b"x")
+        store.put_if_absent("key", b"x")
+        assert [request.method for request in server.requests] == ["PUT", "PUT"]
+        store.close()
+
+
 # -- requests some servers lack
 
 
@@ -371,6 +407,8 @@ def deleting(known: bool) -> Callable[[Request], Answer]:
     def answer(request: Request) -> Answer:
         if request.method == "DELETE":
             return b"HTTP/1.1 204 No Content\r\n\r\n", True
+        if request.method == "HEAD":
+            return response("404 Not Found"), True
         if not known:
             return response("501 Not Implemented", b"<Error><Code>NotImplemented</Code></Error>"), True
         deleted = b"".join(b"<Deleted><Key>stores/%s</Key></Deleted>" % key for key in (b"one", b"two", b"three"))
@@ -388,7 +426,23 @@ def test_one_key_is_deleted_by_the_plain_request(known: bool) -> None:
         server.requests.clear()
         store.delete(["one", "two", "three"])
         methods = [request.method for request in server.requests]
-        assert methods == (["POST"] if known else ["POST", "DELETE", "DELETE", "DELETE"])
+        assert methods == (["POST"] if known else ["POST", "DELETE", "DELETE", "DELETE", "HEAD"])
+        store.close()
+
+
+@pytest.mark.parametrize("backend", ["s3", FORKED])
+def test_what_a_page_says_to_have_deleted_is_not(warp: WarpClock, backend: str) -> None:
+    def answer(request: Request) -> Answer:
+        if request.method == "HEAD":
+            last_modified = "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"
+            return f'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nETag: "1"\r\n{last_modified}\r\n\r\n'.encode(), True
+        return response("200 OK", b"<html><body>Blocked</body></html>"), True
+
+    with ScriptedServer(answer) as server:
+        store = open_store(s3_url(server))
+        with pytest.raises(CowfsError, match="has not") as caught:
+            store.delete(["one", "two"])
+        assert caught.value.kind == "unavailable"
         store.close()
 
 

@@ -14,7 +14,7 @@ from cowfs.errors import AccessDeniedError, InvalidInputError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import open_store
-from cowfs.version.volumes import volume_names
+from cowfs.version.names.volumes import volume_names
 
 pytestmark = pytest.mark.quick
 
@@ -29,7 +29,10 @@ def test_bad_urls(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "package", "extra"),
-    [("gs://bucket/prefix", "gcsfs", "cowfs[gcs]"), ("abfs://container@account/prefix", "adlfs", "cowfs[azure]")],
+    [
+        ("gs://bucket/prefix", "gcsfs", "cowfs-volumes[gcs]"),
+        ("abfs://container@account/prefix", "adlfs", "cowfs-volumes[azure]"),
+    ],
 )
 def test_a_missing_package_is_named(url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import PackId, WriteId
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord, HeartbeatRecord
-from cowfs.ids import PackId, WriteId
-from cowfs.maintain.generations import Generations
-from cowfs.store import ObjectStore, leases, pins
+from cowfs.maintain.collect.generations import Generations
+from cowfs.store import ObjectStore
+from cowfs.store.refs import leases, pins
 from tests.faulty_store import FaultyStore
 
 PACKS = [PackId(bytes([number]) * 16) for number in range(4)]
@@ -35,18 +36,18 @@ def condemned(store: ObjectStore, generation: int, pack: PackId, *, shard: int |
     shards = 1 if shard is None else None
     write_id = WriteId(clock.random_bytes(WriteId.length))
     record = CondemnedRecord(generation, (pack,), clock.now_ns(), write_id, shards=shards)
-    key = keys.condemned(generation) if shard is None else keys.condemned_shard(generation, shard)
+    key = keys.condemnation(generation) if shard is None else keys.condemnation_shard(generation, shard)
     store.put(key, record.encode())
 
 
-@pytest.mark.parametrize("of", [keys.condemned, lambda number: keys.condemned_shard(number, 0)])
+@pytest.mark.parametrize("of", [keys.condemnation, lambda number: keys.condemnation_shard(number, 0)])
 def test_the_list_of_another_collection_is_not_believed(directory: ObjectStore, of: Callable[[int], str]) -> None:
     for generation in (1, 2):
         condemned(directory, generation, PACKS[generation])
         condemned(directory, generation, PACKS[generation + 1], shard=0)
     wanted = {PACKS[2], PACKS[3]}
     assert pins.condemned(Confused(directory, of(2), of(1)), 1)[1] == wanted
-    assert Generations(Confused(directory, of(2), of(1))).condemned(2).packs == wanted
+    assert Generations(Confused(directory, of(2), of(1))).load_condemned(2).packs == wanted
 
 
 def test_the_heartbeat_of_another_epoch_is_not_believed(directory: ObjectStore) -> None:

@@ -10,17 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from blake3 import blake3
 
-from cowfs import clock
-from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
+from cowfs.base import clock
+from cowfs.base.ids import ChunkHash, PackId, StoreId, WriteId
+from cowfs.errors import CorruptError, InvalidInputError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format import pack as pack_format
 from cowfs.format.pack import ENTRY_BYTES, BlobKind, PackBuilder, PackKind, Room
 from cowfs.format.records import MovedBlob, MovedRecord
-from cowfs.ids import ChunkHash, PackId, WriteId
-from cowfs.store import ObjectStore, refs
+from cowfs.format.sealed import Sealed
+from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
-from cowfs.store.damaged import ASKS
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackLocation, PackReader, PackUploader, upload
+from cowfs.store.refs import refs
+from cowfs.store.reliability.damaged import ASKS
+from cowfs.store.sealed import SealedStore
 from tests.faulty_store import Fault, FaultyStore
 from tests.version import repacking
 
@@ -94,6 +97,21 @@ def test_round_trip(store: ObjectStore) -> None:
         assert list(entries) == list(reader.directory(receipt.pack, **where))
         mine = {(at.offset, hash_of(raw)) for at, raw in zip(locations, raws, strict=True) if at.pack == receipt.pack}
         assert {(entry.offset, entry.hash) for entry in entries} == mine
+
+
+def test_ranges_of_a_sealed_pack_end_where_it_does(store: ObjectStore) -> None:
+    """They are rounded up beyond its end, which each backend answers with what there is, by itself
+    or, where it cannot, after it has said how large the pack is."""
+    for backend in (store, FaultyStore(store)):
+        sealed = SealedStore(backend, Sealed(bytes(32), StoreId(bytes(16))))
+        data = random.Random(SEED).randbytes(5_000_000)
+        key = keys.pack(PackId(clock.random_bytes(16)))
+        sealed.put(key, data)
+        for offset, length in ((0, 100), (4_999_000, 1000), (70_000, 4_500_000), (65_536, 65_536), (0, len(data))):
+            assert bytes(sealed.get_range(key, offset, length)) == data[offset : offset + length]
+        for offset, length in ((4_999_000, 1001), (5_000_001, 10), (6_000_000, 10)):
+            with pytest.raises((CorruptError, InvalidInputError, UnavailableError)):
+                sealed.get_range(key, offset, length)
 
 
 def test_index_packs_hold_other_blobs(store: ObjectStore) -> None:
@@ -318,6 +336,8 @@ def test_who_reads_what_was_collected_is_told_so(directory: ObjectStore) -> None
     with pytest.raises(CorruptError) as damaged:
         read(reader, locations[1], raws[1])
     assert "collected" not in damaged.value.hint
+    changed = "something between this machine and the server changes answers"
+    assert (changed in gone.value.hint, changed in damaged.value.hint) == (False, True)
 
 
 def repack(store: ObjectStore, packs: list[PackId], number: int) -> PackId:
@@ -362,7 +382,7 @@ def test_the_directory_of_a_moved_pack_is_that_of_its_newest_record(store: Objec
     reader = PackReader(store)
     assert list(reader.directory(pack, directory_offset=0, directory_length=48)) == directory
     assert reader.homes(pack) == {first_home}
-    assert reader.moved_into({first_home}) == {pack}
+    assert reader.list_moved_into({first_home}) == {pack}
     second_home = PackId(clock.random_bytes(16))
     blobs = tuple(MovedBlob(entry.offset, second_home, entry.offset, entry.stored_length) for entry in directory[1:])
     store.put(keys.pack(second_home), store.get(keys.pack(first_home)))

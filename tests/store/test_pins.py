@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import PackId, WriteId
 from cowfs.errors import CorruptError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord, PinRecord
-from cowfs.ids import PackId, WriteId
-from cowfs.store import ObjectStore, condemned, patience, refs
-from cowfs.store.pins import LIFETIME_S, Pin
+from cowfs.store import ObjectStore, condemned
+from cowfs.store.refs import refs
+from cowfs.store.refs.pins import LIFETIME_S, Pin
+from cowfs.store.reliability import patience
 from tests.faulty_store import Fault, FaultyStore
 from tests.format.samples import GOLDEN
 from tests.store.conftest import PatientClock
@@ -24,8 +26,8 @@ def condemn(store: ObjectStore, generation: int, packs: list[PackId], shards: in
     """As a collection writes it: the shards first, each with an equal part."""
     parts = [packs[at :: shards + 1] for at in range(shards + 1)] if shards else [packs]
     for at, part in enumerate(parts[1:]):
-        store.put_if_absent(keys.condemned_shard(generation, at), _list(generation, part).encode())
-    store.put_if_absent(keys.condemned(generation), replace(_list(generation, parts[0]), shards=shards).encode())
+        store.put_if_absent(keys.condemnation_shard(generation, at), _list(generation, part).encode())
+    store.put_if_absent(keys.condemnation(generation), replace(_list(generation, parts[0]), shards=shards).encode())
 
 
 def _list(generation: int, packs: list[PackId]) -> CondemnedRecord:
@@ -111,7 +113,7 @@ def test_what_sorts_behind_the_shards_is_listed_once(directory: ObjectStore) -> 
 def test_a_collection_without_a_list_yet_is_not_acknowledged(directory: ObjectStore) -> None:
     condemn(directory, 1, [])
     directory.put(keys.collection(2, "begin"), b"")
-    directory.put(keys.condemned_shard(2, 0), b"")
+    directory.put(keys.condemnation_shard(2, 0), b"")
     assert Pin.create(directory, volume="data", number=1, owner="").generation == 1
 
 
@@ -189,6 +191,6 @@ def test_the_pin_of_an_earlier_cowfs_goes_on(directory: ObjectStore) -> None:
 
 @pytest.mark.quick
 def test_a_damaged_condemned_list_is_an_error(directory: ObjectStore) -> None:
-    directory.put(keys.condemned(1), b"{}")
+    directory.put(keys.condemnation(1), b"{}")
     with pytest.raises(CorruptError, match="collection 1"):
         condemned(directory, 0)

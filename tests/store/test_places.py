@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import places
-from cowfs.store.places import path_within
+from cowfs.store import nesting
+from cowfs.store.nesting import path_within
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +64,9 @@ def test_two_places(one: str, other: str) -> None:
 
 @pytest.mark.quick
 def test_urls_of_one_place() -> None:
-    assert places.is_one("abfs://c/p", "abfs://c@account.dfs.core.windows.net/p")
-    assert not places.is_one("abfs://c/p", "abfs://c@account/p/q")
-    assert not places.is_one("file:///a", "file:///b")
+    assert nesting.is_one("abfs://c/p", "abfs://c@account.dfs.core.windows.net/p")
+    assert not nesting.is_one("abfs://c/p", "abfs://c@account/p/q")
+    assert not nesting.is_one("file:///a", "file:///b")
 
 
 @pytest.mark.quick

@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 
 import pytest
 
+from cowfs.base.thread_pool import Helpers
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnavailableError, UnsupportedFormatError
 from cowfs.format import fields, keys
-from cowfs.helpers import Helpers
-from cowfs.store import ObjectStore, initialize, load_record, open_store, refs, require_writable
+from cowfs.store import ObjectStore, initialize, load_record, open_store, require_writable
 from cowfs.store import probe as module
 from cowfs.store.contract import Data
 from cowfs.store.probe import PAIRS, PAIRS_IN_A_DIRECTORY, WRITERS, probe
+from cowfs.store.refs import refs
 from tests.faulty_store import Fault, FaultyStore
 
 
@@ -185,6 +186,19 @@ def test_an_error_leaves_nothing_behind(directory: ObjectStore) -> None:
 
 
 @pytest.mark.quick
+def test_who_may_not_delete_makes_a_store(directory: ObjectStore) -> None:
+    """A mount and a commit delete nothing, so a store is made without that permission, too."""
+    may_put = FaultyStore(directory)
+    may_put.inject(Fault.FAIL, "delete", times=math.inf, error=AccessDeniedError("s3:DeleteObject"))
+    assert initialize(may_put, writers=[may_put] * WRITERS).probe.is_safe
+    assert load_record(directory).probe.is_safe
+    assert {info.key.partition("/")[0] for info in directory.list("")} == {keys.STORE, "probe"}
+    broken = IgnoresCondition(directory)
+    broken.inject(Fault.FAIL, "delete", times=math.inf, error=AccessDeniedError("s3:DeleteObject"))
+    assert not probe(broken).is_safe
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("broken", [IgnoresCondition, ChecksThenPuts, FailsBeyondTwo])
 def test_a_broken_store_does_not_pass_by_being_busy(directory: ObjectStore, broken: type[FaultyStore]) -> None:
     store = broken(FaultyStore(directory))
@@ -197,7 +211,7 @@ def test_a_store_that_cannot_be_tested_is_not_made(directory: ObjectStore, monke
     monkeypatch.setattr(refs, "APPEND_S", 0.2)
     busy = FaultyStore(directory)
     busy.inject(Fault.FAIL, "put_if_absent", times=math.inf, skip=2)
-    with pytest.raises(UnavailableError, match="nobody knows who won") as caught:
+    with pytest.raises(UnavailableError, match="the winners of") as caught:
         initialize(busy, writers=[busy] * WRITERS)
     assert "nothing was made" in caught.value.hint
     assert directory.list("") == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cowfs.store import leases, open_store
+from cowfs.store import open_store
+from cowfs.store.refs import leases
 from tests.store.racer import COUNT, Racers
 
 ROUNDS = 20

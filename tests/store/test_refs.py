@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import VersionId, WriteId
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -23,8 +24,8 @@ from cowfs.errors import (
 )
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, MetaRecord, PinRecord, PrunedRecord, TagRecord
-from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
+from cowfs.store.refs import refs
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.conftest import PatientClock
 
@@ -355,7 +356,7 @@ def test_a_record_is_believed_only_where_it_belongs(directory: ObjectStore) -> N
         lambda: refs.read(mixed, other, 1),
         lambda: refs.newest(mixed, tag),
     ):
-        with pytest.raises(CorruptError, match="is not what is stored there") as caught:
+        with pytest.raises(CorruptError, match="is not the record of that place") as caught:
             look()
         assert "another object" in caught.value.hint
     assert refs.newest(mixed, other) is not None
@@ -388,5 +389,5 @@ def test_records_that_are_continued_say_their_sequence_alone(directory: ObjectSt
     for key, other_key in others.items():
         directory.put(other_key, directory.get(key))
     for look in (lambda: refs.newest(directory, refs.pruned("b")), lambda: refs.newest(directory, refs.meta("b"))):
-        with pytest.raises(CorruptError, match="is not what is stored there"):
+        with pytest.raises(CorruptError, match="is not the record of that place"):
             look()

@@ -13,8 +13,10 @@ from urllib.parse import quote
 import pytest
 
 from cowfs.errors import AccessDeniedError
-from cowfs.store import aws, open_store, s3_obstore
-from cowfs.store.s3_errors import CredentialsFailed
+from cowfs.store import open_store
+from cowfs.store.backends.s3 import s3_by_obstore
+from cowfs.store.backends.s3.s3_errors import CredentialsFailed
+from cowfs.store.credentials import aws
 from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>no longer</Message></Error>"
@@ -78,7 +80,7 @@ def test_a_program_that_gives_no_credentials_is_told_of(
 def test_others_are_asked_for_when_the_store_says_that_these_have_expired(
     asked: Path, url: str, expired: set[str], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_obstore, "is_usable", lambda: backend == "obstore")
+    monkeypatch.setattr(s3_by_obstore, "is_usable", lambda: backend == "obstore")
     monkeypatch.setattr(aws, "PAUSE_S", 3600.0)
     store = open_store(url)
     store.put("key", b"value")
@@ -127,7 +129,10 @@ def test_a_process_that_fails_or_hangs_is_asked_again_later(
     else:
         monkeypatch.setattr(aws, "GIVEN_UP_S", 0.0)
     store.put("key", b"value")
-    assert asked.read_text() == "xx"
+    if ends:
+        assert asked.read_text() == "xx"
+    else:  # the new process may be given up as well, on a busy machine
+        assert asked.read_text().startswith("xx")
     stopped.touch()
     store.close()
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import VersionId, WriteId
 from cowfs.errors import AccessDeniedError, NotFoundError, UnavailableError
 from cowfs.format.records import HeadRecord
-from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, open_store, refs
+from cowfs.store import ObjectStore, open_store
 from cowfs.store.contract import Data
-from cowfs.store.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience, silence_s
-from cowfs.store.repeating import create
-from cowfs.store.retrying import LARGE_BYTES, RetryingStore
+from cowfs.store.refs import refs
+from cowfs.store.reliability.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience, silence_s
+from cowfs.store.reliability.repeating import create
+from cowfs.store.reliability.retrying import LARGE_BYTES, RetryingStore
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.conftest import PatientClock
 
@@ -141,7 +142,7 @@ STALLED: dict[str, Callable[[RetryingStore], Any]] = {
     **CALLS,
     "stream_range": lambda store: b"".join(bytes(each) for each in store.stream_range("key", 1, 2)),
     "put of a pack": lambda store: store.put("pack", LARGE),
-    "append": lambda store: refs.append(store, refs.head("v"), 1, HEAD),
+    "append": lambda store: [refs.append(store, refs.head("v"), 1, HEAD)].clear(),
     "create": lambda store: create(store, "made", b"value"),
 }
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -32,9 +32,11 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
-from cowfs.store import ObjectStore, initialize, open_store, patience, s3_obstore
-from cowfs.store.s3 import S3Store
-from cowfs.store.s3_errors import CredentialsFailed, Refused, from_failure
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.backends.s3 import s3_by_obstore
+from cowfs.store.backends.s3.s3_errors import CredentialsFailed, Refused, from_failure
+from cowfs.store.backends.s3.s3_store import S3Store
+from cowfs.store.reliability import patience
 from tests.seaweedfs import SeaweedFS
 from tests.store.conftest import PatientClock
 from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
@@ -121,8 +123,8 @@ def raw_store(server: ScriptedServer) -> S3Store:
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts the connection and never answers, or takes the beginning of a body and no more:
     that has an end."""
-    monkeypatch.setattr(s3_obstore, "SILENCE_S", 0.3)
-    monkeypatch.setattr(s3_obstore, "FIRST_BYTES_PER_S", 1 << 40)
+    monkeypatch.setattr(s3_by_obstore, "SILENCE_S", 0.3)
+    monkeypatch.setattr(s3_by_obstore, "FIRST_BYTES_PER_S", 1 << 40)
     done = threading.Event()
 
     def answer(request: Request) -> Answer:
@@ -163,7 +165,7 @@ def test_a_user_who_grants_less_ends_what_only_asks_earlier(monkeypatch: pytest.
 
 def test_a_slow_body_has_as_long_as_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sending takes several times the time that silence may last."""
-    monkeypatch.setattr(s3_obstore, "SILENCE_S", 2.0)
+    monkeypatch.setattr(s3_by_obstore, "SILENCE_S", 2.0)
     body = bytes(range(256)) * (8 << 10)
 
     def take(stream: BinaryIO, length: int) -> bytes:
@@ -331,6 +333,14 @@ def test_meaning_of_answers(code: str, status: int, expected: type[CowfsError]) 
     assert type(error) is expected
     assert "s3://bucket" in error.message
     assert error.details == {"key": "a/key", "code": code, "status": status}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("code", "status", "word"), [("", 413, "20 MiB"), ("SignatureDoesNotMatch", 403, "Host header")]
+)
+def test_what_a_proxy_before_the_server_may_be_to_blame_for(code: str, status: int, word: str) -> None:
+    assert word in from_failure(Refused(status, code), url="s3://bucket", key="key").hint
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from urllib.parse import quote
 import pytest
 
 from cowfs.errors import AccessDeniedError, InvalidInputError
-from cowfs.store import Access, Credentials, Identity, aws, open_store, s3
-from cowfs.store.s3 import S3Store
-from cowfs.store.s3_errors import Malformed
-from cowfs.store.s3_place import S3Place, place_of
+from cowfs.store import Access, Credentials, Identity, open_store
+from cowfs.store.backends.s3 import s3_store
+from cowfs.store.backends.s3.s3_errors import Malformed
+from cowfs.store.backends.s3.s3_place import S3Place, place_of
+from cowfs.store.backends.s3.s3_store import S3Store
+from cowfs.store.credentials import aws
 from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
 pytestmark = pytest.mark.quick
@@ -157,14 +159,49 @@ def test_a_bucket_that_lies_elsewhere_is_followed(monkeypatch: pytest.MonkeyPatc
             server = right if region == "eu-north-1" else wrong
             return S3Place(bucket, prefix, "https://s3.x.amazonaws.com", f"{server.endpoint}/cowfs", region or "x")
 
-        monkeypatch.setattr(s3, "place_of", place)
-        monkeypatch.setattr(s3, "region_of", region_of)
+        monkeypatch.setattr(s3_store, "place_of", place)
+        monkeypatch.setattr(s3_store, "region_of", region_of)
         store = S3Store(bucket="cowfs", prefix="", url="s3://cowfs", endpoint=None, region=None)
         store.put_if_absent("key", b"x")
         assert store.get("key") == b"value"
         store.close()
         assert (len(wrong.requests), [request.method for request in right.requests]) == (1, ["PUT", "GET"])
         assert asked == ["cowfs"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_server_that_sends_to_https_is_told_of(status: int) -> None:
+    """A get follows it, without its signature, so that the answer is a 403."""
+    denied = response("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>")
+
+    def answer(request: Request) -> Answer:
+        where = (
+            f"HTTP/1.1 {status} Elsewhere\r\nLocation: https://127.0.0.1{request.target}\r\nContent-Length: 0\r\n\r\n"
+        )
+        return denied if request.method == "GET" else where.encode(), True
+
+    with ScriptedServer(answer) as server:
+        store = open_store(url(server))
+        for call in (
+            lambda: store.put("key", b"x"),
+            lambda: store.put_if_absent("key", b"x"),
+            lambda: store.get("key"),
+        ):
+            with pytest.raises(InvalidInputError, match="redirects to https") as caught:
+                call()
+            assert "https:// in the endpoint" in caught.value.hint
+        store.close()
+        assert [request.method for request in server.requests] == ["PUT", "HEAD", "PUT", "GET"], "none is repeated"
+
+
+def test_a_server_that_refuses_is_asked_once_whether_it_wants_https() -> None:
+    with ScriptedServer(lambda _: (response("403 Forbidden"), True)) as server:
+        store = open_store(url(server))
+        for _ in range(3):
+            with pytest.raises(AccessDeniedError):
+                store.get("key")
+        store.close()
+        assert [request.method for request in server.requests] == ["GET", "HEAD", "GET", "GET"]
 
 
 def test_a_store_with_keys_in_the_environment_loads_no_botocore(monkeypatch: pytest.MonkeyPatch) -> None:

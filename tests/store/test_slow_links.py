@@ -14,18 +14,18 @@ from typing import BinaryIO
 import pytest
 from blake3 import blake3
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import ChunkHash
 from cowfs.errors import CowfsError
 from cowfs.format import keys
 from cowfs.format.pack import PackKind
-from cowfs.ids import ChunkHash
-from cowfs.store import s3_obstore
+from cowfs.store.backends.s3 import s3_by_obstore
+from cowfs.store.backends.s3.s3_errors import Refused, from_failure
+from cowfs.store.backends.s3.s3_store import S3Store
 from cowfs.store.packs import PackUploader
-from cowfs.store.patience import RETRY_AFTER, Patience
-from cowfs.store.retry_after import retry_after_s
-from cowfs.store.retrying import RetryingStore
-from cowfs.store.s3 import S3Store
-from cowfs.store.s3_errors import Refused, from_failure
+from cowfs.store.reliability.patience import RETRY_AFTER, Patience
+from cowfs.store.reliability.retry_after import retry_after_s
+from cowfs.store.reliability.retrying import RetryingStore
 from tests.store.conftest import WarpClock
 from tests.store.scripted_server import STORED, Answer, Request, ScriptedServer, response
 
@@ -98,7 +98,7 @@ def answer(request: Request) -> Answer:
 def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it takes longer than silence may last; sixteen packs at once would each see a
     sixteenth of the link."""
-    monkeypatch.setattr(s3_obstore, "SILENCE_S", 4.0)
+    monkeypatch.setattr(s3_by_obstore, "SILENCE_S", 4.0)
     link = SlowLink(4 << 20)
     with ScriptedServer(answer, take=link.take, buffer_bytes=32 << 10) as server:
         store = patient_store(server)
@@ -108,8 +108,8 @@ def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_body_that_did_not_get_through_has_more_time_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_obstore, "SILENCE_S", 0.25)
-    monkeypatch.setattr(s3_obstore, "FIRST_BYTES_PER_S", 1 << 40)
+    monkeypatch.setattr(s3_by_obstore, "SILENCE_S", 0.25)
+    monkeypatch.setattr(s3_by_obstore, "FIRST_BYTES_PER_S", 1 << 40)
     link = SlowLink(2 << 20)
     with ScriptedServer(answer, take=link.take, buffer_bytes=32 << 10) as server:
         store = patient_store(server)
@@ -176,7 +176,7 @@ def test_an_absurd_retry_after_counts_as_none() -> None:
     assert RETRY_AFTER == "retry_after_s"
     for value in ("-5", "nan", "1e400", "", "9" * 400):
         assert s3_retry_after(value) in (0.0, 3600.0)
-    assert Patience(60.0).granted(s3_error("7"), clock.monotonic_s()) == 7.0
+    assert Patience(60.0).requested_wait_s(s3_error("7"), clock.monotonic_s()) == 7.0
     assert "left alone for 7 s" in str(s3_error("7"))
 
 

@@ -3,6 +3,7 @@ none fits."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import math
 import os
@@ -10,14 +11,16 @@ import pickle
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
+from cowfs.base.ids import WriteId
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -28,15 +31,16 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.format import keys
-from cowfs.format.key_slots import KeysRecord, Secret, Slot, new_slot
+from cowfs.format.key_slots import Secret, Slot, first_record, new_slot
 from cowfs.format.pack import PackKind
-from cowfs.format.records import Cipher, HeadRecord
+from cowfs.format.records import HeadRecord
 from cowfs.format.sealed import Sealed
-from cowfs.ids import WriteId
-from cowfs.store import Access, ObjectInfo, ObjectStore, commands, initialize, load_record, open_store, refs, unlocking
+from cowfs.store import Access, ObjectInfo, ObjectStore, initialize, load_record, open_store
+from cowfs.store.credentials import commands, unlocking
+from cowfs.store.credentials.unlocking import StoreKey
 from cowfs.store.packs import PackReader, PackUploader
+from cowfs.store.refs import refs
 from cowfs.store.sealed import sealing_of
-from cowfs.store.unlocking import StoreKey
 from tests.faulty_store import Fault, FaultyStore
 
 KEY = Secret("key", b"a key of thirty-two bytes or more")
@@ -128,17 +132,11 @@ def test_a_read_only_view_opens_as_its_store(url: str, made: ObjectStore) -> Non
 def test_a_wrong_secret_fails_at_the_slot(url: str, made: ObjectStore) -> None:
     watched = FaultyStore(made)
     with pytest.raises(AccessDeniedError, match="does not open"):
-        unlocking.key_of(watched, record_cipher(made), Given(OTHER))
+        unlocking.key_of(watched, load_record(made), Given(OTHER))
     assert {key for method, key in watched.calls if method == "get"} <= {keys.key_slots(1), keys.key_slots(2)}
     with pytest.raises(AccessDeniedError, match="does not open") as caught:
         load_record(opened(url, OTHER))
     assert caught.value.details[unlocking.LOCKED] == url
-
-
-def record_cipher(store: ObjectStore) -> Cipher:
-    cipher = load_record(store).cipher
-    assert cipher is not None
-    return cipher
 
 
 def test_no_secret_says_what_to_set(url: str, made: ObjectStore) -> None:
@@ -151,7 +149,7 @@ def test_the_key_itself_opens_without_a_request_for_slots(url: str, made: Object
     key = unlocking.store_key_of(made)
     assert key is not None
     watched = FaultyStore(made)
-    assert unlocking.key_of(watched, record_cipher(made), key) == key.value
+    assert unlocking.key_of(watched, load_record(made), key) == key.value
     assert not watched.calls
     with pytest.raises(AccessDeniedError, match="does not open"):
         load_record(opened(url, StoreKey(bytes(32))))
@@ -181,10 +179,9 @@ def test_who_loses_the_race_against_a_plain_store_hears_of_it(url: str) -> None:
 
 
 def test_a_crash_before_the_record_is_gone_on_from(url: str) -> None:
-    store = opened(url, KEY)
-    slot = new_slot(b"k" * 32, KEY)
-    refs.append(store, refs.key_slots(), 1, KeysRecord((slot,), 1, WriteId(bytes(16))))
-    with pytest.raises(AccessDeniedError, match="somebody has begun"):
+    store, place = opened(url, KEY), keys.key_slots(1)
+    refs.append(store, refs.key_slots(), 1, first_record(new_slot(b"k" * 32, KEY), b"k" * 32, place))
+    with pytest.raises(AccessDeniedError, match="another process has begun"):
         initialize(opened(url, OTHER))
     initialize(store)
     key = unlocking.store_key_of(store)
@@ -232,12 +229,137 @@ def test_a_store_that_another_makes_with_a_volume_meanwhile_is_taken(
         assert initialize(store) == load_record(opened(url, key))
 
 
-def test_keys_of_another_store_are_told_from_damage(url: str, made: ObjectStore) -> None:
-    """Slots that somebody wrapped with the same secret, for another key."""
-    foreign = new_slot(b"k" * 32, KEY)
-    unlocking.change_slots(made, lambda _: (foreign,))
-    with pytest.raises(CorruptError, match="another store"):
+WORDS = unlocking.passphrase("five random words or more")
+
+
+@pytest.mark.parametrize(
+    ("secret", "prepare"),
+    [
+        (KEY, lambda slot: (new_slot(b"k" * 32, OTHER), slot)),
+        (WORDS, lambda slot: (replace(slot, memory_kib=128 << 10).wrapping(b"k" * 32, WORDS),)),
+        (KEY, lambda slot: (replace(slot, label="edited"),)),
+    ],
+    ids=["many", "dear", "edited"],
+)
+def test_nothing_is_made_with_keys_that_somebody_has_prepared(
+    url: str, secret: Secret, prepare: Callable[[Slot], tuple[Slot, ...]]
+) -> None:
+    """Of many guesses at the secret one may be right: the store would have a key that they know."""
+    store, place = opened(url), keys.key_slots(1)
+    record = first_record(new_slot(b"k" * 32, secret), b"k" * 32, place)
+    prepared = record.sign(b"k" * 32, place, slots=prepare(record.slots[0]))
+    store.put(place, prepared.encode(key=place))
+    with pytest.raises(AccessDeniedError, match="another process has begun") as caught:
+        initialize(opened(url, secret))
+    assert "delete the objects below keys/" in caught.value.hint
+    assert [info.key for info in store.list("")] == [place]
+
+
+def test_prepared_keys_under_a_later_number_are_refused(url: str) -> None:
+    store = opened(url)
+    for place in (keys.key_slots(1), keys.key_slots(2)):
+        store.put(place, first_record(new_slot(b"k" * 32, KEY), b"k" * 32, place).encode(key=place))
+    with pytest.raises(AccessDeniedError, match="another process has begun"):
+        initialize(opened(url, KEY))
+
+
+def test_prepared_keys_without_a_mac_are_refused(url: str) -> None:
+    """Such slots open with several secrets each."""
+    store, place = opened(url), keys.key_slots(1)
+    made = first_record(new_slot(b"k" * 32, KEY), b"k" * 32, place)
+    slot = replace(made.slots[0], format=1).wrapping(b"k" * 32, KEY)
+    store.put(place, replace(made, slots=(slot,), mac=None).encode(key=place))
+    with pytest.raises(AccessDeniedError, match="another process has begun"):
+        initialize(opened(url, KEY))
+
+
+def tampered(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[Slot, ...]]) -> None:
+    """By somebody who can write to the bucket and has no key."""
+    number, record = unlocking.newest_slots(store)
+    place = keys.key_slots(number)
+    store.put(place, replace(record, slots=change(record.slots)).encode(key=place))
+
+
+@pytest.mark.parametrize("guess", [KEY, OTHER], ids=["right", "wrong"])
+def test_a_guess_at_the_secret_is_answered_the_same_whether_it_is_right(
+    url: str, made: ObjectStore, guess: Secret
+) -> None:
+    """A slot that wraps any key for a guess, before the real one, or alone."""
+    foreign = new_slot(b"k" * 32, guess)
+    tampered(made, lambda slots: (foreign, *slots))
+    load_record(opened(url, KEY))
+    tampered(made, lambda _: (foreign,))
+    watched = FaultyStore(made)
+    with pytest.raises(AccessDeniedError, match="does not open") as caught:
+        unlocking.key_of(watched, load_record(made), Given(KEY))
+    assert {key for method, key in watched.calls if method == "get"} <= {keys.key_slots(1), keys.key_slots(2)}
+    without = str(caught.value), caught.value.hint, caught.value.details
+    tampered(made, lambda _: (new_slot(b"k" * 32, OTHER),))
+    with pytest.raises(AccessDeniedError) as caught:
+        unlocking.key_of(watched, load_record(made), Given(KEY))
+    assert (str(caught.value), caught.value.hint, caught.value.details) == without
+
+
+def test_slots_that_somebody_without_the_key_has_changed_are_neither_listed_nor_changed(made: ObjectStore) -> None:
+    """Swapped labels would make people remove the wrong one."""
+    assert len(unlocking.authentic_slots(made)[1].slots) == 1
+    tampered(made, lambda slots: (replace(slots[0], label="contractor"),))
+    before = made.list(keys.KEYS)
+    with pytest.raises(CorruptError, match="changed without the store's key") as caught:
+        unlocking.authentic_slots(made)
+    assert "history or a copy" in caught.value.hint
+    with pytest.raises(CorruptError, match="changed without the store's key"):
+        unlocking.change_slots(made, lambda slots: (*slots, new_slot(b"k" * 32, OTHER)))
+    assert made.list(keys.KEYS) == before
+
+
+def test_an_older_record_under_a_higher_number_is_refused(made: ObjectStore) -> None:
+    """It would bring back what was removed."""
+    number, record = unlocking.newest_slots(made)
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    slot = new_slot(key.value, OTHER)
+    unlocking.change_slots(made, partial(with_slot, slot=slot))
+    made.put(keys.key_slots(number + 2), record.encode(key=keys.key_slots(number + 2)))
+    with pytest.raises(CorruptError, match="changed without the store's key"):
+        unlocking.authentic_slots(made)
+
+
+def test_a_slot_that_wants_much_memory_is_not_tried_unless_asked(
+    url: str, made: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, secret = unlocking.store_key_of(made), unlocking.passphrase("a passphrase of mine")
+    assert key is not None
+    dear = replace(new_slot(key.value, secret), memory_kib=257 << 10).wrapping(key.value, secret)
+    unlocking.change_slots(made, lambda _: (dear,))
+    tried: list[Slot] = []
+    unwrap = Slot.unwrap
+
+    def unwrapped(slot: Slot, secret: Secret) -> bytes | None:
+        tried.append(slot)
+        return unwrap(slot, secret)
+
+    monkeypatch.setattr(Slot, "unwrap", unwrapped)
+    with pytest.raises(AccessDeniedError, match="does not open") as caught:
+        load_record(opened(url, secret))
+    assert not tried
+    assert f"{unlocking.MEMORY}=257" in caught.value.hint
+    monkeypatch.setenv(unlocking.MEMORY, "257")
+    load_record(opened(url, secret))
+    assert tried == [dear]
+    monkeypatch.setenv(unlocking.MEMORY, "much")
+    with pytest.raises(InvalidInputError, match="is 'much'"):
+        load_record(opened(url, secret))
+
+
+def test_an_edited_store_record_does_not_open(url: str, made: ObjectStore) -> None:
+    """Its probe says whether puts need a condition."""
+    record = load_record(made)
+    edited = replace(record, probe=replace(record.probe, put_if_absent=False))
+    made.put(keys.STORE, edited.encode())
+    with pytest.raises(AccessDeniedError, match="does not open") as caught:
         load_record(opened(url, KEY))
+    assert "may have been replaced" in caught.value.hint
 
 
 def test_lost_keys_are_named(url: str, made: ObjectStore) -> None:
@@ -263,7 +385,9 @@ def test_slots_are_added_and_taken_out(url: str, made: ObjectStore) -> None:
 
 def test_what_an_interrupted_change_left_is_deleted_by_the_next(made: ObjectStore) -> None:
     number, record = unlocking.newest_slots(made)
-    refs.append(made, refs.key_slots(), number + 1, replace(record, write_id=WriteId(b"w" * 16)))
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    refs.append(made, refs.key_slots(), number + 1, record.sign(key.value, keys.key_slots(number + 1)))
 
     def refuse(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         raise NotFoundError("there is no such slot")
@@ -308,20 +432,20 @@ def test_a_record_that_is_replaced_before_it_is_read_back_is_a_conflict(
     key = unlocking.store_key_of(made)
     assert key is not None
     mine, first, second = (new_slot(key.value, KEY) for _ in range(3))
-    check_ours = refs._check_ours
+    read_ours = refs._read_ours
     asked: list[int] = []
 
     def change(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         if not asked:
             asked.append(1)
             unlocking.change_slots(made, partial(with_slot, slot=first))
-            monkeypatch.setattr(refs, "_check_ours", replaced)
+            monkeypatch.setattr(refs, "_read_ours", replaced)
         return with_slot(slots, mine)
 
-    def replaced(*arguments: Any) -> None:
-        monkeypatch.setattr(refs, "_check_ours", check_ours)
+    def replaced(*arguments: Any) -> Any:
+        monkeypatch.setattr(refs, "_read_ours", read_ours)
         unlocking.change_slots(made, partial(with_slot, slot=second))
-        check_ours(*arguments)
+        return read_ours(*arguments)
 
     with contextlib.nullcontext() if may_repeat else pytest.raises(ConflictError, match="at the same time"):
         unlocking.change_slots(made, change, may_repeat=may_repeat)
@@ -406,17 +530,21 @@ def test_a_command_is_not_waited_for_when_it_has_ended(tmp_path: Path) -> None:
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     try:
         began_s = time.monotonic()
-        assert commands.run([str(script)], unlocking._failed) == (0, value.encode())
+        assert commands.run([str(script)], unlocking._failure) == (0, value.encode())
         assert time.monotonic() - began_s < commands.TIMEOUT_S
         os.kill(int(begun.read_text()), 0)
     finally:
         os.kill(int(begun.read_text()), signal.SIGKILL)
 
 
-def test_what_an_agent_prints_after_the_end_of_a_command_is_no_answer() -> None:
-    script = "(sleep 0.02; echo agent ready) & echo secret"
-    for _ in range(30):
-        assert commands.run(["sh", "-c", script], unlocking._failed) == (0, b"secret\n")
+def test_what_an_agent_prints_after_the_end_of_a_command_is_no_answer(tmp_path: Path) -> None:
+    script = '(while [ ! -e "$0" ]; do sleep 0.01; done; echo agent ready) & echo secret'
+    for number in range(30):
+        answered = tmp_path / str(number)
+        try:
+            assert commands.run(["sh", "-c", script, str(answered)], unlocking._failure) == (0, b"secret\n")
+        finally:
+            answered.touch()
 
 
 @pytest.mark.usefixtures("process_descriptors")
@@ -431,7 +559,7 @@ def test_a_command_that_prints_without_end_is_refused() -> None:
 def test_a_command_is_run_where_children_are_not_waited_for() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert commands.run(["echo", "secret"], unlocking._failed) == (0, b"secret\n")
+        assert commands.run(["echo", "secret"], unlocking._failure) == (0, b"secret\n")
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -451,6 +579,53 @@ def test_what_is_too_short_for_a_key_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="at least 32 bytes") as caught:
         unlocking.of_command(str(script))
     assert "short-secret" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o644])
+def test_a_key_file_that_others_may_read_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    file, link = tmp_path / "key", tmp_path / "link"
+    file.write_bytes(KEY.value)
+    file.chmod(mode)
+    link.symlink_to(file)  # as Kubernetes has it
+    for _ in range(2):
+        assert unlocking.of_file(link) == KEY
+    warned = [each.getMessage() for each in caplog.records]
+    assert [f"(mode {mode:04o}): `chmod 600`" in text for text in warned] == [True] * (mode & 0o77 != 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_short"), [("a", True), ("elevenchars", True), ("twelve chars", False), ("büro büro b", True)]
+)
+def test_a_new_passphrase_that_is_short_is_warned_of(
+    caplog: pytest.LogCaptureFixture, text: str, is_short: bool
+) -> None:
+    assert unlocking.steady(lambda: unlocking.passphrase(text)).value == text.encode()
+    assert ["the passphrase is short" in each.getMessage() for each in caplog.records] == [True] * is_short
+
+
+@pytest.mark.parametrize("weak", [b"a" * 32, b"ab" * 20, b"password" * 5 + b"pa", b"0" * 16 + b"1" * 16, bytes(64)])
+def test_a_new_key_that_repeats_itself_is_refused_and_opens_what_it_opens(url: str, weak: bytes) -> None:
+    secret = Secret("key", weak)
+    with pytest.raises(InvalidInputError, match="not random") as caught:
+        initialize(opened(url, secret))
+    assert "umask 077" in caught.value.hint
+    store = opened(url, KEY)
+    initialize(store)
+    key = unlocking.store_key_of(store)
+    assert key is not None
+    slot = new_slot(key.value, secret)
+    unlocking.change_slots(store, partial(with_slot, slot=slot))
+    load_record(opened(url, secret))
+
+
+def test_random_keys_in_any_spelling_are_accepted() -> None:
+    for seed in range(200):
+        value = blake3(str(seed).encode()).digest()
+        digits = str(int.from_bytes(value)).encode()[:32]
+        for key in (value, value.hex().encode(), base64.b64encode(value), digits):
+            unlocking.steady(partial(Secret, "key", key))
 
 
 def test_a_missing_key_file_is_named(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
 from cowfs.errors import UnavailableError
 from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
-from cowfs.store.patience import Patience
-from cowfs.store.retrying import LARGE_BYTES, RetryingStore
-from cowfs.store.uploads import START, UploadPace
+from cowfs.store.reliability.patience import Patience
+from cowfs.store.reliability.retrying import LARGE_BYTES, RetryingStore
+from cowfs.store.reliability.upload_turns import START, UploadPace
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.conftest import WarpClock
 
@@ -51,7 +51,7 @@ class Link:
             self.now_s += running * bytes_each / together
             for turn in turns:
                 assert turn is not None
-                pace.succeeded(bytes_each)
+                pace.note_success(bytes_each)
             self.limits.append(pace.limit)
             left -= running
 
@@ -77,7 +77,7 @@ def test_trouble_halves_once_for_all_that_were_under_way(monkeypatch: pytest.Mon
     turns = [pace.begin(0.0, is_first=True) for _ in range(START)]
     for turn in turns:
         assert turn is not None
-        pace.failed(turn, 0.0, is_trouble=True)
+        pace.note_failure(turn, 0.0, is_trouble=True)
     assert pace.limit == START // 2
     before_s = link.now_s
     assert pace.begin(link.now_s, is_first=True) is not None
@@ -85,7 +85,7 @@ def test_trouble_halves_once_for_all_that_were_under_way(monkeypatch: pytest.Mon
     for _ in range(10):
         turn = pace.begin(link.now_s, is_first=True)
         assert turn is not None
-        pace.failed(turn, 0.0, is_trouble=True)
+        pace.note_failure(turn, 0.0, is_trouble=True)
         if pace.limit == 1:
             break
     assert pace.limit == 1

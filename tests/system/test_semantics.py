@@ -3,6 +3,7 @@ test shows it."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -137,6 +138,19 @@ def test_mapped_stores_are_seen_by_readers_and_other_mappings(place: Path) -> No
 
 
 @mount
+def test_a_synced_mapping_leaves_nothing_behind_the_end(place: Path) -> None:
+    with (place / "mapped").open("w+b") as opened:
+        os.ftruncate(opened.fileno(), 8192)
+        with mmap.mmap(opened.fileno(), 8192) as mapped:
+            os.ftruncate(opened.fileno(), 5000)
+            mapped[5001:5006] = b"GHOST"
+            mapped.flush()
+            os.ftruncate(opened.fileno(), 8192)
+            assert mapped[5000:8192] == bytes(3192)
+        assert os.pread(opened.fileno(), 3192, 5000) == bytes(3192)
+
+
+@mount
 def test_rename_flags(place: Path) -> None:
     (place / "a").write_text("a")
     (place / "b").write_text("b")
@@ -188,6 +202,33 @@ def test_preallocation_and_hole_punching(place: Path) -> None:
             assert os.pread(file.fileno(), 8192, 0) == bytes(4096) + b"x" * 4096
         else:
             assert (done, ctypes.get_errno()) == (-1, errno.EOPNOTSUPP)
+
+
+@mount
+def test_allocated_ranges_count_as_blocks(place: Path) -> None:
+    def blocks(fd: int, mode: int, offset: int, length: int) -> int:
+        if LIBC.fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)):
+            raise OSError(ctypes.get_errno(), "fallocate")
+        return os.fstat(fd).st_blocks
+
+    with (place / "file").open("w+b") as file:
+        os.posix_fallocate(file.fileno(), 0, 1 << 20)
+        assert os.fstat(file.fileno()).st_blocks == (2048 if HAS_FAST_LANE else 1)
+        if not HAS_FAST_LANE:
+            with pytest.raises(OSError, match="fallocate"):
+                blocks(file.fileno(), KEEP_SIZE, 0, 4096)
+            return
+        assert (place / "file").stat().st_blocks == 2048
+    with (place / "other").open("wb") as other:
+        assert blocks(other.fileno(), KEEP_SIZE, 0, 1 << 20) == 2048
+        assert blocks(other.fileno(), PUNCH_HOLE_KEEP_SIZE, 0, 4096) == 2040
+        assert blocks(other.fileno(), ZERO_RANGE, 0, 4096) == 2048
+        assert os.lseek(other.fileno(), 0, os.SEEK_HOLE) == 0, "still a hole"
+        other.write(b"x" * 4096)
+        other.flush()
+        assert os.fstat(other.fileno()).st_blocks == 2048, "data counts once"
+        os.ftruncate(other.fileno(), 4096)
+        assert os.fstat(other.fileno()).st_blocks == 8
 
 
 @mount
@@ -277,6 +318,20 @@ def test_extended_attributes(place: Path) -> None:
     assert os.getxattr(file, "user.big") == b"v" * 60_000
     os.removexattr(file, "user.a")
     assert "user.a" not in os.listxattr(file)
+    with contextlib.suppress(OSError):
+        for number in range(400):
+            os.setxattr(file, f"user.{number:0>200}", b"")
+    with pytest.raises(OSError, match="No space") as raised:
+        os.setxattr(file, "user." + "n" * 200, b"")
+    assert raised.value.errno == errno.ENOSPC
+    assert f"user.{0:0>200}" in os.listxattr(file), "names of 64 KiB are listed"
+    other = place / "other"
+    other.touch()
+    for number in range(16):
+        os.setxattr(other, f"user.{number}", bytes(65536))
+    with pytest.raises(OSError, match="No space") as raised:
+        os.setxattr(other, "user.more", b"x")
+    assert raised.value.errno == errno.ENOSPC
 
 
 @mount

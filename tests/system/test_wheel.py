@@ -78,7 +78,7 @@ def installed(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> tup
 
 def test_the_wheel_is_for_every_python_and_old_systems(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
-    assert wheel.name.startswith("cowfs-")
+    assert wheel.name.startswith("cowfs_volumes-")
     assert "-cp311-abi3-manylinux_2_28_" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert "cowfs/_native.abi3.so" in names
@@ -115,7 +115,7 @@ def test_the_wheel_mounts_and_commits_without_a_compiler(
     path = tmp_path / "data"
     refused = cowfs("mount", "data", path, "--no-fast-lane")
     assert refused.returncode == 12, "pyfuse3 is an extra"
-    assert "cowfs[pyfuse3]" in refused.stderr
+    assert "cowfs-volumes[pyfuse3]" in refused.stderr
     mounted = cowfs("mount", "data", path)
     assert mounted.returncode == 0, mounted.stderr
     try:

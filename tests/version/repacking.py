@@ -3,13 +3,14 @@ elsewhere."""
 
 from __future__ import annotations
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import PackId, WriteId
 from cowfs.format import keys
 from cowfs.format.pack import PackBuilder, parse_footer
 from cowfs.format.records import MovedBlob, MovedRecord
-from cowfs.ids import PackId, WriteId
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
+from cowfs.store.refs import refs
 from cowfs.store.sealed import sealing_of
 
 

@@ -19,9 +19,11 @@ from typing import Self
 
 import pytest
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import CowfsError
-from cowfs.ids import VersionId
-from cowfs.store import ObjectStore, patience, refs
+from cowfs.store import ObjectStore
+from cowfs.store.refs import refs
+from cowfs.store.reliability import patience
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cowfs.version import cut_file as module
-from cowfs.version.cut_file import Buffers, View, cut_file
-from cowfs.version.recut import Piece, recut
+from cowfs.version.publish import cut_file as module
+from cowfs.version.publish.cut_file import Buffers, View, cut_file
+from cowfs.version.publish.recut import Piece, recut
 from tests.version.test_publish import Bytes
 
 pytestmark = pytest.mark.quick

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.base.ids import WriteId
 from cowfs.errors import ConflictError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.format.records import HeadRecord
-from cowfs.ids import WriteId
-from cowfs.store import ObjectStore, leases, refs
+from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
-from cowfs.store.holder import current_holder
-from cowfs.version.deletion import delete_volume, undelete_volume
-from cowfs.version.heads import is_only_fenced, settle_head
+from cowfs.store.refs import leases, refs
+from cowfs.store.refs.holder import current_holder
 from cowfs.version.history import open_named
-from cowfs.version.source_names import resolve_name
-from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head
+from cowfs.version.names.deletion import delete_volume, undelete_volume
+from cowfs.version.names.source_names import resolve_name
+from cowfs.version.names.volumes import create_volume, find_head, fork_volume, locator, read_head
+from cowfs.version.publish.heads import is_only_fenced, settle_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import WorkingVolume
 

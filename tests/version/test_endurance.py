@@ -17,7 +17,7 @@ from cowfs.index import open_index
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.version.history import open_version
-from cowfs.version.recut import PIECE_BYTES
+from cowfs.version.publish.recut import PIECE_BYTES
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
+from cowfs.base.ids import PackId, WriteId
 from cowfs.errors import CowfsError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.format.records import CondemnedRecord
-from cowfs.ids import PackId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, refs
-from cowfs.version import known_chunks
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.refs import refs
 from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.history import open_version
+from cowfs.version.publish import known_chunks
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
@@ -275,7 +276,7 @@ def test_packs_condemned_while_a_commit_runs_are_not_relied_on(store: ObjectStor
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
         base = volume.committer.commit(CommitRequest(), collect_meanwhile)
-        volume.committer.heed_collections()
+        volume.committer.acknowledge_collections()
         assert volume.publisher._protection.pin.generation == 1
     assert base.version_id is not None
     store.delete([keys.pack(pack) for pack in doomed])
@@ -285,7 +286,7 @@ def test_packs_condemned_while_a_commit_runs_are_not_relied_on(store: ObjectStor
 
 def condemn(store: ObjectStore, generation: int, packs: set[PackId]) -> None:
     record = CondemnedRecord(generation, tuple(sorted(packs)), 1, WriteId(bytes(WriteId.length)))
-    store.put(keys.condemned(generation), record.encode())
+    store.put(keys.condemnation(generation), record.encode())
 
 
 def test_one_damaged_volume_hides_no_other_from_deduplication(store: ObjectStore, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cowfs.session.fetching import AHEAD_THREADS, MEMORY_BYTES, THREADS, Fetchers
+from cowfs.session.residency.fetching import AHEAD_THREADS, MEMORY_BYTES, THREADS, Fetchers
 
 pytestmark = pytest.mark.quick
 WAIT_S = 30

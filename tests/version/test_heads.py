@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import VersionId, WriteId
 from cowfs.errors import ConflictError, LeaseLostError, UnavailableError
 from cowfs.format.heads import Intent
 from cowfs.format.records import HeadRecord
-from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
-from cowfs.version.heads import is_only_fenced, settle_head
-from cowfs.version.volumes import create_volume
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.refs import refs
+from cowfs.store.reliability import patience
+from cowfs.version.names.volumes import create_volume
+from cowfs.version.publish.heads import is_only_fenced, settle_head
 from tests.faulty_store import Fault, FaultyStore
 
 pytestmark = pytest.mark.quick

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from cowfs.api import stores
+from cowfs.base.ids import VersionId
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format import canonical, keys
 from cowfs.format.fields import ENVELOPE, seal
-from cowfs.ids import VersionId
 from cowfs.store import ObjectStore
-from cowfs.version import head_line, history
-from cowfs.version.kept_behind import KeptBehind
+from cowfs.version import history
+from cowfs.version.names import head_line
+from cowfs.version.retention.kept_behind import KeptBehind
 from tests.api.conftest import place
 
 __all__ = ["place"]

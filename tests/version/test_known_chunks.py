@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cowfs.ids import PackId
+from cowfs.base.ids import PackId
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader, PackReceipt
-from cowfs.store.pins import Pin
-from cowfs.version.known_chunks import KnownChunks
-from cowfs.version.protection import Protection
-from cowfs.version.volumes import create_volume
+from cowfs.store.refs.pins import Pin
+from cowfs.version.names.volumes import create_volume
+from cowfs.version.publish.known_chunks import KnownChunks
+from cowfs.version.publish.protection import Protection
 from tests.faulty_store import Fault, FaultyStore
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("impatient")]
@@ -28,7 +28,7 @@ def test_a_store_that_does_not_answer_is_asked_for_one_pack(store: ObjectStore) 
     known.close()
     asked = {key for method, key in faulty.calls if method == "get_range"}
     assert len(asked) == 1
-    assert known.uploaded_packs() == set()
+    assert known.list_uploaded_packs() == set()
 
 
 def test_nothing_is_asked_before_there_is_something_to_store(store: ObjectStore) -> None:

@@ -3,6 +3,7 @@ merged is a sound version."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,12 +14,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cowfs.index import Index
-from cowfs.version.conflicts import HOWS, Conflict, How
-from cowfs.version.contents import files_of
-from cowfs.version.merge_changes import MergeChanges, becomes
-from cowfs.version.merge_states import Branch, Part
-from cowfs.version.merge_steps import merge_all
-from cowfs.version.tree_changes import INO
+from cowfs.version.merge.conflicts import HOWS, Conflict, How
+from cowfs.version.merge.merge_changes import MergeChanges, becomes
+from cowfs.version.merge.merge_states import Branch, Part
+from cowfs.version.merge.merge_steps import merge_all
+from cowfs.version.publish.contents import files_of
+from cowfs.version.publish.tree_changes import INO
 from tests.index.bench import NOW_NS, pack_id
 from tests.version.trees import (
     NAMES,
@@ -194,6 +195,33 @@ def test_a_link_to_a_file_that_was_moved_has_what_comes_after() -> None:
     states, files, conflicts = merged_files(base, moved, linked, altered)
     assert (content(states), conflicts) == ({b"g": (3,), b"q": (3,)}, [])
     assert files == {frozenset([b"g", b"q"])}
+
+
+@pytest.mark.parametrize("changes", [{"mode": 0o600}, {"chunks": (4,)}, {"xattrs": {b"user.x": b"y"}}])
+def test_a_file_that_is_moved_onto_another_one_has_what_the_other_side_did_to_it(changes: dict[str, Any]) -> None:
+    """Also where its old name leads to a new file."""
+    base = tree(a=[2], b=[3])
+    base.link(ROOT, b"c", base.nodes[ROOT].names[b"b"])
+    altered, moved = alter(base, b"a", **changes), base.copy()
+    moved.rename(ROOT, b"a", ROOT, b"b")
+    moved.make(ROOT, b"a", Node("file", chunks=(5,)))
+    for sides in ((altered, moved), (moved, altered), (base, altered, moved), (base, moved, altered)):
+        states, conflicts = merged(base, *sides, how="theirs" if sides[-1] is moved else "ours")
+        assert states[b"b"] == altered.states()[b"a"]
+        assert content(states) == {b"a": (5,), b"b": changes.get("chunks", (2,)), b"c": (3,)}
+        assert [each.path for each in conflicts] == (["/a"] if "chunks" in changes else [])
+
+
+def test_a_file_that_one_side_removed_is_one_for_all_who_gave_it_names() -> None:
+    base = tree(f=[1])
+    removed, named, renamed = gone(base, b"f"), base.copy(), base.copy()
+    ino = base.nodes[ROOT].names[b"f"]
+    named.link(ROOT, b"g", ino)
+    renamed.link(ROOT, b"h", ino)
+    orders = list(itertools.permutations((removed, named, renamed)))
+    for sides in (*orders, *((base, *order) for order in orders)):
+        states, files, conflicts = merged_files(base, *sides)
+        assert (content(states), files, conflicts) == ({b"g": (1,), b"h": (1,)}, {frozenset([b"g", b"h"])}, [])
 
 
 def test_a_name_that_nobody_has_any_more_is_free_for_another_file() -> None:
@@ -386,6 +414,14 @@ def _require_together(base: Tree, sides: list[Tree]) -> tuple[dict[bytes, Any], 
         at_path = {each[path].number for each in led if path in each}
         if at_path - {file.number} and any(path not in each for each in led):
             return states, {}  # what replaced a file goes where another side has moved it
+    # A name that was given to another file which looks the same counts as left alone. Then it is not
+    # said which of the two the names that its file got on that side are of.
+    in_doubt = {
+        file.number
+        for path, file in before.items()
+        for each in led
+        if path in each and each[path].number != file.number and each[path].state == file.state
+    }
     known = {}
     for path, state in states.items():
         changed_by = [each for each in led if each.get(path) != before.get(path)]
@@ -395,7 +431,13 @@ def _require_together(base: Tree, sides: list[Tree]) -> tuple[dict[bytes, Any], 
         is_the_same = any(
             path in each and each[path].state == before[path].state for each in changed_by if path in before
         )
-        if state[0] != "directory" and len(numbers) == 1 and not is_led_elsewhere and not is_the_same:
+        if (
+            state[0] != "directory"
+            and len(numbers) == 1
+            and not numbers & in_doubt
+            and not is_led_elsewhere
+            and not is_the_same
+        ):
             known[path] = numbers.pop()
     found = {frozenset(names & known.keys()) for names in files} - {frozenset()}
     assert found == names_together(known.items())

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from cowfs.errors import InvalidStateError
 from cowfs.store import ObjectStore
-from cowfs.store.directory import DirectoryStore
+from cowfs.store.backends.directory.directory_store import DirectoryStore
 from cowfs.store.packs import PackUploader
-from cowfs.version import publish
 from cowfs.version.commit import CommitRequest
+from cowfs.version.publish import publisher as publish
+from cowfs.version.publish import still_there
 from tests.version.test_protection import tree
 from tests.version.test_publish import Bytes, Files, Line, Places, line
 
@@ -40,7 +41,7 @@ def impatient_publisher() -> Iterator[None]:
     """Packs that a file fills, and no time for which anything is taken to be there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publish, "PackUploader", partial(PackUploader, target_bytes=PACK_BYTES))
-        patch.setattr(publish, "PROVEN_S", 0.0)
+        patch.setattr(still_there, "PROVEN_S", 0.0)
         yield
 
 

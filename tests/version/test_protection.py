@@ -14,20 +14,21 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.errors import CorruptError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.format.pack import PackDirectory
 from cowfs.format.records import CondemnedRecord, HeadRecord
-from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.native.chunks import cut_points
-from cowfs.store import ObjectStore, refs
-from cowfs.store.pins import Pin
-from cowfs.version import known_chunks
+from cowfs.store import ObjectStore
+from cowfs.store.refs import refs
+from cowfs.store.refs.pins import Pin
 from cowfs.version.commit import CommitRequest, Progress
-from cowfs.version.known_chunks import KnownChunks
-from cowfs.version.volumes import read_head
+from cowfs.version.names.volumes import read_head
+from cowfs.version.publish import known_chunks, protection
+from cowfs.version.publish.known_chunks import KnownChunks
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
 from tests.version.repacking import move
@@ -40,7 +41,7 @@ NEW = random.Random(2).randbytes(1_500_000)
 
 def condemn(store: ObjectStore, generation: int, packs: set[PackId]) -> None:
     record = CondemnedRecord(generation, tuple(sorted(packs)), 1, WriteId(bytes(WriteId.length)))
-    store.put(keys.condemned(generation), record.encode())
+    store.put(keys.condemnation(generation), record.encode())
 
 
 def packs(store: ObjectStore, at_least_bytes: int = 0) -> set[PackId]:
@@ -149,7 +150,7 @@ def test_lists_of_an_earlier_state_that_was_put_back_are_heeded(store: ObjectSto
         volume.commit()
         volume.publisher.acknowledge()
         assert pin(volume).generation == 5
-        store.delete([keys.condemned(5)])
+        store.delete([keys.condemnation(5)])
         condemn(store, 4, doomed)
         volume.write(b"g", NEW)
         base = volume.commit()
@@ -233,10 +234,10 @@ def test_nothing_is_acknowledged_while_a_heads_outcome_is_unknown(store: ObjectS
         for generation in (1, 2):
             condemn(store, generation, mine)
             with pytest.raises(UnavailableError):
-                volume.committer.heed_collections()
+                volume.committer.acknowledge_collections()
             assert pin(volume).generation == 0
         faulty.heal()
-        volume.committer.heed_collections()
+        volume.committer.acknowledge_collections()
         assert pin(volume).generation == 2, "the collection goes on once the head is settled"
         base = volume.committer.base
         assert base.version_id is not None, "and then reads it among its roots"
@@ -244,20 +245,54 @@ def test_nothing_is_acknowledged_while_a_heads_outcome_is_unknown(store: ObjectS
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
 
 
-def test_nothing_is_acknowledged_between_the_last_look_and_the_head(store: ObjectStore, tmp_path: Path) -> None:
+def test_nothing_is_acknowledged_between_the_last_look_and_the_head(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protection, "BEAT_WAITS_S", 0.1)
     other_volume_with_new(store, tmp_path)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
 
         def collect() -> None:
             condemn(store, 1, packs(store))
-            volume.committer.heed_collections()
+            volume.committer.acknowledge_collections()
             assert pin(volume).generation == 0
 
         at_the_head(volume, collect)
         volume.commit()
-        volume.committer.heed_collections()
+        volume.committer.acknowledge_collections()
         assert pin(volume).generation == 1
+
+
+def test_a_heartbeat_that_meets_a_head_acknowledges_behind_it(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a collection waits for a writer that commits all the time until a heartbeat meets none."""
+    monkeypatch.setattr(protection, "BEAT_WAITS_S", 60)
+    other_volume_with_new(store, tmp_path)
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", NEW)
+        beat = threading.Thread(target=volume.committer.acknowledge_collections)
+
+        def collect() -> None:
+            condemn(store, 1, packs(store))
+            beat.start()
+            beat.join(0.2)  # by then it has met the head, if not before
+
+        at_the_head(volume, collect)
+        base = volume.commit()
+        beat.join()
+        assert (pin(volume).generation, pin(volume).number) == (1, base.head_number)
+
+
+def test_a_heartbeat_that_comes_late_leaves_a_hold_as_it_is(store: ObjectStore, tmp_path: Path) -> None:
+    """A writer's pin would expire, and the work that stays here with it."""
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", NEW)
+        volume.committer.hold()
+        condemn(store, 1, packs(store))
+        volume.committer.acknowledge_collections()
+        assert (pin(volume)._record.kind, pin(volume).generation) == ("hold", 0)
 
 
 def test_collections_are_acknowledged_during_a_long_upload(store: ObjectStore, tmp_path: Path) -> None:
@@ -269,7 +304,7 @@ def test_collections_are_acknowledged_during_a_long_upload(store: ObjectStore, t
         def collect(event: Progress) -> None:
             if event.stage == "files" and event.done == 2 and not store.list(keys.GC):
                 condemn(store, 1, doomed)
-                volume.committer.heed_collections()
+                volume.committer.acknowledge_collections()
                 assert pin(volume).generation == 1
 
         base = volume.committer.commit(CommitRequest(), collect)
@@ -283,12 +318,12 @@ def test_the_pin_follows_commits_and_names_what_no_head_names(store: ObjectStore
         for _ in range(2):
             volume.write(b"f", clock.random_bytes(100))
             base = volume.commit()
-            volume.committer.heed_collections()
+            volume.committer.acknowledge_collections()
             assert (pin(volume).number, pin(volume).packs) == (base.head_number, ())
         volume.write(b"g", random.Random(5).randbytes(20 << 20))
         volume.committer.upload_quiet(idle_s=0)
         condemn(store, 1, set())
-        volume.committer.heed_collections()
+        volume.committer.acknowledge_collections()
         assert len(pin(volume).packs) == 2
         volume.committer.hold()
         assert pin(volume)._record.kind == "hold"
@@ -401,7 +436,7 @@ def test_an_equal_chunk_of_a_condemned_pack_is_not_taken_for_the_one_the_file_ha
         def collect(event: Progress | None = None) -> None:
             if (event is None or event.stage == "index") and not pin(volume).generation:
                 condemn(store, 1, theirs)
-                volume.committer.heed_collections()
+                volume.committer.acknowledge_collections()
                 delete(store, theirs)
 
         if early:
@@ -420,7 +455,7 @@ def test_a_commit_before_the_uploads_of_an_earlier_mount_are_found_keeps_them(
         volume.write(b"f", data)
         volume.committer.upload_quiet(idle_s=0)
         volume.publisher.chunks._uploader.flush()  # a pack that no thread has begun with is dropped at the end
-        uploaded = volume.publisher.chunks.uploaded_packs()
+        uploaded = volume.publisher.chunks.list_uploaded_packs()
     (tmp_path / "v2").mkdir()
     shutil.copy(tmp_path / "v1" / "uploads", tmp_path / "v2" / "uploads")
     gate, look_up = threading.Event(), KnownChunks._directory
@@ -436,7 +471,7 @@ def test_a_commit_before_the_uploads_of_an_earlier_mount_are_found_keeps_them(
         volume.publisher.chunks._known.begin()
         volume.write(b"g", b"small")
         volume.committer.commit(CommitRequest())
-        assert volume.publisher.chunks.uploaded_packs() >= uploaded & packs(store)
+        assert volume.publisher.chunks.list_uploaded_packs() >= uploaded & packs(store)
         gate.set()
         volume.publisher.chunks._known._has_ended.wait()
         volume.write(b"f", data)

@@ -21,19 +21,21 @@ from cowfs.errors import InvalidStateError, LeaseLostError, NotFoundError, Unava
 from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.index import ChangeSet, Index, empty_index, open_index
+from cowfs.machine.known_stores import KnownStore
 from cowfs.native.chunks import ChunkRef, FileRows
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
+from cowfs.store.backends.directory.directory_store import DirectoryStore
 from cowfs.store.contract import Data, ObjectInfo
-from cowfs.store.directory import DirectoryStore
 from cowfs.store.packs import PackReader
-from cowfs.store.pins import Pin
-from cowfs.version import publish
+from cowfs.store.refs import refs
+from cowfs.store.refs.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.history import open_version
-from cowfs.version.pack_numbers import PackNumbers
-from cowfs.version.protection import Protection
-from cowfs.version.publish import Draft, Publisher
-from cowfs.version.volumes import create_volume, find_head, read_head
+from cowfs.version.names.volumes import create_volume, find_head, read_head
+from cowfs.version.publish import still_there
+from cowfs.version.publish.pack_numbers import PackNumbers
+from cowfs.version.publish.protection import Protection
+from cowfs.version.publish.publisher import Draft, Publisher
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
 from tests.version.test_protection import condemn, delete, fence, packs, tree
@@ -133,13 +135,13 @@ class Files:
             entries.append((ROOT, name, ino))
         return Draft(ChangeSet(first + len(inodes), inodes=inodes, entries=entries), contents)
 
-    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
+    def list_kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
         return ()
 
-    def published(self, index: Index) -> None:
+    def record_published(self, index: Index) -> None:
         self.outcome.append("published")
 
-    def abandoned(self) -> None:
+    def abandon(self) -> None:
         self.outcome.append("abandoned")
 
 
@@ -310,7 +312,7 @@ def test_nothing_is_published_where_the_base_is_not(is_first: bool, tmp_path: Pa
         before = find_head(places.store, "v")
         places.swap("earlier")
         files = Files(mine.publisher, {b"g": NEW})
-        with pytest.raises(InvalidStateError, match="has not the version"):
+        with pytest.raises(InvalidStateError, match="does not have the base version"):
             mine.publisher.publish(files, CommitRequest())
         assert files.outcome == ["abandoned"]
         assert find_head(places.store, "v") is None
@@ -335,7 +337,7 @@ def test_a_head_of_unknown_outcome_is_not_put_behind_what_is_gone(tmp_path: Path
         faulty.heal()
         places.swap("earlier")
         before = find_head(places.store, "v")
-        with pytest.raises(InvalidStateError, match="has not the version"):
+        with pytest.raises(InvalidStateError, match="does not have the base version"):
             mine.publisher.resume()
         assert find_head(places.store, "v") == before
         places.swap("earlier")
@@ -378,7 +380,7 @@ def store_early(mine: Line, store: ObjectStore, data: bytes) -> None:
     while not (new := {info.key for info in store.list("packs/")} - before):
         assert time.monotonic() < end_s, "no pack was full"
         time.sleep(0.01)
-    while not new <= set(map(keys.pack, mine.publisher.chunks.uploaded_packs())):
+    while not new <= set(map(keys.pack, mine.publisher.chunks.list_uploaded_packs())):
         assert time.monotonic() < end_s
         time.sleep(0.01)
 
@@ -395,7 +397,7 @@ def test_what_was_found_in_a_later_state_is_stored_again(tmp_path: Path) -> None
         mine.publisher.chunks.wait_for_uploads()
         with mine.publisher.storing():
             mine.publisher.rows(10**6, [Bytes(MUCH)], lambda extent, at, length: extent.data[at : at + length])
-        assert not mine.publisher.chunks.uploaded_packs(), "it was found"
+        assert not mine.publisher.chunks.list_uploaded_packs(), "it was found"
         places.swap("earlier")
         base = mine.publisher.publish(Files(mine.publisher, {b"g": MUCH}), CommitRequest())
     assert tree(places.store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": MUCH}
@@ -405,12 +407,13 @@ def test_nothing_is_published_in_a_store_that_was_made_anew(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There the volume has no version either."""
-    monkeypatch.setattr(publish, "PROVEN_S", 0.0)
+    monkeypatch.setattr(still_there, "PROVEN_S", 0.0)
     with line(store, tmp_path / "v") as mine:
         store.delete([info.key for info in store.list("")])
+        KnownStore(store.url).forget()
         id_of(store)
         before = create_volume(store, "v")
-        with pytest.raises(InvalidStateError, match="has not the version"):
+        with pytest.raises(InvalidStateError, match="does not have the base version"):
             mine.publisher.publish(Files(mine.publisher, {b"g": NEW}), CommitRequest())
         assert find_head(store, "v") == before
 
@@ -420,16 +423,16 @@ def test_a_store_is_looked_at_again_in_time(
     is_head: bool, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where that costs requests, as of a bucket that was put back to an earlier state."""
-    monkeypatch.setattr(publish, "PROVEN_S", 0.0)
+    monkeypatch.setattr(still_there, "PROVEN_S", 0.0)
     with line(store, tmp_path / "v") as mine:
         base = mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())
         store_early(mine, store, MUCH)
         if is_head:
             store.delete([refs.head("v").key(base.head_number)])
-            with pytest.raises(InvalidStateError, match="has not the version"):
+            with pytest.raises(InvalidStateError, match="does not have the base version"):
                 mine.publisher.publish(Files(mine.publisher, {b"g": NEW}), CommitRequest())
             return
-        early = mine.publisher.chunks.uploaded_packs()
+        early = mine.publisher.chunks.list_uploaded_packs()
         assert early
         store.delete(map(keys.pack, early))
         base = mine.publisher.publish(Files(mine.publisher, {b"g": MUCH}), CommitRequest())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cowfs.native.chunks import ChunkRef
-from cowfs.version.recut import FETCHED_RUNS, ZERO_RUN_BYTES, Piece, Run, recut, to_fetch
+from cowfs.version.publish.recut import FETCHED_RUNS, ZERO_RUN_BYTES, Piece, Run, recut, to_fetch
 
 pytestmark = pytest.mark.quick
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import PackId
 from cowfs.errors import CorruptError, UnavailableError
-from cowfs.ids import PackId
 from cowfs.index import Index
 from cowfs.native import Engine, NotResident
-from cowfs.session.loading import answered
+from cowfs.session.residency.loading import call_until_resident
 from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
 from tests.faulty_store import FaultyStore
@@ -84,7 +84,7 @@ class Emptied:
     def __init__(self, index: Index) -> None:
         self._index = index
 
-    def stored_content(self, ino: int) -> tuple[list[Any], list[Any]]:
+    def read_stored_content(self, ino: int) -> tuple[list[Any], list[Any]]:
         return [], []
 
     def __getattr__(self, name: str) -> Any:
@@ -147,12 +147,12 @@ class Counted:
         self._spoils = spoils or (lambda rows: rows)
         self.alone: list[int] = []
 
-    def stored_content(self, ino: int) -> Any:
+    def read_stored_content(self, ino: int) -> Any:
         self.alone.append(ino)
-        return self._index.stored_content(ino)
+        return self._index.read_stored_content(ino)
 
-    def stored_contents(self, first: int, last: int) -> list[Any]:
-        return self._spoils(self._index.stored_contents(first, last))
+    def read_stored_contents(self, first: int, last: int) -> list[Any]:
+        return self._spoils(self._index.read_stored_contents(first, last))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._index, name)
@@ -268,6 +268,51 @@ def test_a_sequential_reader_finds_what_comes_next_fetched(store: ObjectStore, t
             at += step
 
 
+def test_each_of_many_readers_has_its_next_pack_asked_for(store: ObjectStore, tmp_path: Path) -> None:
+    """However much of what others want is on its way: else it asks for each chunk by itself."""
+    data = random.Random(6).randbytes(64 << 20)
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.write(b"f", data)
+        base = volume.commit()
+    assert base.version_id is not None
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        engine, ino, may_come = reader.engine, reader.find(b"f"), threading.Event()
+        fh = reader.call(engine.open_file, ino, os.O_RDONLY)
+        assert reader.call(engine.read, fh, 63 << 20, 4096) == data[63 << 20 :][:4096]  # its extents are here now
+        packs: Any = reader.residency._packs
+
+        class Waiting:
+            def __init__(self, store: ObjectStore) -> None:
+                self._store = store
+
+            def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+                assert may_come.wait(60)
+                yield self._store.get_range(key, offset, length)
+
+        packs._store = Waiting(packs._store)
+
+        def read_on(start: int, end: int) -> None:
+            fh = reader.call(engine.open_file, ino, os.O_RDONLY)
+            for offset in range(start, end, 512 << 10):
+                assert not can_read(engine, fh, offset, 128 << 10)
+
+        def until(is_so: Callable[[], bool]) -> None:
+            deadline_s = clock.monotonic_s() + 60
+            while not is_so():
+                assert clock.monotonic_s() < deadline_s
+                clock.sleep_s(0.01)
+
+        try:
+            for _ in range(12):
+                read_on(0, 12 << 20)
+            until(lambda: reader.residency._ahead_bytes >= 128 << 20)
+            read_on(50 << 20, 53 << 20)
+            next_one = engine.absent_chunks(ino, 55 << 20, (55 << 20) + 1)[0]
+            until(lambda: reader.residency._loads.of(next_one.hash) is not None)
+        finally:
+            may_come.set()
+
+
 def can_read(engine: Engine, fh: int, offset: int, size: int) -> bool:
     try:
         engine.read(fh, offset, size)
@@ -291,9 +336,9 @@ def test_a_first_read_asks_once(store: ObjectStore, tmp_path: Path) -> None:
             asked.append(missing.what)
             reader.residency.load(missing)
 
-        assert answered(lambda: reader.engine.read(fh, 4 << 20, 4096), load) == data[4 << 20 :][:4096]
+        assert call_until_resident(lambda: reader.engine.read(fh, 4 << 20, 4096), load) == data[4 << 20 :][:4096]
         assert asked == ["content"]
-        assert answered(lambda: reader.engine.read(fh, 0, 4096), load) == data[:4096]
+        assert call_until_resident(lambda: reader.engine.read(fh, 0, 4096), load) == data[:4096]
         assert asked == ["content", "chunks"]
 
 

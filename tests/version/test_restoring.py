@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.errors import ConflictError, InvalidInputError, NotFoundError
-from cowfs.version.contents import files_of
 from cowfs.version.differences import compare
-from cowfs.version.merge_changes import MergeChanges, becomes
-from cowfs.version.restoring import restored
-from cowfs.version.tree_changes import MTIME
+from cowfs.version.merge.merge_changes import MergeChanges, becomes
+from cowfs.version.merge.restoring import plan_restore
+from cowfs.version.publish.contents import files_of
+from cowfs.version.publish.tree_changes import MTIME
 from tests.index.bench import NOW_NS, pack_id
 from tests.version.trees import Node, Tree, applied_in_memory, changed, files_of_index, read_back, trees
 
@@ -29,7 +29,7 @@ def result(target: Tree, source: Tree, base: Tree, path: bytes = b"", to: bytes 
     of_target = target.in_memory(base, of_base) if target is not base else of_base
     of_source = source.in_memory(base, of_base) if source is not base else of_base
     to = path if to is None else to
-    merged = restored(of_target, of_source, shared=base.next_ino, path=path, to=to, now_ns=LATER_NS)
+    merged = plan_restore(of_target, of_source, shared=base.next_ino, path=path, to=to, now_ns=LATER_NS)
     told = becomes(merged)
     draft = MergeChanges(merged, {pack_id(1): 1}.__getitem__, LATER_NS).draft()
     contents = [(ino, rows) for ino, _, rows in files_of(draft.contents)]
@@ -125,7 +125,7 @@ def test_a_directory_whose_name_comes_or_goes_is_changed_then() -> None:
     target.remove(target.nodes[ROOT].names[b"d"], b"x")
     of_base = base.in_memory()
     of_target = target.in_memory(base, of_base)
-    merged = restored(of_target, of_base, shared=base.next_ino, path=b"d/x", to=b"d/x", now_ns=LATER_NS)
+    merged = plan_restore(of_target, of_base, shared=base.next_ino, path=b"d/x", to=b"d/x", now_ns=LATER_NS)
     assert merged.paths[b"d"] is not None
     assert merged.paths[b"d"].body.row[MTIME] == LATER_NS
     assert [(path, what) for path, what in becomes(merged)] == [(b"d/x", "added")]

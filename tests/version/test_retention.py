@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs.base.ids import VersionId
 from cowfs.errors import InvalidInputError
-from cowfs.ids import VersionId
-from cowfs.version.head_line import Step
-from cowfs.version.retention import Rules, parse_age
+from cowfs.version.names.head_line import Step
+from cowfs.version.retention.retention import Rules, parse_age
 
 pytestmark = pytest.mark.quick
 
@@ -30,7 +30,7 @@ def line(*ages: timedelta) -> list[Step]:
 
 def kept(rules: Rules, steps: list[Step], as_of: timedelta = timedelta()) -> list[int]:
     as_of_ns = int((NOW - as_of).timestamp() * 1e9)
-    return [place for place, why in enumerate(rules.kept(steps, as_of_ns)) if why]
+    return [place for place, why in enumerate(rules.find_reasons(steps, as_of_ns)) if why]
 
 
 EACH_SIX_HOURS = line(*(timedelta(hours=6 * count) for count in range(40)))  # ten days
@@ -66,16 +66,18 @@ def test_a_version_of_the_future_stays_and_is_not_counted_from() -> None:
 
 
 def test_what_keeps_it_is_said() -> None:
-    why = Rules(last=1, daily=1, within=timedelta(hours=6)).kept(EACH_SIX_HOURS, NOW_NS)
+    why = Rules(last=1, daily=1, within=timedelta(hours=6)).find_reasons(EACH_SIX_HOURS, NOW_NS)
     assert why[:3] == [["one of the last 1", "young enough", "daily"], ["young enough"], []]
     steps = line(timedelta(), timedelta(days=7000), timedelta(days=40), timedelta(days=40, hours=1))
-    assert Rules(daily=3, within=timedelta(days=30)).kept(steps, NOW_NS) == [
+    assert Rules(daily=3, within=timedelta(days=30)).find_reasons(steps, NOW_NS) == [
         ["young enough", "daily"],
         ["young enough, if its clock was wrong", "daily"],  # if those before it are the wrong ones
         ["daily"],
         [],
     ]
-    assert Rules(yearly=1).kept(line(timedelta(days=-400), timedelta()), NOW_NS)[0] == ["its time was still to come"]
+    assert Rules(yearly=1).find_reasons(line(timedelta(days=-400), timedelta()), NOW_NS)[0] == [
+        "its time was still to come"
+    ]
 
 
 def test_a_volume_that_rests_keeps_what_it_has() -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
-from cowfs.store import ObjectStore, initialize, open_store, refs
-from cowfs.version import described, saved_rules
-from cowfs.version.retention import Rules
-from cowfs.version.volumes import create_volume
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.refs import refs
+from cowfs.version.names import described
+from cowfs.version.names.volumes import create_volume
+from cowfs.version.retention import saved_rules
+from cowfs.version.retention.retention import Rules
 
 pytestmark = pytest.mark.quick
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from cowfs.api import sources
-from cowfs.blocking import ROVolume, Volume
+from cowfs.base.ids import VersionId
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.manifest import version_id
-from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, open_store
-from cowfs.version.source_names import resolve_name
+from cowfs.version.names.source_names import resolve_name
 from tests.api.conftest import place
 from tests.format.samples import MANIFEST
 
@@ -49,8 +49,8 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_so_many_versions_before_the_last_one(versions: list[ROVolume]) -> None:
-    Volume.delete("data")
-    Volume.undelete("data")
+    Store().delete("data")
+    Store().undelete("data")
     for count, version in enumerate(reversed(versions)):
         assert Volume.version(f"data@{{{count}}}").id == version.id
     with pytest.raises(NotFoundError) as caught:
@@ -115,7 +115,7 @@ def test_a_tag_wins_over_an_id_that_begins_so(versions: list[ROVolume]) -> None:
 def test_the_beginning_of_several_ids_names_them(
     versions: list[ROVolume], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cowfs.version.source_names.SHORTEST_PREFIX", 2)
+    monkeypatch.setattr("cowfs.version.names.source_names.SHORTEST_PREFIX", 2)
     taken = {version.id[:2] for version in versions}
     start = next(each for each in ("7e", "7f", "80", "81") if each not in taken)
     alike = []

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cowfs.blocking import ROVolume, Volume
+from cowfs.base.ids import VersionId, WriteId
+from cowfs.blocking import ROVolume, Store, Volume
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -23,10 +24,11 @@ from cowfs.errors import (
 )
 from cowfs.format import keys
 from cowfs.format.records import PrunedRecord
-from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, open_store, refs
+from cowfs.store import ObjectStore, open_store
 from cowfs.store.contract import Data
-from cowfs.version import head_line, pruned, tags
+from cowfs.store.refs import refs
+from cowfs.version.names import head_line, tags
+from cowfs.version.retention import pruned
 from tests.api.conftest import place
 from tests.faulty_store import Fault, FaultyStore
 
@@ -64,14 +66,14 @@ def test_a_tag_is_set_moved_listed_and_removed(versions: list[ROVolume]) -> None
         three.tag("v1", expect=one.id)
     three.tag("v1", expect=two.id)
     one.tag("a.first")
-    assert [(each.name, each.version) for each in Volume.tags("data")] == [("a.first", one.id), ("v1", three.id)]
+    assert [(each.name, each.version) for each in Store().tags("data")] == [("a.first", one.id), ("v1", three.id)]
     with pytest.raises(ConflictError):
-        Volume.untag("data", "v1", expect=one.id)
-    assert Volume.untag("data", "v1").version == three.id
-    assert [each.name for each in Volume.tags("data")] == ["a.first"]
+        Store().untag("data", "v1", expect=one.id)
+    assert Store().untag("data", "v1").version == three.id
+    assert [each.name for each in Store().tags("data")] == ["a.first"]
     for missing in ("v1", "never"):
         with pytest.raises(NotFoundError, match="no tag"):
-            Volume.untag("data", missing)
+            Store().untag("data", missing)
     two.tag("v1")
     assert Volume.version("data@v1").id == two.id
 
@@ -104,7 +106,7 @@ def test_only_what_the_volume_keeps_is_tagged(versions: list[ROVolume], store: O
     pruned.append(store, "data", pruned.read(store, "data"), [(2, 2)])
     with pytest.raises(NotFoundError, match="is pruned"):
         versions[0].tag("late")
-    assert Volume.tags("data") == []
+    assert Store().tags("data") == []
     with pytest.raises(InvalidInputError):
         versions[2].tag("f" * 64)
     with pytest.raises(InvalidInputError, match="folder"):
@@ -166,8 +168,8 @@ def test_an_unreadable_tag_is_an_error_for_who_asks_for_all(
 
 
 def test_heads_that_repeat_a_version_are_one_step(versions: list[ROVolume], store: ObjectStore) -> None:
-    Volume.delete("data")
-    Volume.undelete("data")
+    Store().delete("data")
+    Store().undelete("data")
     newest = refs.newest(store, refs.head("data"))
     assert newest is not None
     found = list(head_line.steps(store, "data", newest[0]))
@@ -185,14 +187,14 @@ def test_what_no_head_keeps_any_more(
     ids = {id_of(each) for each in versions}
     with monkeypatch.context() as patch:
         patch.setattr(refs, "head", None)
-        assert head_line.given_up(store, "data", ids) == set(), "nothing was pruned: no head is looked at"
+        assert head_line.find_given_up(store, "data", ids) == set(), "nothing was pruned: no head is looked at"
     newest = refs.newest(store, refs.head("data"))
     assert newest is not None
-    again = replace(newest[1], version=id_of(versions[0]), write_id=WriteId(bytes(16)))
+    again = replace(newest[1], version=id_of(versions[0]), write_id=WriteId(bytes(16)), prev=newest[1].check)
     refs.append(store, refs.head("data"), newest[0] + 1, again)
     pruned.append(store, "data", pruned.read(store, "data"), [(2, 3)])
-    assert head_line.given_up(store, "data", ids) == {id_of(versions[1])}
-    assert head_line.given_up(store, "data", {id_of(versions[0])}) == set()
+    assert head_line.find_given_up(store, "data", ids) == {id_of(versions[1])}
+    assert head_line.find_given_up(store, "data", {id_of(versions[0])}) == set()
 
 
 def test_heads_that_are_pruned_are_not_read_where_the_others_say_it(
@@ -207,7 +209,7 @@ def test_heads_that_are_pruned_are_not_read_where_the_others_say_it(
         return real(store, ref, n)
 
     monkeypatch.setattr(refs, "read", read)
-    assert head_line.given_up(store, "data", {id_of(versions[0])}) == set()
+    assert head_line.find_given_up(store, "data", {id_of(versions[0])}) == set()
     assert keys.head("data", 2) in asked
     assert keys.head("data", 3) not in asked
 

@@ -12,10 +12,10 @@ from cowfs.errors import CorruptError
 from cowfs.format.pack import PackKind
 from cowfs.index import ChangeSet, Index, InodeRow, empty_index, open_index
 from cowfs.index import publish as publish_index
-from cowfs.session.version_tree import VersionTree
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader, PackUploader
-from cowfs.version.tree_changes import TreeChanges
+from cowfs.transfer.version_tree import VersionTree
+from cowfs.version.publish.tree_changes import TreeChanges
 from tests.index.bench import Bench
 
 pytestmark = pytest.mark.quick

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from cowfs.base.ids import PackId
 from cowfs.format.sealing import PLAIN
-from cowfs.ids import PackId
 from cowfs.index import Index
-from cowfs.version.contents import MAX_PIECES_IN_FLIGHT, ContentStorer
-from cowfs.version.pack_numbers import PackNumbers
-from cowfs.version.recut import Piece
+from cowfs.version.publish.contents import MAX_PIECES_IN_FLIGHT, ContentStorer
+from cowfs.version.publish.pack_numbers import PackNumbers
+from cowfs.version.publish.recut import Piece
 
 pytestmark = pytest.mark.quick
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow, empty_index
 from cowfs.index.cache import BlockCache
 from cowfs.index.overlay import MemoryBlocks
-from cowfs.version.differences import at
+from cowfs.version.differences import find_inode
 from tests.index.bench import NOW_NS, Bench, change_set, extent, pack_id
 
 ROOT = 1
@@ -216,7 +216,7 @@ def read_back(index: Index) -> dict[bytes, Any]:
 
 def files_of_index(index: Index, paths: Iterable[bytes]) -> set[frozenset[bytes]]:
     """As `Tree.files`."""
-    rows = [(path, at(index, path)) for path in paths]
+    rows = [(path, find_inode(index, path)) for path in paths]
     return names_together((path, row[0]) for path, row in rows if row is not None and not stat.S_ISDIR(row[1]))
 
 

@@ -12,28 +12,28 @@ import stat
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from cowfs import clock
+from cowfs.base import clock
+from cowfs.base.ids import StoreId, VersionId, WriteId
 from cowfs.errors import NotFoundError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.format.records import ProbeResult, StoreRecord
-from cowfs.ids import StoreId, VersionId, WriteId
 from cowfs.index import empty_index, open_index
 from cowfs.native import Caller, Engine
 from cowfs.session.committer import Committer
 from cowfs.session.files import Files
-from cowfs.session.loading import answered
-from cowfs.session.residency import Residency
+from cowfs.session.residency.loading import call_until_resident
+from cowfs.session.residency.residency import Residency
 from cowfs.store import ObjectStore
 from cowfs.store.initialize import current_id
 from cowfs.store.packs import PackReader
-from cowfs.store.pins import Pin
+from cowfs.store.refs.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.history import open_version
-from cowfs.version.protection import Protection
-from cowfs.version.publish import Publisher
-from cowfs.version.uploads import UploadLog
-from cowfs.version.volumes import create_volume, find_head
+from cowfs.version.names.volumes import create_volume, find_head
+from cowfs.version.publish.protection import Protection
+from cowfs.version.publish.publisher import Publisher
+from cowfs.version.publish.uploads import UploadLog
 
 ROOT = 1
 ME = Caller(os.getuid(), os.getgid(), os.getpid(), 0o022, None)
@@ -64,7 +64,7 @@ class EngineView:
         return Files(self.engine, self.residency, ME)
 
     def call(self, method: Any, *arguments: Any, **keywords: Any) -> Any:
-        return answered(lambda: method(*arguments, **keywords), self.residency.load)
+        return call_until_resident(lambda: method(*arguments, **keywords), self.residency.load)
 
     def find(self, path: bytes) -> int:
         return self.files.stat(path).ino
@@ -128,7 +128,7 @@ class WorkingVolume(WritableView):
             store_id=id_of(store),
             volume=name,
             epoch=head.epoch,
-            base=Base(head.number, head.version, manifest),
+            base=Base(head.number, head.version, manifest, head.check),
             index=index,
             packs=packs,
             numbers=self.residency.pack_numbers,

@@ -1,2 +1,2 @@
-"""Volumes that a file declares: read, planned, applied, mounted. `model` has the objects, `loading`
-the file, `plan` what is to be done, `mounting` the mounts."""
+"""Volumes declared by a file. `model` has the objects, `loading` reads the file, `plan` derives the
+steps, `applying` runs them, and `mounting` makes the mounts."""

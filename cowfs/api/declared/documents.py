@@ -1,11 +1,11 @@
-"""One file that declares volumes, read: its values, and the line of each.
+"""Reads one file that declares volumes: its values, and the line of each.
 
     *.toml                     TOML
     *.yml, *.yaml              YAML
 
-Paths in it (a store's directory, the file of a secret) are relative to it; here they become whole.
-Every error names the file and a line. Nothing is checked but that it can be read: `model` knows the
-keys.
+Paths in the file (a store's directory, the file of a secret) are relative to it and are made
+absolute here. Every error names the file and a line. This module only checks that the file can be
+read; `model` checks the keys.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from cowfs.api.declared import toml_lines, yaml_tree
 from cowfs.api.declared.toml_lines import Lines
 from cowfs.api.declared.toml_lines import Path as KeyPath
-from cowfs.errors import InvalidInputError, NotFoundError, unreadable
+from cowfs.base.errors import InvalidInputError, NotFoundError, unreadable
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.store.named import scheme_of
-from cowfs.values import dataclass
 
 LARGEST = 1 << 20
 
@@ -40,7 +40,11 @@ class Document:
 
 
 def read(file: Path) -> Document:
-    """NotFoundError, AccessDeniedError, InvalidInputError; UnavailableError: the disk fails."""
+    return parsed(read_bytes(file), file)
+
+
+def read_bytes(file: Path) -> bytes:
+    """NotFoundError, AccessDeniedError, InvalidInputError; UnavailableError: a disk error."""
     try:
         with file.open("rb") as opened:
             data = opened.read(LARGEST + 1)
@@ -52,7 +56,7 @@ def read(file: Path) -> Document:
         raise unreadable(error, f"{file} cannot be read", hint="Make it readable.") from error
     if len(data) > LARGEST:
         raise _unreadable(file, 1, f"the file is longer than {LARGEST} bytes")
-    return parsed(data, file)
+    return data
 
 
 def parsed(data: bytes, file: Path) -> Document:
@@ -91,7 +95,7 @@ def _last_line(text: str) -> int:
 
 
 def _line_of(text: str) -> int:
-    """Of an error that tomllib does not place: a number of too many digits."""
+    """The line of an error without a position in tomllib: a number with too many digits."""
     lines = text.split("\n")
     for count in range(1, len(lines)):
         try:

@@ -1,4 +1,4 @@
-"""Durations as people write them in a file: 90s, 45m, 12h, 30d, 2w."""
+"""Durations in the notation of declaring files: 90s, 45m, 12h, 30d, 2w."""
 
 from __future__ import annotations
 

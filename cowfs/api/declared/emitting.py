@@ -1,12 +1,13 @@
-"""A declaration for what starts mounts without `cowfs apply`.
+"""A declaration as files for systems that start mounts without `cowfs apply`.
 
-    sh         a POSIX script of `cowfs` commands: makes what is missing, mounts all
+    sh         a POSIX script of `cowfs` commands: creates missing volumes, mounts all
     systemd    a service that runs `cowfs up FILE` and `cowfs down FILE`
     k8s        a ConfigMap with the declaration, and a Pod whose sidecar runs `cowfs up`; to be filled in. Paths of the
                machine are the Pod's own hostPath volumes
 
-Nothing is looked up, and no secret is read: variables and files that hold them are named. The
-script has the placeholders filled in as they are here; the others leave that to where they run.
+Emitting queries no store and reads no secret; the output names the variables and files that hold
+secrets. In the script, placeholders are filled in with the values of this process. The other two
+leave them to the process that runs there.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import yaml
 
 from cowfs.api import stores
 from cowfs.api.declared import host_paths, placeholders, plan
-from cowfs.api.declared.model import Declared, DeclaredVolume
-from cowfs.api.declared.store import SECRETS, DeclaredStore, Secret
-from cowfs.api.storage.storage import Storage
+from cowfs.api.declared.declared_store import SECRETS, DeclaredStore, Secret
+from cowfs.api.declared.model import Declaration, DeclaredVolume
+from cowfs.api.storage.definition import Storage
+from cowfs.base.errors import InvalidInputError
 from cowfs.control.options import COPY_LIMIT
-from cowfs.errors import InvalidInputError
+from cowfs.format import backends
 from cowfs.format.locator import Locator, is_locator
 
 Kind = Literal["sh", "k8s", "systemd"]
@@ -38,7 +40,7 @@ _VARIABLES = {
     "session_token": "AWS_SESSION_TOKEN",
     "encryption_key": "COWFS_ENCRYPTION_PASSPHRASE",
 }
-"""What the command line takes for them."""
+"""The environment variables from which the command line reads these credentials."""
 _SAME = {"key_id": "access_key", "app_key": "secret_key"}
 _PLACE = "/etc/cowfs/declared.cowfs.yml"
 _SIDECAR = (
@@ -47,8 +49,8 @@ _SIDECAR = (
 )
 
 
-def emit(declared: Declared, kind: Kind) -> str:
-    """InvalidInputError: what is declared cannot be said so."""
+def emit(declared: Declaration, kind: Kind) -> str:
+    """InvalidInputError: the declaration cannot be expressed in this form."""
     return {"sh": _script, "k8s": _manifest, "systemd": _service}[kind](declared)
 
 
@@ -63,7 +65,7 @@ is_missing() {
 }"""
 
 
-def _script(declared: Declared) -> str:
+def _script(declared: Declaration) -> str:
     lines = ["#!/bin/sh", "# Makes and mounts what is declared; `cowfs unmount PATH` takes each mount off.", "set -eu"]
     if any(not volume.read_only for volume in declared.volumes):
         lines += ["", _IS_MISSING]
@@ -79,9 +81,9 @@ def _script(declared: Declared) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
-    """Makes the first volume of the candidates if none is there, nor was deleted; "": none is a
-    volume. What goes wrong is seen when it is mounted."""
+def _create_command(declared: Declaration, volume: DeclaredVolume) -> str:
+    """The command that creates the first candidate that is a volume, unless one of them exists or
+    was deleted; "": none is a volume. Errors show up when it is mounted."""
     volumes = [each for each in volume.candidates if not host_paths.is_one(each)]
     if not volumes:
         return ""
@@ -90,10 +92,14 @@ def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
         f'{{ said=$({_command(declared, volume, "get", source, "--json")} 2>/dev/null); is_missing $? "$said"; }}'
         for source in volumes
     ]
-    return " && ".join([*absent, *missing, _command(declared, volume, "create", volumes[0])]) + " || :"
+    return " && ".join([*absent, *missing, _command(declared, volume, "create", *_new(volume), volumes[0])]) + " || :"
 
 
-def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
+def _new(volume: DeclaredVolume) -> list[str]:
+    return ["--no-compress"] if volume.compress is False else []
+
+
+def _mount_command(declared: Declaration, volume: DeclaredVolume, source: str) -> str:
     if host_paths.is_one(source):
         there, path = shlex.quote(host_paths.expanded(source)), shlex.quote(volume.mount_path)
         cleared = f"{{ rmdir {path} 2>/dev/null || :; }}"  # as `up` does with an empty directory
@@ -114,12 +120,12 @@ def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> s
 
 
 def _options(volume: DeclaredVolume) -> list[str]:
-    """What is not the default."""
+    """Options that differ from the default."""
     mode = [] if volume.mode == "auto" else ["--mode", volume.mode]
     return mode if volume.copy_limit == COPY_LIMIT else [*mode, "--copy-limit", str(volume.copy_limit)]
 
 
-def _command(declared: Declared, volume: DeclaredVolume, *words: str) -> str:
+def _command(declared: Declaration, volume: DeclaredVolume, *words: str) -> str:
     store = declared.stores[volume.store] if volume.store is not None else None
     url, variables = _url_and_variables(store) if store is not None else (None, [])
     named = [] if url is None or any(map(is_locator, words)) else ["--store", url]
@@ -132,7 +138,7 @@ def _url_and_variables(store: DeclaredStore | Storage) -> tuple[str, list[str]]:
         return store.url, []
     made = store.without_secrets()
     found = [(_SAME.get(key, key), secret) for key in SECRETS if (secret := getattr(store, key)) is not None]
-    is_sayable = made.url.startswith("s3:") or all(key == "encryption_key" for key, _ in found)
+    is_sayable = backends.of_url(made.url).has_aws_credentials or all(key == "encryption_key" for key, _ in found)
     _require_none(not is_sayable or store.credential_process is not None or store.path_style is not None)
     return made.url, [f'{_VARIABLES[key]}="{_expansion(secret)}"' for key, secret in found]
 
@@ -156,7 +162,7 @@ def _expansion(secret: Secret) -> str:
 # -- systemd
 
 
-def _service(declared: Declared) -> str:
+def _service(declared: Declaration) -> str:
     file = str(plan.file_of(declared))
     program = shutil.which("cowfs")
     words = [program] if program else [sys.executable, "-m", "cowfs.cli"]
@@ -198,7 +204,7 @@ _PLACES = (
     "XDG_STATE_HOME",
     "XDG_CACHE_HOME",
 )
-"""What the service must know as this shell does."""
+"""Environment variables that the service must share with this shell."""
 
 
 def _unit_word(word: str) -> str:
@@ -209,7 +215,7 @@ def _unit_word(word: str) -> str:
 # -- k8s
 
 
-def _manifest(declared: Declared) -> str:
+def _manifest(declared: Declaration) -> str:
     hosts = [each for each in declared.volumes if any(map(host_paths.is_one, each.candidates))]
     if any(len(each.name) > 1 for each in hosts):
         raise InvalidInputError(
@@ -276,7 +282,7 @@ def _manifest(declared: Declared) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as they are."""
+    """Writes multi-line strings in block style."""
 
 
 _Dumper.add_representer(
@@ -285,23 +291,23 @@ _Dumper.add_representer(
 )
 
 
-def _default_store(declared: Declared) -> list[dict[str, str]]:
-    """Of volumes that name none; every store has to be one that other machines reach."""
+def _default_store(declared: Declaration) -> list[dict[str, str]]:
+    """The store of volumes that name none. Every store must be reachable from other machines."""
     urls = [
         _url_and_variables(each)[0] if isinstance(each, Storage) else each.without_secrets().url
         for each in declared.stores.values()
     ]
     default = [stores.canonical_url()] if any(each.store is None for each in declared.volumes) else []
     for url in (*urls, *default):
-        if url.startswith(("file:", "memory:")):
+        if backends.of_url(url).reach != "network":
             raise InvalidInputError(
                 f"{url} lies on this machine: a Pod cannot reach it", hint="Declare a store in a bucket."
             )
     return [{"name": "COWFS_STORE", "value": url} for url in default]
 
 
-def _values(declared: Declared) -> dict[str, Any]:
-    """The declaration as a file has it."""
+def _values(declared: Declaration) -> dict[str, Any]:
+    """The declaration in the form of a file."""
     volumes = [  # ~ would be another directory where this is used
         {**json.loads(each.model_dump_json(exclude_defaults=True)), "path": each.mount_path}
         for each in declared.volumes
@@ -315,7 +321,7 @@ def _values(declared: Declared) -> dict[str, Any]:
     return {"volumes": volumes, "stores": said}
 
 
-def _secrets(declared: Declared) -> list[Secret]:
+def _secrets(declared: Declaration) -> list[Secret]:
     stores_of_files = [each for each in declared.stores.values() if isinstance(each, DeclaredStore)]
     found = (getattr(store, key) for store in stores_of_files for key in SECRETS)
     return [secret for secret in found if secret is not None]
@@ -326,7 +332,7 @@ def _variables(secrets: list[Secret]) -> list[str]:
 
 
 def _of_a_pod(secrets: list[Secret]) -> list[str]:
-    """Variables that the Pod's Secret has."""
+    """Variables that the Pod's Secret provides."""
     if any(secret.file for secret in secrets):
         raise InvalidInputError(
             "a secret that lies in a file of this machine cannot be used in a Pod",

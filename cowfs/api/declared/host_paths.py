@@ -1,12 +1,12 @@
-"""Directories and files of this machine where volumes are declared: `name = "/mnt/shared"`.
+"""Directories and files of this machine in place of volumes: `name = "/mnt/shared"`.
 
-Such a path is an instance volume: what is there belongs to the machine, and cowfs keeps no version
-of it. It is "mounted" by a symbolic link at the declared path, which any user may make; a bind
-mount takes root. A link keeps nobody from writing, so it is only for entries with read_only =
-false.
+Such a path is an instance volume: its contents belong to the machine, and cowfs keeps no version of
+them. It is "mounted" by a symbolic link at the declared path, which any user may make; a bind mount
+would need root. A link cannot prevent writes, so only entries with read_only = false may name a
+path.
 
-A link is made where nothing is, or an empty directory, and removed only while it leads where it was
-made to lead.
+A link is made only where there is no file or an empty directory. It is removed only while it still
+has the target that it was made with.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from cowfs.errors import ConflictError, CowfsError, NotFoundError, from_local_disk, unreadable
+from cowfs.base.errors import ConflictError, CowfsError, NotFoundError, from_local_disk, unreadable
 
 LINKED = "link"
-"""Stands for the id of a mount in the record of what was made (`machine.applied`)."""
+"""Takes the place of a mount's id in the record of applied mounts (`machine.applied`)."""
 
 
 def is_one(source: str) -> bool:
     """Whether a declared name is a path of this machine. Neither a volume's name nor a locator
-    begins so."""
+    begins like one."""
     return source.startswith(("/", "~/"))
 
 
@@ -51,7 +51,7 @@ def is_linked(source: str, path: str) -> bool:
 
 
 def link(source: str, path: str) -> None:
-    """ConflictError: there is something at the path."""
+    """ConflictError: the path is occupied."""
     if is_linked(source, path):
         return
     try:
@@ -69,7 +69,7 @@ def link(source: str, path: str) -> None:
 
 
 def unlink(source: str, path: str) -> bool:
-    """Whether it was there."""
+    """Returns whether the link existed."""
     if not is_linked(source, path):
         return False
     try:

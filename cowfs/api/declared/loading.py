@@ -1,36 +1,42 @@
-"""From files and the environment to one `Declared`.
+"""Builds one `Declared` from files and the environment.
 
     volumes     the file that is named (-f FILE, COWFS_DECLARED); else the nearest cowfs.toml or *.cowfs.yml, upwards from
                 the working directory; else the user's own, <config home>/cowfs/volumes.toml
-    stores      of that file, and those of the user's own file that it has not; then the environment:
+    stores      of that file; then stores that only the user's own file has; then the other stores with a name on this
+                machine (`store.store_names`); then the environment:
                 COWFS_STORES__<name>__<key> sets that key of that store
 
-So the user's file gives stores to every project, and its volumes are mounted only where no project
-declares any.
+The user's file thus provides stores for every project, and its volumes are mounted only where no
+project declares any.
 
-A file that is merely found is used only if it belongs to this user or to root, and nobody else may
-write to it. It makes no server a trusted one: what it says of a server is like a locator's word,
-and only a file that the user names is the user's own (`store.trust`). Nor does it run a command
-(`targets`).
+A file that is merely found is used only if it and its directory belong to this user or to root, and
+neither a group nor others may write to them. It makes no server trusted: its statements about a
+server count like those of a locator, and only a file that the user names counts as the user's own
+(`store.credentials.trust`). It runs no command (`targets`), and mounts nothing outside its
+directory (`found_files`). A file counts as named if the user has allowed it with its present
+content (`machine.allowed`).
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from cowfs import config
 from cowfs.api.declared import documents, problems
+from cowfs.api.declared.declared_store import SECRETS
 from cowfs.api.declared.documents import Document
-from cowfs.api.declared.model import Declared
-from cowfs.api.declared.store import SECRETS
+from cowfs.api.declared.model import Declaration, set_origin
 from cowfs.api.declared.toml_lines import Path as KeyPath
-from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.base import config
+from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.machine import allowed
+from cowfs.store import store_names
 
 NAMES = "cowfs.toml, *.cowfs.yml or *.cowfs.yaml"
 NAMED = "`cowfs apply -f FILE`, `cowfs up FILE`, `cowfs down FILE`, Declared.load(FILE)"
@@ -39,17 +45,22 @@ PREFIX = "COWFS_STORES__"
 FLAGS = ("path_style",)
 
 Where = Callable[[KeyPath], str]
+D = TypeVar("D", bound=Declaration)
 
 
-def load(path: str | os.PathLike[str] | None = None) -> Declared:
-    """What is declared; NotFoundError when nothing is."""
+def load(path: str | os.PathLike[str] | None, kind: type[D]) -> D:
+    """The declaration, as an instance of `kind`. NotFoundError: no file declares any."""
     file = find(path)
+    data = documents.read_bytes(file)
     is_named = path is not None or bool(os.environ.get(VARIABLE)) or file == user_file()
-    return _checked(documents.read(file), _own(file), is_named=is_named)
+    if not is_named and not (is_named := allowed.is_allowed(file, data)):
+        _require_own(file)
+    content = allowed.content_of(data)
+    return _check(documents.parsed(data, file), _own(file), kind, content, is_named=is_named)
 
 
 def find(path: str | os.PathLike[str] | None = None) -> Path:
-    """The file that declares volumes here, by its whole path. A named one need not exist."""
+    """The absolute path of the file that declares volumes here. A named file need not exist."""
     named = os.fspath(path) if path is not None else os.environ.get(VARIABLE) or None
     if named is not None:
         return Path(os.path.abspath(os.path.expanduser(named)))
@@ -67,9 +78,9 @@ def user_file() -> Path:
     return config.config_file().with_name("volumes.toml")
 
 
-def parsed(data: bytes, file: Path) -> Declared:
-    """As `load`, of bytes that are no file yet, without the user's own file."""
-    return _checked(documents.parsed(data, file), None, is_named=True)
+def parsed(data: bytes, file: Path, kind: type[D]) -> D:
+    """As `load`, from bytes that are not in a file yet, without the user's own file."""
+    return _check(documents.parsed(data, file), None, kind, "", is_named=True)
 
 
 def _nearest(directory: Path) -> Path | None:
@@ -81,7 +92,6 @@ def _nearest(directory: Path) -> Path | None:
                 hint=f"Name one of them: {NAMED}.",
             )
         if found:
-            _require_own(found[0])
             return found[0]
     return None
 
@@ -89,7 +99,7 @@ def _nearest(directory: Path) -> Path | None:
 def _entries(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
-    except OSError:  # a directory above that may only be passed through
+    except OSError:  # a directory above that may be searched but not read
         return []
 
 
@@ -98,13 +108,26 @@ def _is_ours(path: Path) -> bool:
 
 
 def _require_own(file: Path) -> None:
-    found = file.stat()
-    if found.st_uid not in (os.getuid(), 0) or found.st_mode & stat.S_IWOTH:
-        whose = "may be written by anybody" if found.st_uid in (os.getuid(), 0) else f"belongs to user {found.st_uid}"
-        raise AccessDeniedError(
-            f"{file} {whose}: it is not used unless you name it",
-            hint=f"If you trust it, name it: {NAMED}; or {VARIABLE}={file}.",
-        )
+    for path in (file, file.parent):
+        if others := _others_who_may_write(path.stat()):
+            raise AccessDeniedError(
+                f"{path} {others}: {'it' if path == file else file} is not used unless you name or allow it",
+                hint=f"If you trust it, allow it as it is now: `cowfs allow {shlex.quote(str(file))}`. Or name it: {NAMED}; "
+                f"or {VARIABLE}={file}.",
+            )
+
+
+def _others_who_may_write(found: os.stat_result) -> str:
+    """Other users with write permission, in words; "" if only this user and root have it. A group
+    counts, since its members are not known here. In a sticky directory others cannot replace a file
+    of this user."""
+    if found.st_uid not in (os.getuid(), 0):
+        return f"belongs to user {found.st_uid}"
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+        return ""
+    if found.st_mode & stat.S_IWOTH:
+        return "may be written by anybody"
+    return f"may be written by the group {found.st_gid}" if found.st_mode & stat.S_IWGRP else ""
 
 
 def _own(file: Path) -> Document | None:
@@ -115,10 +138,13 @@ def _own(file: Path) -> Document | None:
     return documents.read(own)
 
 
-def _checked(document: Document, own: Document | None, *, is_named: bool) -> Declared:
+def _check(document: Document, own: Document | None, kind: type[D], content: str, *, is_named: bool) -> D:
     values = dict(document.values)
     places: dict[KeyPath, Where] = {}
-    values["stores"] = _merged_stores(values.get("stores", {}), own, places)
+    stores = values.get("stores", {})
+    if document.file == user_file():
+        stores = _without_access(stores)
+    values["stores"] = _merge_stores(stores, own, places)
     values["stores"] = _with_environment(values["stores"], places)
 
     def where(path: KeyPath) -> str:
@@ -128,22 +154,42 @@ def _checked(document: Document, own: Document | None, *, is_named: bool) -> Dec
         return document.where(path)
 
     try:
-        declared = Declared.model_validate(values)
+        declared = kind.model_validate(values)
     except ValidationError as error:
-        raise problems.raised(problems.found_in(error, Declared.keys_at), where) from None
-    declared._file = document.file
-    if not is_named:  # others are of the user's own file, or of the environment
-        declared._named_stores = frozenset(str(path[1]) for path in places if path[2:] in ((), ("url",), ("endpoint",)))
+        raise problems.raised(problems.found_in(error, kind.keys_at), where) from None
+    named = None
+    if not is_named:  # the others are in the user's own file or in the environment
+        named = frozenset(str(path[1]) for path in places if path[2:] in ((), ("url",), ("endpoint",)))
+    set_origin(declared, document.file, content, named)
     return declared
 
 
-def _merged_stores(stores: Any, own: Document | None, places: dict[KeyPath, Where]) -> Any:
-    others = own.values.get("stores", {}) if own is not None else {}
-    if own is None or not isinstance(stores, dict) or not isinstance(others, dict):
+def _merge_stores(stores: Any, own: Document | None, places: dict[KeyPath, Where]) -> Any:
+    """The stores of the file, then those of the user's own file, then the others that have a name
+    on this machine."""
+    others = _without_access(own.values.get("stores", {})) if own is not None else {}
+    if not isinstance(stores, dict) or not isinstance(others, dict):
         return stores
-    for name in others.keys() - stores.keys():
-        places["stores", name] = own.where
-    return {**others, **stores}
+    named = {each.name: each for each in store_names.list_stores()}
+    if own is not None:
+        for name in others.keys() - stores.keys():
+            places["stores", name] = own.where
+    for name in named.keys() - others.keys() - stores.keys():
+        places["stores", name] = lambda _: "cowfs store list"
+    known = {
+        name: {**each.settings, **({"url": each.url} if "url" in each.settings else {})} for name, each in named.items()
+    }
+    return {**known, **others, **stores}
+
+
+def _without_access(stores: Any) -> Any:
+    """Without `read_only`, which sets how a store with a name on this machine is opened."""
+    if not isinstance(stores, dict):
+        return stores
+    return {
+        name: {key: each[key] for key in each if key != "read_only"} if isinstance(each, dict) else each
+        for name, each in stores.items()
+    }
 
 
 def _with_environment(stores: Any, places: dict[KeyPath, Where]) -> Any:
@@ -159,14 +205,14 @@ def _with_environment(stores: Any, places: dict[KeyPath, Where]) -> Any:
         before = {"url": before} if isinstance(before, str) else before
         if isinstance(before, dict):
             stores[name] = {**before, key: _value_of(variable, key)}
-            places["stores", name, key] = _said_by(variable)
+            places["stores", name, key] = _name_place(variable)
             if not before:
-                places["stores", name] = _said_by(variable)
+                places["stores", name] = _name_place(variable)
     return stores
 
 
 def _name_of(spoken: str, stores: dict[str, Any]) -> str:
-    """The store that is meant: variables have upper case letters by custom, and no "-"."""
+    """The store that a variable means. By convention variables are upper-case and have no "-"."""
     same = (name for name in stores if name.upper().replace("-", "_") == spoken)
     return next(same, spoken.lower())
 
@@ -178,5 +224,5 @@ def _value_of(variable: str, key: str) -> object:
     return text.lower() in ("1", "true", "yes") if key in FLAGS else text
 
 
-def _said_by(variable: str) -> Where:
+def _name_place(variable: str) -> Where:
     return lambda _: f"environment variable {variable}"

@@ -1,24 +1,21 @@
-"""Declared: volumes, where they are mounted, and the stores they are in. In Python, or from a file
-(`load`); both are checked in the same way when they are made.
+"""Declarations: volumes, their mount paths, and the stores they are in. They are made in Python or
+loaded from a file (`load`), and checked in the same way.
 
     Declared(
         stores={"main": DeclaredStore(url="s3://data/team")},
         volumes=[DeclaredVolume(name="imagenet", path="/data", store="main", subpath="train")],
     )
 
-A declaration is a value: making one reads the environment for placeholders in names, and nothing
-else. Nothing is done until `plan().apply()`, or `up`; these need a declaration that was loaded from
-a file, since what they do is recorded under its name. The async twin of `Declared` is
-`asynchronous`.
+A declaration is a value. Making one has no effect and reads nothing but the environment, for
+placeholders in names. `declared` has the public class, with its methods.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import (
     AfterValidator,
@@ -28,27 +25,23 @@ from pydantic import (
     model_validator,
 )
 
-from cowfs import sizes
 from cowfs.api.declared import durations, host_paths, mount_points, placeholders, problems
+from cowfs.api.declared.declared_store import AnyStore, DeclaredStore
 from cowfs.api.declared.problems import Problem, Refused
-from cowfs.api.declared.store import AnyStore, DeclaredStore
 from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.api.declared.value import Value
+from cowfs.base import byte_sizes
+from cowfs.base.errors import InvalidInputError
 from cowfs.control.options import COPY_LIMIT, Mode
-from cowfs.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
 
 if TYPE_CHECKING:
-    from cowfs.api.declared.emitting import Kind
-    from cowfs.api.declared.mounting import Outcome
-    from cowfs.api.declared.plan import Plan
-    from cowfs.api.storage.storage import Storage
-    from cowfs.version.commit import ProgressListener
+    pass
 
 
 _BARE = bool | int | float | date
-"""What a file has where a name without quotes looks like one of these."""
+"""The values that a parser makes of a name without quotes that looks like one of these."""
 
 
 def _names(given: object) -> object:
@@ -63,7 +56,7 @@ def _text(given: object) -> object:
     return given
 
 
-def _checked_source(text: str) -> str:
+def _check_source(text: str) -> str:
     """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION, a locator, or a path of
     this machine."""
     filled = placeholders.filled(text)
@@ -82,7 +75,7 @@ def _checked_source(text: str) -> str:
 
 
 def _size(given: object) -> object:
-    if isinstance(given, str) and sizes.parsed(given) is None:
+    if isinstance(given, str) and byte_sizes.parse_size(given) is None:
         raise InvalidInputError(f"{given!r} is no size", hint="Write bytes, or a size like 512M or 100GB.")
     if isinstance(given, int) and not isinstance(given, bool) and given < 0:
         raise InvalidInputError(f"{given} is no size", hint="Write bytes, or a size like 512M or 100GB.")
@@ -90,7 +83,7 @@ def _size(given: object) -> object:
 
 
 def _quota(given: object) -> object:
-    if given == 0 or (isinstance(given, str) and sizes.parsed(given) == 0):
+    if given == 0 or (isinstance(given, str) and byte_sizes.parse_size(given) == 0):
         raise InvalidInputError(f"{given!r} leaves no room", hint="Write a size like 512M or 100GB; no size: no quota.")
     return _size(given)
 
@@ -101,13 +94,13 @@ def _duration(given: object) -> object:
     return given
 
 
-def _checked_path(text: str) -> str:
+def _check_path(text: str) -> str:
     placeholders.require_none(text, "path")
     mount_points.checked(text)
     return text
 
 
-def _checked_subpath(text: str) -> str:
+def _check_subpath(text: str) -> str:
     """Without slashes at its ends."""
     placeholders.require_none(text, "subpath")
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -119,38 +112,42 @@ def _checked_subpath(text: str) -> str:
 
 
 class DeclaredVolume(Value):
-    """A volume, or a version of one, and where it is mounted.
+    """A volume, or a version of one, and its mount path.
 
-    name        NAME, NAME@TAG, NAME@VERSION or a locator; a directory or file of this machine (/mnt/shared), which is
-                linked to; or a list of candidates, of which the first usable one is taken. {node_rank} and the like are
-                filled in
-    path        where it is mounted: an absolute path, or ~/…
+    name        NAME, NAME@TAG, NAME@VERSION or a locator; a directory or file of this machine (/mnt/shared), which the
+                path then links to; or a list of candidates: the first usable one is mounted. {node_rank} and other
+                placeholders are filled in
+    path        the mount path: an absolute path, or ~/…
     store       a name of `stores`; None: the default store
-    subpath     a folder of it, which is mounted alone; read-only volumes only
-    read_only   a version is mounted, the last one if none is named; else the volume, to write
+    subpath     mount only this folder of the volume; read-only volumes only
+    read_only   mount a version, the last one if none is named; otherwise the volume is mounted writable
     optional    `up` and `apply` go on without it
     mode        "fuse": a mount; "copy": a folder of plain files; "auto": what this machine can
-    copy_limit  most bytes of a version that a copy is made of
-    size        quota of a volume that is written to (`Volume.set_quota`), which `apply` sets, and removes when it is declared no more
-    idle_delete recorded, and not enforced yet
+    copy_limit  the size limit, in bytes, of a version that may be mounted as a copy
+    size        quota of a writable volume (`Store.set_quota`). `apply` sets it, and removes it when it is no longer
+                declared
+    compress    false: contents of a writable volume are stored uncompressed (`Volume.new`). `apply` sets it; if it is
+                not declared, `apply` leaves it unchanged
+    idle_delete recorded, but not enforced yet
     """
 
     name: Annotated[
-        tuple[Annotated[str, BeforeValidator(_text), AfterValidator(_checked_source)], ...],
+        tuple[Annotated[str, BeforeValidator(_text), AfterValidator(_check_source)], ...],
         BeforeValidator(_names),
         Field(min_length=1),
     ]
-    path: Annotated[str, AfterValidator(_checked_path)]
+    path: Annotated[str, AfterValidator(_check_path)]
     store: str | None = None
-    subpath: Annotated[str, AfterValidator(_checked_subpath)] = ""
+    subpath: Annotated[str, AfterValidator(_check_subpath)] = ""
     read_only: bool = True
     optional: bool = False
     mode: Mode = "auto"
     copy_limit: Annotated[int | str, BeforeValidator(_size)] = COPY_LIMIT
     size: Annotated[int | str | None, BeforeValidator(_quota)] = None
+    compress: bool | None = None
     idle_delete: Annotated[str | None, BeforeValidator(_duration)] = None
 
-    if TYPE_CHECKING:  # what is taken is more than what is kept
+    if TYPE_CHECKING:  # the arguments accept more types than the fields store
 
         def __init__(
             self,
@@ -164,6 +161,7 @@ class DeclaredVolume(Value):
             mode: Mode = "auto",
             copy_limit: int | str = COPY_LIMIT,
             size: int | str | None = None,
+            compress: bool | None = None,
             idle_delete: str | None = None,
         ) -> None: ...
 
@@ -224,33 +222,24 @@ class DeclaredVolume(Value):
 
     @property
     def size_bytes(self) -> int | None:
-        return sizes.parsed(self.size) if isinstance(self.size, str) else self.size
+        return byte_sizes.parse_size(self.size) if isinstance(self.size, str) else self.size
 
     @property
     def idle_delete_s(self) -> int | None:
         return durations.parsed_s(self.idle_delete) if self.idle_delete is not None else None
 
 
-class Declared(Value):
-    """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with
-    its lines. `plan`, `up` and `down` need one that was loaded from a file."""
+class Declaration(Value):
+    """Volumes and the stores they are in, as values: `Declared` without its methods."""
 
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
     stores: dict[str, AnyStore] = Field(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
+    _content: str = PrivateAttr("")
     _named_stores: frozenset[str] | None = PrivateAttr(None)
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
-            stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] = ...,
-        ) -> None: ...
-
     @model_validator(mode="after")
-    def _fit_together(self) -> Declared:
+    def _fit_together(self) -> Self:
         if found := [*self._wrong_stores(), *self._wrong_places()]:
             raise Refused(found)
         return self
@@ -266,57 +255,18 @@ class Declared(Value):
         """The file it was loaded from; None for one made in Python."""
         return self._file
 
-    def is_named(self, store: str) -> bool:
-        """Whether the user has named that store: in Python, in the environment, in a file that the
-        user named or that is the user's own. Else a file says so that was merely found."""
-        return self._named_stores is None or store in self._named_stores
-
-    @staticmethod
-    def load(path: str | os.PathLike[str] | None = None) -> Declared:
-        """From that file; None: the nearest one upwards from the working directory, else the user's
-        own. NotFoundError, InvalidInputError with file and line."""
-        from cowfs.api.declared.loading import load
-
-        return load(path)
-
-    def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:
-        """What has to be done so that stores and this machine are as declared; nothing is written.
-        prune: what an earlier apply of this file has recorded, and is declared no more, is
-        unmounted and forgotten, and deleted in its store if that apply has created it. mounts: plan
-        mounts, too. NotFoundError: a volume that is neither optional nor to be created is not
-        there.
+    @property
+    def is_merely_found(self) -> bool:
+        """Whether its file was found upwards from the working directory, and the user has neither
+        named nor allowed it (`cowfs allow FILE`). Such a file mounts below its own directory only.
         """
-        from cowfs.api.declared import plan
+        return self._named_stores is not None
 
-        return plan.make(self, prune=prune, mounts=mounts)
-
-    def plan_deletion(self) -> Plan:
-        """What undoes what plans of this file have applied: each of its volumes is unmounted and
-        forgotten, and deleted in its store if a plan has created it. Nothing is written."""
-        from cowfs.api.declared import plan
-
-        return plan.make_deletion(self)
-
-    def emit(self, kind: Kind) -> str:
-        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is
-        declared. Nothing is looked up, and no secret is read."""
-        from cowfs.api.declared import emitting
-
-        return emitting.emit(self, kind)
-
-    def up(self, *, progress: ProgressListener | None = None) -> list[Outcome]:
-        """Mounts every volume at its path, or none: what was mounted is unmounted again when one
-        fails that is not optional."""
-        from cowfs.api.declared import mounting
-
-        return mounting.up(self, progress=progress)
-
-    def down(self, *, force: bool = False) -> list[Outcome]:
-        """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An
-        outcome with an error is mounted still."""
-        from cowfs.api.declared import mounting, plan
-
-        return mounting.down(plan.file_of(self), force=force)
+    def is_named(self, store: str) -> bool:
+        """Whether the user has named that store: in Python, in the environment, in the user's own
+        file, or in a file that the user named or allowed. False if only a file that was merely
+        found defines it."""
+        return self._named_stores is None or store in self._named_stores
 
     def _wrong_stores(self) -> list[Problem]:
         return [
@@ -330,7 +280,7 @@ class Declared(Value):
         ]
 
     def _wrong_places(self) -> list[Problem]:
-        found = list(self._written_twice())
+        found = list(self._find_duplicates())
         seen = list[str]()
         for index, path in enumerate(each.mount_path for each in self.volumes):
             clash = next((each for each in seen if path == each or mount_points.is_below(path, each)), None)
@@ -341,8 +291,9 @@ class Declared(Value):
             seen.append(path)
         return found
 
-    def _written_twice(self) -> Iterator[Problem]:
-        """A volume has one writer. Of candidates each may be used where the other is not."""
+    def _find_duplicates(self) -> Iterator[Problem]:
+        """A volume has one writer. Candidates of two entries may overlap: each is used where the
+        other is not."""
         seen = set[tuple[str | None, str]]()
         for index, each in enumerate(self.volumes):
             if each.read_only or len(each.name) > 1 or host_paths.is_one(each.candidates[0]):
@@ -351,3 +302,14 @@ class Declared(Value):
                 hint = "A volume has one writer: mount it once, or read-only."
                 yield Problem(("volumes", index, "name"), f"{key[1]} is declared twice to be written to", hint)
             seen.add(key)
+
+
+def set_origin(declaration: Declaration, file: Path | None, content: str, named: frozenset[str] | None) -> None:
+    """content: the hash of the file's bytes. named: the stores that the user has named elsewhere;
+    None: the file itself was named."""
+    declaration._file, declaration._content, declaration._named_stores = file, content, named
+
+
+def content_of(declaration: Declaration) -> str:
+    """The hash of the bytes of its file; empty for a declaration that was made in Python."""
+    return declaration._content

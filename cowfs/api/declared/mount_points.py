@@ -1,26 +1,26 @@
-"""Which paths a declared volume may be mounted at. `checked` judges the text alone: the path may
-not exist yet, and the file may be checked on another machine than the one that mounts.
-`check_place` judges in the same way, before anything is mounted, where symbolic links of this
-machine lead.
+"""The paths at which a declared volume may be mounted. `checked` checks the text alone: the path
+may not exist yet, and the volume may be mounted on another machine.
+Just before a mount, `check_place` applies the same rules to the path with the symbolic links of
+this machine resolved.
 
     refused    a relative path; "..", a NUL
                the system's directories themselves: / /root /tmp /opt /var /home …
-               what lies below those that programs are installed in or the kernel owns: /usr /etc /proc …
+               paths below directories of installed programs or of the kernel: /usr /etc /proc …
     taken      anything else, so also /tmp/x, /opt/data, /home/me/data; ~/x is below the home directory
 
-What else only the machine can tell (a directory that is not empty) the mount tells.
+The mount itself reports problems that only the machine can detect (a directory that is not empty).
 """
 
 from __future__ import annotations
 
 import os
 
-from cowfs.errors import InvalidInputError
+from cowfs.base.errors import InvalidInputError
 
 ITSELF = ("/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/lib", "/var/tmp")  # noqa: S108
-"""Refused, but not what lies below."""
+"""Refused themselves; paths below them are allowed."""
 WHOLE = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr")
-"""Refused with all that lies below."""
+"""Refused, with all paths below."""
 
 
 def checked(text: str) -> str:
@@ -38,7 +38,7 @@ def checked(text: str) -> str:
 
 
 def check_place(path: str, place: str) -> None:
-    """place: where the path leads when links are followed. InvalidInputError."""
+    """place: the path with its links resolved. InvalidInputError."""
     leads = f" leads to {place}, which" if place != path else ""
     _judge(place, f"the mount path {path}{leads}", os.path.realpath(os.path.expanduser("~")))
 

@@ -1,11 +1,12 @@
-"""Mounts what is declared, and unmounts what was mounted so.
+"""Mounts declared volumes, and unmounts them again.
 
-    up      every declared volume at its path. If one fails that is not optional, those that this call has mounted are
-            unmounted again, and the error is raised
-    down    what `up` or `apply` of that file has mounted and is mounted still, the last one first; uncommitted work is kept
+    up      mounts every declared volume at its path. If one fails that is not optional, the mounts made by this call
+            are unmounted again, and the error is raised
+    down    unmounts the volumes that `up` or `apply` of that file has mounted and that still are, the last one first;
+            uncommitted work is kept
 
-The record (`machine.applied`) says which mounts are ours: a mount that somebody else has made is
-found by `up` and left alone by `down`. Volumes of one store share the open store, its checks and
+The record (`machine.applied`) says which mounts are ours. `up` accepts a mount that another user or
+program has made; `down` leaves it alone. Volumes of one store share the open store, its checks and
 the cache directory of this user.
 """
 
@@ -19,23 +20,23 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from cowfs import apart, failpoints
 from cowfs.api import hints, stores
-from cowfs.api import targets as live_targets
-from cowfs.api.declared import host_paths, plan, targets
-from cowfs.api.declared.model import Declared
+from cowfs.api.declared import found_files, host_paths, plan, targets
+from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
+from cowfs.api.mounts import targets as live_targets
+from cowfs.api.mounts.targets import Mounted
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
-from cowfs.api.targets import Mounted
+from cowfs.base import failpoints, interruptible
+from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.control import MountOptions
-from cowfs.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount
 from cowfs.machine.registry import MountEntry
-from cowfs.values import dataclass
 from cowfs.version.commit import ProgressListener
 
 What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "done", "forgotten"]
@@ -43,10 +44,11 @@ What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "do
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mount. what: mounted, found (it was there), skipped (it is optional);
-    unmounted, gone (it was not there any more), failed; done (with its volume), forgotten (its
-    volume; another one has its name in the store now, and stays). uncommitted: work is kept for the
-    next mount. error: of a skipped or failed one."""
+    """The outcome for one mount. what: mounted, found (it existed already), skipped (it is
+    optional), unmounted, gone (it was unmounted before), failed, done (its volume was handled too),
+    or forgotten (its volume was dropped from the record; another volume now has its name in the
+    store and stays). uncommitted: work is kept for the next mount. error: of a skipped or failed
+    one."""
 
     what: What
     volume: str
@@ -58,10 +60,13 @@ class Outcome:
 Hears = Callable[[Outcome], None]
 
 
-def up(declared: Declared, *, progress: ProgressListener | None = None, hears: Hears = lambda _: None) -> list[Outcome]:
-    """hears: of each outcome, as it comes."""
+def up(
+    declared: Declaration, *, progress: ProgressListener | None = None, hears: Hears = lambda _: None
+) -> list[Outcome]:
+    """hears: called with each outcome as it occurs."""
     file = plan.file_of(declared)
-    with applied.locked(file):
+    found_files.require_allowed(declared, mounts=True)
+    with applied.hold_lock(file):
         recorded = plan.settled(applied.load(file))
         found = targets.find(declared, plan.mounted_by(recorded))
         for target in found:
@@ -82,9 +87,9 @@ def up(declared: Declared, *, progress: ProgressListener | None = None, hears: H
 
 
 def down(file: Path, *, force: bool = False, hears: Hears = lambda _: None) -> list[Outcome]:
-    """The file itself need not be there any more. What cannot be unmounted is in the outcomes, and
+    """Works without the file itself. A mount that cannot be unmounted is reported as an outcome and
     stays in the record."""
-    with applied.locked(file):
+    with applied.hold_lock(file):
         recorded = plan.settled(applied.load(file))
         outcomes = []
         for mount in reversed(recorded.mounts):
@@ -95,14 +100,14 @@ def down(file: Path, *, force: bool = False, hears: Hears = lambda _: None) -> l
 
 
 def mount_or_skip(
-    declared: Declared,
+    declared: Declaration,
     target: Target,
     recorded: Applied,
     progress: ProgressListener | None,
     made: list[AppliedMount] | None = None,
 ) -> tuple[Applied, Outcome]:
-    """Mounts a target, or the next of its candidates that can be mounted. An optional one that
-    cannot is skipped. made: gets what was mounted."""
+    """Mounts a target, or the next of its candidates that can be mounted. An optional target that
+    cannot be mounted is skipped. made: receives the new mounts."""
     try:
         if target.trouble is not None:
             raise target.trouble
@@ -114,7 +119,7 @@ def mount_or_skip(
 
 
 def take_off(recorded: Applied, mount: AppliedMount, *, force: bool = False) -> tuple[Applied, Outcome]:
-    """Unmounts it, if it is there and the same still; what fails is told by the outcome."""
+    """Unmounts the mount if it is there and unchanged. An error is reported in the outcome."""
     entry = registry.find_by_id(mount.id)
     try:
         if host_paths.is_one(mount.source):
@@ -123,7 +128,7 @@ def take_off(recorded: Applied, mount: AppliedMount, *, force: bool = False) -> 
         elif entry is not None:
             is_kept = Mounted(entry).unmount(force=force)
             outcome = Outcome("unmounted", mount.volume, mount.mount_path, uncommitted=is_kept)
-        else:  # unmounted by somebody, or its daemon died: then its path is freed
+        else:  # it was unmounted, or its daemon died: free its path
             is_dead = (
                 registry.find_by_path(mount.mount_path) is None
                 and live_targets.detach_dead(mount.mount_path, wants_work=False) is not None
@@ -146,7 +151,11 @@ def _require_there(target: Target) -> None:
 
 
 def _mount_any(
-    declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None, made: list[AppliedMount]
+    declared: Declaration,
+    target: Target,
+    recorded: Applied,
+    progress: ProgressListener | None,
+    made: list[AppliedMount],
 ) -> tuple[Applied, Outcome]:
     if targets.not_mounted(target) is None:
         return recorded, Outcome("found", target.volume, target.path)
@@ -154,11 +163,11 @@ def _mount_any(
     for each in targets.usable(declared, target.declared, {target.path: target.source}):
         if each.trouble is not None:
             raise each.trouble
-        recorded = _cleared(target, recorded)  # not before what takes its place has been looked at
+        recorded = _clear(target, recorded)  # only after the replacement has been looked at
         try:
             with hints.of_store(each.store_url or None):
-                entered = partial(_entered, declared, each, recorded)
-                recorded = apart.run_heard(entered, progress)
+                entered = partial(_enter, declared, each, recorded)
+                recorded = interruptible.run_with_listener(entered, progress)
         except (LeaseHeldError, NotFoundError, UnavailableError) as error:
             failures.append(error)
             continue
@@ -167,8 +176,8 @@ def _mount_any(
     raise failures[0]
 
 
-def _cleared(target: Target, recorded: Applied) -> Applied:
-    """Takes off a mount of ours that is at the path; ConflictError: one of somebody else."""
+def _clear(target: Target, recorded: Applied) -> Applied:
+    """Unmounts a mount of ours at the path. ConflictError: the mount there is not ours."""
     links = (each for each in recorded.mounts if host_paths.is_one(each.source))
     link = next((each for each in links if each.mount_path == target.path), None)
     entry = registry.find_by_path(target.path) if link is None else None
@@ -178,7 +187,7 @@ def _cleared(target: Target, recorded: Applied) -> Applied:
     if ours is None:
         assert entry is not None
         raise ConflictError(
-            _in_the_way(entry, target),
+            _find_obstacle(entry, target),
             hint=f"Unmount it first: `cowfs unmount {target.path}`, or unmount().",
         )
     recorded, outcome = take_off(recorded, ours)
@@ -187,7 +196,7 @@ def _cleared(target: Target, recorded: Applied) -> Applied:
     return recorded
 
 
-def _in_the_way(entry: MountEntry, target: Target) -> str:
+def _find_obstacle(entry: MountEntry, target: Target) -> str:
     if entry.volume != target.volume:
         return f"{entry.volume} is mounted at {target.path}, where {target.volume} is declared"
     if entry.store_url != target.store_url:
@@ -196,9 +205,9 @@ def _in_the_way(entry: MountEntry, target: Target) -> str:
     return f"{entry.volume} is mounted at {target.path} otherwise than it is declared there"
 
 
-def _entered(declared: Declared, target: Target, recorded: Applied, progress: ProgressListener) -> Applied:
-    """Mounts it. It is in the record before and after, as the last one: apart from the main thread,
-    so that nothing comes between mount and record."""
+def _enter(declared: Declaration, target: Target, recorded: Applied, progress: ProgressListener) -> Applied:
+    """Mounts the target. The mount is the last entry of the record before and after. This runs
+    outside the main thread, so that no signal comes between mounting and recording."""
     mount = AppliedMount(target.path, "", target.store_url, target.volume, target.source)
     applied.store(recorded.with_mount(mount))
     try:
@@ -212,10 +221,11 @@ def _entered(declared: Declared, target: Target, recorded: Applied, progress: Pr
     return recorded
 
 
-def _mount(declared: Declared, target: Target, progress: ProgressListener) -> str:
-    """The id of its mount."""
+def _mount(declared: Declaration, target: Target, progress: ProgressListener) -> str:
+    """Returns the id of the new mount."""
+    place = found_files.checked_place(declared, target.path, is_link=target.is_host_path)
     if target.is_host_path:
-        host_paths.link(target.source, target.path)
+        host_paths.link(target.source, place)
         return host_paths.LINKED
     folder, store = target.declared.folder, targets.store_of(declared, target.declared)
     options = MountOptions(mode=target.declared.mode, copy_limit=target.declared.copy_limit)
@@ -223,10 +233,10 @@ def _mount(declared: Declared, target: Target, progress: ProgressListener) -> st
         assert target.version is not None
         locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
         asked = stores.storage_of(store)
-        path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(target.path, options=options)
+        path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(place, options=options)
     else:
         volume = RWVolume(store, target.volume, "existing")
-        path = volume.mount(target.path, progress=progress, options=options)
+        path = volume.mount(place, progress=progress, options=options)
     live_targets.keep_mounted(path)
     entry = registry.find_by_path(path)
     if entry is None:
@@ -235,11 +245,12 @@ def _mount(declared: Declared, target: Target, progress: ProgressListener) -> st
 
 
 def _undo(file: Path, made: list[AppliedMount], error: BaseException, hears: Hears) -> None:
-    """Unmounts what this call has mounted. What cannot be stays recorded, and is said."""
+    """Unmounts the mounts of this call. A mount that cannot be unmounted stays recorded and is
+    reported."""
     recorded = applied.load(file)
     for mount in reversed(made):
         recorded, outcome = take_off(recorded, mount)
         if outcome.error is not None:
             error.add_note(f"{mount.mount_path} is still mounted: {outcome.error.message}")
-        with suppress(Exception):  # the listener may be what failed
+        with suppress(Exception):  # the listener may be the part that failed
             hears(outcome)

@@ -1,4 +1,5 @@
-"""{node_rank} and the like in names of volumes: what is known of the process that reads them.
+"""Placeholders such as {node_rank} in names of volumes. They stand for facts about the process that
+reads the names.
 
     {hostname}     without its domain
     {user}         login name
@@ -8,9 +9,9 @@
     {job_id}       SLURM_JOB_ID, PBS_JOBID, JOB_ID
     {env.NAME}     the environment variable NAME
 
-The first variable that is set counts. One that nobody has set is an error, never an empty text:
-names of two nodes would be the same. So is a variable that holds a credential by its name. Nothing
-else may stand in braces but, behind an @, how many versions ago, or when: NAME@{3},
+The first variable that is set counts. An unset variable is an error, never an empty text, since two
+nodes would get the same name. A variable whose name is that of a credential is an error, too. The
+only other use of braces, after an @, is the number of versions to go back or a time: NAME@{3},
 NAME@{2026-11-20T12:00}.
 """
 
@@ -22,8 +23,8 @@ import re
 import socket
 from collections.abc import Iterable
 
-from cowfs.errors import InvalidInputError
-from cowfs.redaction import holds_credential
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.redaction import holds_credential
 
 VARIABLES = {
     "node_rank": ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX"),
@@ -37,7 +38,7 @@ _EARLIER = re.compile(r"@\{[0-9][^{}]*\}")
 
 
 def filled(text: str) -> str:
-    """text with each placeholder replaced; InvalidInputError: an unknown one, or one without a
+    """text with each placeholder replaced. InvalidInputError: a placeholder is unknown or has no
     value."""
     result = _PLACEHOLDER.sub(lambda found: _value(found[1]), text)
     left = _EARLIER.sub("", _PLACEHOLDER.sub("", text))
@@ -57,7 +58,7 @@ def require_none(text: str, what: str) -> None:
 
 
 def variables(names: Iterable[tuple[str, ...]]) -> set[str]:
-    """Those that candidate names take from the environment by {env.NAME}."""
+    """The environment variables that candidate names use by {env.NAME}."""
     return {each.removeprefix("env.") for each in used(names) if each.startswith("env.")}
 
 
@@ -67,8 +68,8 @@ def used(names: Iterable[tuple[str, ...]]) -> set[str]:
 
 
 def may_become(text: str, name: str) -> bool:
-    """Whether text, with placeholders, may be this name somewhere else: for another rank or
-    user."""
+    """Whether text, with placeholders, can become this name in another process, for example of
+    another rank or user."""
     parts = _PLACEHOLDER.split(text)[::2]
     return len(parts) > 1 and re.fullmatch(".+".join(map(re.escape, parts)), name) is not None
 
@@ -109,5 +110,5 @@ def _first(variables: tuple[str, ...], name: str) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without an entry
+    except (KeyError, OSError):  # a container's user may have no passwd entry
         return f"u{os.getuid()}"

@@ -1,20 +1,22 @@
-"""What has to be done so that this machine and its stores are as a declaration says.
+"""The steps that bring this machine and its stores into the state that a declaration describes.
 
-    create      a writable volume that is nowhere yet is made; but not one that was there when the file was applied
-    register    a volume that is there, and that no apply of this file has seen, is recorded
-    change      what is recorded of it differs from what is declared
-    mount       it is not mounted at its path, or something else of it is. Before the change of a path where both can be there
-    delete      it is recorded, and declared no more; with prune only, and in a plan of deletion. See below
-    keep        nothing
-    skip        an optional one that cannot be used
+    create      make a writable volume that does not exist, unless it existed when the file was applied before
+    register    record a volume that exists and that no apply of this file has recorded
+    change      update the record, which differs from the declaration
+    mount       mount the volume, since its path has no mount or another one. Comes before the change of a path where
+                both can exist
+    delete      remove a recorded volume that is no longer declared; with prune, and in a plan of deletion. See below
+    keep        do nothing
+    skip        pass over an optional volume that cannot be used
 
-A plan is made by reading alone. Applying it goes step by step and records each, so that one that
-was interrupted is continued by the next.
+Making a plan only reads. Applying it records each step, so that the next apply continues an
+interrupted one.
 
-delete: its mount is unmounted, work kept, and it is dropped from the record. One that apply created
-is deleted in its store as well (`Volume.delete`; undelete brings it back), unless this file or
-another one on this machine still declares it; one that was there before stays. So does another
-volume of its name: applying compares what tells them apart, which records of earlier versions lack.
+delete: the volume is unmounted, its work is kept, and it is dropped from the record. If apply had
+created it, it is also deleted in its store (`Store.delete`; undelete brings it back), unless this
+file or another one on this machine still declares it. A volume that existed before stays, and so
+does another volume of the same name. To tell them apart, apply compares an identity that records
+of earlier versions lack.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cowfs.api import mount_paths
-from cowfs.api.declared import host_paths, mount_points, placeholders, targets
-from cowfs.api.declared.model import Declared
+from cowfs.api.declared import found_files, host_paths, mount_points, placeholders, targets
+from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.api.mounts import mount_paths
+from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
-from cowfs.store import places
-from cowfs.values import dataclass
+from cowfs.store import nesting
 
 if TYPE_CHECKING:
     from cowfs.api.declared.applying import Hears
@@ -46,9 +48,9 @@ CHANGES = ("create", "register", "change", "mount", "delete")
 
 @dataclass(frozen=True)
 class Step:
-    """One action about one volume, of a store, at a path. details: what differs, or why; may be
-    empty. target: what is declared; recorded: what a delete or a change is about. is_destroyed: it
-    deletes the volume in its store."""
+    """One action on one volume of a store, at a path. details: the difference or the reason; may be
+    empty. target: the declared volume. recorded: the entry that a delete or a change refers to.
+    is_destroyed: the step deletes the volume in its store."""
 
     action: Action
     volume: str
@@ -66,11 +68,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an
-    action (create, register, change, mount, delete, keep, skip). has_changes: one of them does
-    something. notes: what a person should know. recorded: what it was compared with."""
+    """The result of `Declared.plan`. steps: in the order in which `apply` runs them; each has an
+    action (create, register, change, mount, delete, keep, skip). has_changes: at least one step
+    does something. notes: remarks for the user. recorded: the record that the plan was compared
+    with."""
 
-    declared: Declared
+    declared: Declaration
     recorded: Applied
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
@@ -82,46 +85,47 @@ class Plan:
     def apply(
         self, *, progress: ProgressListener | None = None, hears: Hears | None = None, force: bool = False
     ) -> None:
-        """Does it. What fails ends it; what was done until then is recorded, and no part of the
-        next plan. hears: of each step that is done, and of what became of a mount. force: deletes
-        also what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""
+        """Runs the steps. The first error ends it. The steps done by then are recorded and left out
+        of the next plan. hears: called after each step, and with the outcome of each mount. force:
+        delete volumes even if they are in use or have uncommitted work, which is kept
+        (`Store.delete`)."""
         from cowfs.api.declared import applying
 
         applying.apply(self, progress=progress, hears=hears or (lambda *_: None), force=force)
 
 
-def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Plan:
-    """Looks at stores, mounts and the record. NotFoundError and others: a volume that is not
-    optional cannot be used; one that was applied before is not made anew. mounts: plan them,
-    too."""
+def make(declared: Declaration, *, prune: bool = False, mounts: bool = True) -> Plan:
+    """Reads stores, mounts and the record, and makes a plan. mounts: plan mounts, too.
+    NotFoundError and other errors: a volume that is not optional cannot be used. A volume that was
+    applied before is not created again."""
     before = applied.load(file_of(declared))
+    found_files.require_allowed(declared, mounts=mounts)
     recorded = settled(before)
     found = targets.find(declared, mounted_by(recorded))
     for target in found:
         require_usable(target)
     wanted = [each for each in found if each.trouble is None or each.is_missing]
-    matches, left = _matched(wanted, recorded)
+    matches, left = _match(wanted, recorded)
     left = [each for each in left if not _is_of_another_rank(each, declared)]
-    steps = [_deleted(each, _is_used(each, wanted, before)) for each in left] if prune else []
+    steps = [_plan_deletion(each, _is_used(each, wanted, before)) for each in left] if prune else []
     for target in found:
         if target in wanted:
             steps += _steps(declared, target, matches.get(target.path), recorded, mounts=mounts)
         else:
             steps.append(_step("skip", target, details=target.trouble.message if target.trouble else ""))
-    dropped = [] if prune else [_deleted(each, _is_used(each, wanted, before)) for each in left]
+    dropped = [] if prune else [_plan_deletion(each, _is_used(each, wanted, before)) for each in left]
     return Plan(declared, before, tuple(steps), tuple(_notes(declared, dropped)))
 
 
-def make_deletion(declared: Declared) -> Plan:
-    """Of all that is recorded of the file, whatever it declares by now."""
+def make_deletion(declared: Declaration) -> Plan:
+    """A plan to delete every volume recorded for the file, whether or not it is still declared."""
     before = applied.load(file_of(declared))
-    steps = (_deleted(each, _is_used(each, [], before)) for each in settled(before).volumes)
+    steps = (_plan_deletion(each, _is_used(each, [], before)) for each in settled(before).volumes)
     return Plan(declared, before, tuple(steps), ())
 
 
 def settled(recorded: Applied) -> Applied:
-    """With the ids of mounts whose maker was killed before it could enter them, if they are
-    there."""
+    """Adds the ids of existing mounts whose maker was killed before it could record them."""
     for each in recorded.mounts:
         entry = None if each.id else registry.find_by_path(each.mount_path)
         if entry is not None and (entry.store_url, entry.volume) == (each.store_url, each.volume):
@@ -130,7 +134,7 @@ def settled(recorded: Applied) -> Applied:
 
 
 def mounted_by(recorded: Applied) -> dict[str, str]:
-    """Path → source of what an apply or up has mounted and is mounted still."""
+    """Path → source of the mounts that an apply or up has made and that still exist."""
     live = {entry.id for entry in registry.list_mounts()}
 
     def is_there(mount: AppliedMount) -> bool:
@@ -141,8 +145,8 @@ def mounted_by(recorded: Applied) -> dict[str, str]:
     return {each.mount_path: each.source for each in recorded.mounts if is_there(each)}
 
 
-def file_of(declared: Declared) -> Path:
-    """The file whose record it has."""
+def file_of(declared: Declaration) -> Path:
+    """The file that the record belongs to."""
     if declared.file is None:
         raise InvalidInputError(
             "a declaration made in Python has no record of what was applied",
@@ -152,7 +156,7 @@ def file_of(declared: Declared) -> Path:
 
 
 def require_usable(target: Target) -> None:
-    """Raises its trouble, unless it is optional or can be created."""
+    """Raises the target's trouble, unless the target is optional or can be created."""
     trouble = target.trouble
     if trouble is not None and not target.is_missing and not target.declared.optional:
         message = f"{trouble.message} (declared at {target.path})"
@@ -163,16 +167,16 @@ def check_place(target: Target, recorded: Applied) -> None:
     """InvalidInputError: symbolic links lead from its path to a directory of the system."""
     path = target.path
     if target.is_host_path or host_paths.is_one(mounted_by(recorded).get(path, "")):
-        # a link is made at the path, or one of ours is removed there
+        # a link is created at the path, or one of ours is removed there
         place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     else:
         place = registry.canonical(path)
     mount_points.check_place(path, place)
 
 
-def _matched(wanted: list[Target], recorded: Applied) -> tuple[dict[str, AppliedVolume], list[AppliedVolume]]:
-    """What is recorded of each target, by its path; and what is left over. A volume at another path
-    than it is declared at has moved."""
+def _match(wanted: list[Target], recorded: Applied) -> tuple[dict[str, AppliedVolume], list[AppliedVolume]]:
+    """The recorded volume of each target, by the target's path, and the remaining recorded volumes.
+    A volume that is recorded at another path than the declared one has moved."""
     left = list(recorded.volumes)
     matches: dict[str, AppliedVolume] = {}
     for is_same_path in (True, False):
@@ -188,10 +192,10 @@ def _matched(wanted: list[Target], recorded: Applied) -> tuple[dict[str, Applied
 
 
 def _steps(
-    declared: Declared, target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool
+    declared: Declaration, target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool
 ) -> list[Step]:
     steps = []
-    if target.is_missing and (away := before or _recorded_candidate(target, recorded)) is not None:
+    if target.is_missing and (away := before or _find_recorded(target, recorded)) is not None:
         gone = (
             f"volume {away.volume!r} of {away.store_url}, which was applied before, is not there any more (declared at "
             f"{target.path})"
@@ -220,15 +224,15 @@ def _steps(
 
 
 def _fits_beside(target: Target, before: AppliedVolume) -> bool:
-    """Whether it moves, and can be mounted while it still is at its old path, which the change
-    takes it off. A volume to write is mounted once only."""
+    """Whether the target moves and can be mounted at the new path before the change unmounts it
+    from the old one. A writable volume is mounted only once."""
     now, was = Path(target.path), Path(before.path)
     is_apart = not (now.is_relative_to(was) or was.is_relative_to(now))
     return is_apart and (target.declared.read_only or target.is_host_path)
 
 
-def _recorded_candidate(target: Target, recorded: Applied) -> AppliedVolume | None:
-    """What was applied at this path, by another name that is declared for it."""
+def _find_recorded(target: Target, recorded: Applied) -> AppliedVolume | None:
+    """The volume applied at this path under another of the target's candidate names."""
     names = target.declared.candidates
     return next((each for each in recorded.volumes if each.path == target.path and each.volume in names), None)
 
@@ -242,25 +246,25 @@ def _changed(target: Target, before: AppliedVolume) -> str:
     now = {"path": target.path, **target.settings}
     changed = [key for key in now if was.get(key) != now[key]]
     if "size" in changed and "quota" in changed:
-        changed.remove("quota")  # the same, told twice
-    return ", ".join(f"{key} {_said(was.get(key))} → {_said(now[key])}" for key in changed)
+        changed.remove("quota")  # the same change, listed twice
+    return ", ".join(f"{key} {_describe(was.get(key))} → {_describe(now[key])}" for key in changed)
 
 
-def _said(setting: Setting) -> str:
-    """As people say it. "" is the subpath of all of a volume."""
+def _describe(setting: Setting) -> str:
+    """The setting as text for people. The subpath "" stands for the whole volume."""
     if setting in (None, ""):
         return "none"
     return str(setting).lower() if isinstance(setting, bool) else str(setting)
 
 
-def _quota_changed(declared: Declared, target: Target) -> str:
-    """By hand: as the volume was applied, it has the declared one."""
+def _quota_changed(declared: Declaration, target: Target) -> str:
+    """The change to the declared quota, if a user has set another one since apply; else ""."""
     if (wanted := target.declared_quota) is None or (found := targets.quota_now(declared, target)) == wanted:
         return ""
-    return f"quota {_said(found)} → {wanted}"
+    return f"quota {_describe(found)} → {wanted}"
 
 
-def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
+def _plan_deletion(recorded: AppliedVolume, is_used: bool) -> Step:
     is_created = recorded.made == "created" and not is_used
     is_destroyed = is_created and bool(recorded.write_id)
     details = "deleted in its store, until an undelete" if is_destroyed else "forgotten here; it stays in its store"
@@ -272,24 +276,24 @@ def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
     )
 
 
-def _is_of_another_rank(recorded: AppliedVolume, declared: Declared) -> bool:
-    """Whether a name with placeholders may mean the volume, for another process on this machine: it
-    is declared still."""
+def _is_of_another_rank(recorded: AppliedVolume, declared: Declaration) -> bool:
+    """Whether a declared name with placeholders can mean the volume in another process on this
+    machine. Such a volume is still declared."""
     names = (name for each in declared.volumes for name in each.name)
     return any(placeholders.may_become(name, recorded.volume) for name in names)
 
 
 def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> bool:
-    """Whether this file or another one on this machine still declares the volume, however its
-    store's URL is spelled: what the environment adds to one may have changed."""
+    """Whether this file or another one on this machine still declares the volume. URLs of one store
+    count as equal in any spelling, since the part that the environment adds may have changed."""
     others = [each for other in applied.records() if other.file != record.file for each in other.volumes]
     urls = [each.store_url for each in wanted if each.volume == recorded.volume]
     urls += [each.store_url for each in others if each.volume == recorded.volume]
-    return any(places.is_one(url, recorded.store_url) for url in urls)
+    return any(nesting.is_one(url, recorded.store_url) for url in urls)
 
 
-def _notes(declared: Declared, dropped: list[Step]) -> Iterator[str]:
-    """dropped: what pruning would do."""
+def _notes(declared: Declaration, dropped: list[Step]) -> Iterator[str]:
+    """dropped: the steps that pruning would add."""
     if any(each.idle_delete is not None for each in declared.volumes):
         yield "idle_delete is recorded, and not enforced yet"
     for each in dropped:

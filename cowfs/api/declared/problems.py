@@ -1,8 +1,8 @@
-"""What is wrong with a declaration: all of it at once, each with the place it stands at.
+"""Collects all problems of a declaration, each with its place in the file.
 
-pydantic says what is wrong with one field; checks between fields raise `Refused`. Both become
-problems, and a list of problems becomes one InvalidInputError, a line for each. What was given is
-never repeated from a secret's place.
+pydantic reports problems of single fields; checks between fields raise `Refused`. All of them
+become one InvalidInputError with a line for each. A value at the place of a secret is never
+repeated in a message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from cowfs.api.declared.toml_lines import Path
-from cowfs.errors import CowfsError, InvalidInputError
-from cowfs.values import dataclass
+from cowfs.base.errors import CowfsError, InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
 
 MOST_SHOWN = 20
 
@@ -30,7 +30,7 @@ class Problem:
 
 
 class Refused(ValueError):
-    """Raised by a check that looks at several fields; pydantic hands it on."""
+    """Raised by a check that involves several fields; pydantic passes it on."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(each.message for each in problems))
@@ -65,7 +65,7 @@ def _of(error: Any, keys_at: Callable[[Path], Iterable[str]]) -> Iterator[Proble
 
 
 def near(name: str, known: Iterable[str], title: str) -> str:
-    """A hint that names what may have been meant."""
+    """A hint that suggests the most similar known name."""
     known = list(known)
     close = difflib.get_close_matches(name, known, 1)
     meant = f"Did you mean {close[0]!r}? " if close else ""
@@ -79,7 +79,7 @@ def label(path: Path) -> str:
 
 
 def raised(problems: list[Problem], where: Callable[[Path], str]) -> InvalidInputError:
-    """One error for all; where: what is put before each, "FILE:LINE" for one."""
+    """One error for all problems. where: the prefix of each line, for example "FILE:LINE"."""
     lines = [
         ": ".join(filter(None, (where(each.path), label(each.path), each.message))) for each in problems[:MOST_SHOWN]
     ]

@@ -1,26 +1,27 @@
-"""What a declared volume means now: which of its candidates is usable, in which store, at which
-version.
+"""Resolves a declared volume: which of its candidates is usable, in which store, at which version.
 
-    usable     its store answers, the volume is there, and, if it is mounted read-only, has a version with the declared folder;
-               one that is mounted as declared need not have the folder any more: what is mounted has it
-    missing    none is usable, and each says "not found", none "deleted": a writable one can be created, the first candidate
-    trouble    none is usable: the first error that is not "not found", else the first
+    usable     its store answers, the volume exists, and, if it is mounted read-only, a version has the declared folder.
+               If it is mounted as declared, the folder is not checked, since the mount has it
+    missing    none is usable, each is "not found" and none "deleted": the first candidate can be created, if writable
+    trouble    none is usable: the first error other than "not found", else the first error
 
-Only reads: a plan writes nothing. So nobody asks who holds a lease, which takes a write; a volume
-that somebody else writes to is passed over when it is mounted.
+This module only reads, as a plan writes nothing. It therefore does not check the lease, since
+that takes a write. A volume with another writer is passed over when it is mounted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cowfs import config
-from cowfs.api import folders, hints, quotas, sources, stores
+from cowfs.api import hints, sources, stores
+from cowfs.api.access import version_folders
 from cowfs.api.declared import host_paths
-from cowfs.api.declared.model import Declared, DeclaredVolume
-from cowfs.api.declared.store import storage_of
-from cowfs.api.storage.storage import Storage
-from cowfs.errors import (
+from cowfs.api.declared.declared_store import storage_of
+from cowfs.api.declared.model import Declaration, DeclaredVolume
+from cowfs.api.storage.definition import Storage
+from cowfs.api.upkeep import quotas
+from cowfs.base import config
+from cowfs.base.errors import (
     AccessDeniedError,
     CorruptError,
     CowfsError,
@@ -28,24 +29,24 @@ from cowfs.errors import (
     UnavailableError,
     UnsupportedFormatError,
 )
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
+from cowfs.base.thread_pool import Helpers
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.store_url import StoreUrl
-from cowfs.helpers import Helpers
-from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine.applied import Setting
 from cowfs.machine.registry import MountEntry
-from cowfs.store import trust
-from cowfs.values import dataclass
+from cowfs.store.credentials import trust
 
 AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Target:
-    """source: the candidate that was chosen. version: None for one that is mounted to write, or is
-    missing. trouble: why it cannot be used. Of a path of this machine volume is the path, store_url
-    ""."""
+    """source: the chosen candidate. version: None for a target that is mounted writable or is
+    missing. trouble: the reason why it cannot be used. For a path of this machine, volume is the
+    path and store_url is ""."""
 
     declared: DeclaredVolume
     source: str
@@ -65,8 +66,8 @@ class Target:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """What a record keeps of it, to notice changes. quota: what `apply` sets; others have kept
-        a size without setting it."""
+        """The settings that the record keeps to detect changes. quota: the quota that `apply` sets.
+        Other commands have recorded a size without setting a quota."""
         said = self.declared
         return {
             "source": self.source,
@@ -75,6 +76,7 @@ class Target:
             "optional": said.optional,
             "size": said.size_bytes,
             "quota": self.declared_quota,
+            "compress": self.declared_compress,
             "idle_delete_s": said.idle_delete_s,
         }
 
@@ -84,20 +86,26 @@ class Target:
         return None if said.read_only or self.is_host_path else said.size_bytes
 
     @property
+    def declared_compress(self) -> bool | None:
+        said = self.declared
+        return None if said.read_only or self.is_host_path else said.compress
+
+    @property
     def is_pinned(self) -> bool:
         """Whether the declaration names a version."""
         return not self.is_host_path and ("@" in self.source or is_locator(self.source))
 
 
-def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
-    """In the order of the declaration; several at a time. mounted: path → source of what is
-    mounted: a candidate that is mounted is the first one."""
+def find(declared: Declaration, mounted: Mapping[str, str]) -> list[Target]:
+    """The targets in the order of the declaration, resolved concurrently. mounted: path → source of
+    existing mounts. A mounted candidate is tried first."""
     with Helpers(AT_ONCE, name="cowfs-declared") as pool:
         return list(pool.map(lambda each: next(usable(declared, each, mounted)), declared.volumes))
 
 
-def usable(declared: Declared, volume: DeclaredVolume, mounted: Mapping[str, str]) -> Iterator[Target]:
-    """Every usable candidate, in order; else one with the trouble, or the one to create."""
+def usable(declared: Declaration, volume: DeclaredVolume, mounted: Mapping[str, str]) -> Iterator[Target]:
+    """Every usable candidate, in order; if none is usable, the one with the trouble or the one to
+    create."""
     seen = []
     silent: dict[str, CowfsError] = {}
     current = mounted.get(volume.mount_path)
@@ -124,8 +132,8 @@ def _is_nowhere(trouble: CowfsError | None) -> bool:
     return isinstance(trouble, NotFoundError) and not trouble.details.get("is_deleted")
 
 
-def _look(declared: Declared, volume: DeclaredVolume, source: str, silent: Mapping[str, CowfsError]) -> Target:
-    """silent: stores that were waited for, and have not answered; they are not waited for again."""
+def _look(declared: Declaration, volume: DeclaredVolume, source: str, silent: Mapping[str, CowfsError]) -> Target:
+    """silent: stores that timed out before. They are not tried again."""
     if host_paths.is_one(source):
         path, trouble = host_paths.expanded(source), host_paths.trouble(source)
         return Target(volume, source, path, "", None, is_missing=False, trouble=trouble)
@@ -144,14 +152,15 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str, silent: Mappi
             version = found.locator().version if volume.read_only else None
             target = Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
             if version is not None and volume.folder and not_mounted(target) is not None:
-                folders.require(found.store, found.volume, version, volume.folder, config.cache_dir())
+                version_folders.require(found.store, found.volume, version, volume.folder, config.cache_dir())
     except CowfsError as error:
         return Target(volume, source, name, url, None, is_missing=False, trouble=error)
     return target
 
 
 def not_mounted(target: Target) -> str | None:
-    """None when it is mounted as declared; else what is there instead ("" for nothing)."""
+    """None if it is mounted as declared; else a description of the mount found instead ("" if there
+    is no mount)."""
     if target.is_host_path and host_paths.is_linked(target.source, target.path):
         return None
     entry = registry.find_by_path(target.path)
@@ -164,27 +173,28 @@ def not_mounted(target: Target) -> str | None:
 
 
 def _is_mount_of(entry: MountEntry, target: Target) -> bool:
-    of = (entry.store_url, entry.volume, entry.folder, entry.read_only, entry.is_scratch)
-    return of == (target.store_url, target.volume, target.declared.folder, target.declared.read_only, False)
+    of = (entry.store_url, entry.volume, entry.folder, entry.read_only)
+    wanted = (target.store_url, target.volume, target.declared.folder, target.declared.read_only)
+    return of == wanted and entry.kind != "scratch"
 
 
-def quota_now(declared: Declared, target: Target) -> int | None:
-    """What it is in the store, whoever has set it. As declared where that cannot be made out: it
-    keeps nobody from the rest."""
+def quota_now(declared: Declaration, target: Target) -> int | None:
+    """The quota in the store. If it cannot be read, because of corruption or an unsupported format,
+    the declared quota, so that the other steps can go on."""
     try:
         return quotas.quota(target.volume, store_of(declared, target.declared))
     except (CorruptError, UnsupportedFormatError):
         return target.declared_quota
 
 
-def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
-    """With its credentials; None: the default store, or the locator's own."""
+def store_of(declared: Declaration, volume: DeclaredVolume) -> Storage | None:
+    """The store with its credentials; None for the default store, or the store in the locator."""
     return None if volume.store is None else storage_named(declared, volume.store)
 
 
-def storage_named(declared: Declared, name: str) -> Storage:
-    """AccessDeniedError: a secret is not where it should be, or a file that was merely found wants
-    what only one that the user names may have."""
+def storage_named(declared: Declaration, name: str) -> Storage:
+    """AccessDeniedError: a secret is missing from its place, or a file that was merely found
+    requests a right reserved to files that the user names."""
     store = declared.stores[name]
     if declared.is_named(name):
         stores.name(found := storage_of(store))
@@ -193,12 +203,12 @@ def storage_named(declared: Declared, name: str) -> Storage:
     return storage_of(store)
 
 
-def _require_harmless(store: Storage, declared: Declared, name: str) -> None:
-    """What a found file says runs no command, and sends credentials only to servers that the user
-    trusts: somebody else may have written it."""
+def _require_harmless(store: Storage, declared: Declaration, name: str) -> None:
+    """A store in a file that was merely found must not run a command, and may send credentials only
+    to servers that the user trusts: another user may have written that file."""
     hint = (
-        f"If you trust that file, name it: `cowfs apply -f {declared.file}`, `cowfs up {declared.file}`, "
-        f"Declared.load({str(declared.file)!r})."
+        f"If you trust that file, allow it: `cowfs allow {declared.file}`. Or name it: `cowfs apply -f {declared.file}`, "
+        f"`cowfs up {declared.file}`, Declaration.load({str(declared.file)!r})."
     )
     if store.credential_process is not None:
         raise AccessDeniedError(f"the store {name} runs a command, and its file was merely found", hint=hint)

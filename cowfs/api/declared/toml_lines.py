@@ -1,8 +1,8 @@
-"""On which line of a TOML document each key and each element of an array stands.
+"""Finds the line of each key and each array element of a TOML document.
 
-No TOML library of Python tells, and an error must name a line. tomllib has read the document
-before, so this walks over valid text: headers, keys, and the ends of values; it decodes nothing but
-quoted keys. A test holds it against tomllib: both find the same paths.
+No TOML library for Python reports lines, and an error must name one. tomllib has parsed the
+document before, so this scanner can rely on valid text. It finds headers, keys and the ends of
+values, and decodes nothing but quoted keys. A test checks that it finds the same paths as tomllib.
 
     volumes = [            ("volumes",) → 1
       {name = "a"},        ("volumes", 0), ("volumes", 0, "name") → 2
@@ -41,7 +41,7 @@ class _Walk:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
         self._lines: Lines = {}
         self._lengths: dict[Path, int] = {}
-        """Of arrays of tables, by their paths."""
+        """The number of tables so far in each array of tables, by path."""
 
     def document(self) -> Lines:
         table: Path = ()
@@ -67,7 +67,7 @@ class _Walk:
         return self._newest(path, line)
 
     def _newest(self, path: Path, line: int) -> Path:
-        """The table at path; of an array of tables its last one."""
+        """The table at path; for an array of tables, its last one."""
         self._lines.setdefault(path, line)
         if path in self._lengths:
             path = (*path, self._lengths[path] - 1)
@@ -88,7 +88,7 @@ class _Walk:
         keys = []
         while True:
             self._next(_SPACE)
-            keys.append(_decoded(self._take(_KEY)))
+            keys.append(_decode(self._take(_KEY)))
             if self._next(_SPACE) != ".":
                 return keys
             self._at += 1
@@ -105,7 +105,7 @@ class _Walk:
             self._take(_BARE)
 
     def _members(self, path: Path, end: str) -> None:
-        """Of an array or an inline table."""
+        """Scans the members of an array or an inline table."""
         self._at += 1
         count = 0
         while (character := self._next(_BLANK)) != end:
@@ -126,7 +126,7 @@ class _Walk:
         return found[0]
 
     def _next(self, skipped: re.Pattern[str]) -> str:
-        """The character behind what is skipped; "" at the end."""
+        """The character after the skipped text; "" at the end."""
         self._take(skipped)
         return self._text[self._at : self._at + 1]
 
@@ -134,5 +134,5 @@ class _Walk:
         return bisect_right(self._starts, self._at)
 
 
-def _decoded(key: str) -> str:
+def _decode(key: str) -> str:
     return next(iter(tomllib.loads(f"{key} = 0"))) if key[0] in "\"'" else key

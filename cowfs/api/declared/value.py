@@ -1,4 +1,4 @@
-"""What declared values have in common: frozen, without unknown keys, and with the errors of
+"""The base class of declared values. They are frozen, refuse unknown keys, and raise the errors of
 cowfs."""
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ class Value(BaseModel):
 
     @classmethod
     def keys_at(cls, path: Path) -> list[str]:
-        """The keys that the table at this path of it may have."""
+        """The keys allowed in the table at this path of the value."""
         return list(cls.model_fields)

@@ -1,8 +1,8 @@
 """A YAML document as plain values, with the line of each key and element.
 
-Read by PyYAML's safe loader, node by node, since only nodes know their lines. Refused, each with
-its line: a key that is there twice (PyYAML takes the last one), keys that are no text, tags that
-are not YAML's own, several documents in one file, and aliases that would make a small file a huge
+PyYAML's safe loader reads it node by node, since only nodes have lines. An error with the line
+refuses: a duplicate key (PyYAML uses the last one), a key that is no text, a tag that is not one of
+YAML's own, several documents in one file, and aliases that would expand a small file to a huge
 value.
 """
 
@@ -22,7 +22,7 @@ DEEPEST = 40
 
 
 class YamlError(Exception):
-    """line: from 1; None: nobody can tell."""
+    """line: from 1; None: unknown."""
 
     def __init__(self, message: str, line: int | None) -> None:
         super().__init__(message)
@@ -42,20 +42,20 @@ def parsed(text: str) -> tuple[Any, Lines]:
         raise YamlError(f"a character that YAML does not allow: {error.reason}", before.count("\n") + 1) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlError(_said(error), line_of(mark) if mark is not None else None) from None
+        raise YamlError(_describe(error), line_of(mark) if mark is not None else None) from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
 def _line_counter(text: str) -> Callable[[yaml.Mark], int]:
-    """Lines as editors count them: YAML also ends one at characters that they do not."""
+    """Counts lines as editors do. YAML also ends a line at other characters."""
     ends = [found.start() for found in re.finditer("\n", text)]
     return lambda mark: bisect_left(ends, mark.index) + 1
 
 
-def _said(error: yaml.MarkedYAMLError) -> str:
-    """Without the text around, which may hold a secret."""
+def _describe(error: yaml.MarkedYAMLError) -> str:
+    """The error without its surrounding text, which may hold a secret."""
     return ", ".join(part for part in (error.context, error.problem) if part)
 
 

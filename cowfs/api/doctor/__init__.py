@@ -1,23 +1,24 @@
-"""Checks of what cowfs needs on this machine and of a store, each with ok, warn or fail and what to
-do.
+"""Checks the requirements of cowfs on this machine and in a store. Each check gives ok, warn or
+fail, and advice.
 
-    fail    cowfs cannot work as asked
+    fail    cowfs cannot work as requested
     warn    it works, but slower or for fewer users
 
-Leaves nothing behind: what it writes to try a place out it deletes again. It initialises no store.
+The checks leave nothing behind: files written to try a place out are deleted again. They initialise
+no store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cowfs.api.doctor import hyperstack, machine, store
+from cowfs.api.doctor import hyperstack, machine, store_checks
 from cowfs.api.doctor.check import FAIL, OK, WARN, Check
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "run"]
 
 
 def run(store_url: str | None = None) -> Iterator[Check]:
-    """Every check, one after the other, as each is done. store_url None: the default store."""
-    for check in (*machine.all_of(), *store.all_of(store_url), *hyperstack.checks()):
+    """Yields each check when it is done, one after the other. store_url None: the default store."""
+    for check in (*machine.all_of(), *store_checks.all_of(store_url), *hyperstack.checks()):
         yield check()

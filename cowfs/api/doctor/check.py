@@ -1,11 +1,11 @@
-"""What a check of `cowfs doctor` comes to."""
+"""The result of a check of `cowfs doctor`."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from cowfs.errors import CowfsError
-from cowfs.values import dataclass
+from cowfs.base.errors import CowfsError
+from cowfs.base.fast_dataclass import dataclass
 
 State = Literal["ok", "warn", "fail"]
 OK: Final = "ok"
@@ -17,8 +17,8 @@ LOW_DISK_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Check:
-    """name says what was looked at, message what was found, hint what to do about it; kind is an
-    error kind of a fail."""
+    """name: the subject of the check. message: the result. hint: advice. kind: the error kind of a
+    failure."""
 
     name: str
     state: State

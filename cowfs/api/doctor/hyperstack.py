@@ -1,4 +1,4 @@
-"""Doctor's check of access keys that cowfs made at Hyperstack, for whoever has HYPERSTACK_API_KEY
+"""Doctor's check of access keys that cowfs made at Hyperstack. It runs if HYPERSTACK_API_KEY is
 set."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from cowfs.api.doctor.check import OK, WARN, Check, failed
-from cowfs.errors import CowfsError
-from cowfs.store import hyperstack
+from cowfs.base.errors import CowfsError
+from cowfs.store.credentials import hyperstack
 
 API_KEY = "HYPERSTACK_API_KEY"
 
@@ -20,7 +20,7 @@ def checks() -> Sequence[Callable[[], Check]]:
 def left_keys() -> Check:
     name = "Hyperstack's access keys"
     try:
-        found = list(hyperstack.listed(os.environ[API_KEY]))
+        found = list(hyperstack.list_keys(os.environ[API_KEY]))
     except CowfsError as error:
         return failed(name, error)
     left = [key for key in found if key.is_gone]

@@ -1,22 +1,25 @@
-"""Doctor's checks of this machine: the engine, FUSE, local directories, kernel settings, dead
-mounts."""
+"""Doctor's checks of this machine: Python, the engine, FUSE, local directories, kernel settings,
+dead mounts."""
 
 from __future__ import annotations
 
 import os
+import platform
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
-from cowfs import config, sizes
 from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
+from cowfs.base import byte_sizes, config, private_directories
+from cowfs.base.errors import CowfsError, MountFailedError, unusable
 from cowfs.control.options import MountOptions
-from cowfs.errors import CowfsError, MountFailedError, unusable
+from cowfs.folders import mounted_folders
 from cowfs.machine import kernel, proc, processes, registry, working_copy
-from cowfs.machine.copies import Copy, of_version
+from cowfs.machine.folders.folder import Copy, of_version
 from cowfs.machine.mount_table import READ_AHEAD_KB
 
 
@@ -28,6 +31,15 @@ def proc_file_system() -> Check:
     except CowfsError as error:
         return failed(name, error)
     return Check(name, OK, "shows the processes that run here")
+
+
+def python() -> Check:
+    """pip refuses the versions that pyproject.toml excludes; uv 0.13 installs on them."""
+    name, version = "Python", platform.python_version()
+    if 0x030C0000 <= sys.hexversion < 0x030C0300:
+        trouble = f"{version} starts no threads while a program ends: what it leaves open is not committed or released"
+        return Check(name, WARN, trouble, "Use Python 3.11, or 3.12.3 or newer.")
+    return Check(name, OK, f"{version} can be used")
 
 
 def engine() -> Check:
@@ -43,8 +55,8 @@ def engine() -> Check:
 
 
 def pyfuse3() -> Check:
-    """The server of mounts without the fast lane, and libfuse3 below it: asked for only where
-    mounts use it by default."""
+    """The server of mounts without the fast lane, and the libfuse3 that it needs. Checked only
+    where mounts use it by default."""
     name = "pyfuse3 (for mounts without the fast lane)"
     if MountOptions().has_fast_lane:
         return Check(name, OK, "is not needed: mounts use the fast lane")
@@ -53,7 +65,7 @@ def pyfuse3() -> Check:
         import_module("trio")
     except ImportError as error:
         missing = MountFailedError(
-            f"cannot be loaded: {error}", hint="pip install 'cowfs[pyfuse3]', or unset COWFS_FAST_LANE."
+            f"cannot be loaded: {error}", hint="pip install 'cowfs-volumes[pyfuse3]', or unset COWFS_FAST_LANE."
         )
         return failed(name, missing)
     return Check(name, OK, "loads")
@@ -71,7 +83,7 @@ def device() -> Check:
 
 
 def fusermount() -> Check:
-    """Root mounts without it; others cannot, which `device` has failed on already."""
+    """Root mounts without it. Other users cannot, but then `device` has failed already."""
     import shutil
     import stat
 
@@ -85,11 +97,15 @@ def fusermount() -> Check:
 
 
 def cache_directory() -> Check:
-    return _directory("cache directory", config.cache_dir(), "COWFS_CACHE_DIR or --cache-dir")
+    return _directory(
+        "cache directory",
+        lambda: private_directories.require_cache(config.cache_dir()),
+        "COWFS_CACHE_DIR or --cache-dir",
+    )
 
 
 def earlier_state() -> Check:
-    """Working copies below the cache directory, as versions before COWFS_STATE_DIR made them."""
+    """Working copies below the cache directory, from versions before COWFS_STATE_DIR."""
     name = "uncommitted work in the cache directory"
     earlier = config.earlier_state_dir()
     kept = [
@@ -104,7 +120,7 @@ def earlier_state() -> Check:
 
 
 def state_directory() -> Check:
-    return _directory("state directory (working copies)", config.state_dir(), "COWFS_STATE_DIR")
+    return _directory("state directory (working copies)", lambda: working_copy.working_root().parent, "COWFS_STATE_DIR")
 
 
 def runtime_directory() -> Check:
@@ -119,8 +135,8 @@ def runtime_directory() -> Check:
 
 
 def read_ahead() -> Check:
-    """The daemon raises each mount's read-ahead itself where it may; large sequential reads need
-    it."""
+    """Large sequential reads need read-ahead. The daemon raises that of each mount itself where it
+    may."""
     from cowfs.machine import mount_table
 
     name = "read-ahead"
@@ -165,7 +181,7 @@ def halt_polling() -> Check:
 
 
 def passthrough() -> Check:
-    """Whether the kernel may read cached files of read-only mounts by itself; without, they are
+    """Whether the kernel may read cached files of read-only mounts by itself. Otherwise they are
     read through the daemon."""
     name = "passthrough on read-only mounts"
     if not processes.has_capability(processes.CAP_SYS_ADMIN):
@@ -185,17 +201,15 @@ def abandoned_mounts() -> Check:
 
     name = "dead mounts"
     if dead := dead_mounts.find():
-        ends = [
-            f"cowfs unmount {shlex.quote(mount.path)} ({'what was written to a scratch is gone' if mount.is_scratch else 'work is kept'})"
-            for mount in dead
-        ]
+        fates = {"scratch": "what was written to a scratch is gone"}
+        ends = [f"cowfs unmount {shlex.quote(each.path)} ({fates.get(each.kind, 'work is kept')})" for each in dead]
         hint = f"{', '.join(ends)}, or mount there again."
         return Check(name, WARN, f"the daemon of {', '.join(mount.path for mount in dead)} has died", hint)
     return Check(name, OK, "none")
 
 
 def copies() -> Check:
-    """Those whose folder is not where it was, or not to be seen here."""
+    """Copies whose folder has moved or is not visible here."""
     name = "copies (mounts without FUSE)"
     gone, ends = [], []
     here = {entry.mount_path: entry.id for entry in registry.list_mounts() if not entry.process.is_foreign}
@@ -222,21 +236,22 @@ def copies() -> Check:
 
 
 def _copies() -> Iterator[tuple[str, Copy, str | None]]:
-    """Of volumes, mounted or not, and of versions: those with their mount's id."""
+    """Copies of volumes, mounted or not, and of versions, the latter with their mount's id."""
     for each in working_copy.list_working_copies():
         with suppress(CowfsError):
             if (copy := each.copy) is not None:
                 yield each.volume, copy, None
-    for entry in registry.list_mounts():
-        if entry.is_copy and entry.read_only and (copy := of_version(entry.id)).exists:
+    for entry in mounted_folders.list_mounts():
+        if entry.read_only and (copy := of_version(entry.id)).exists:
             yield entry.volume, copy, entry.id
 
 
 def all_of() -> tuple[Callable[[], Check], ...]:
-    """Those that need /proc only where it is as it must be."""
+    """Checks that need /proc are left out where it is not this process's own."""
     found = proc_file_system()
     by_proc = (device, read_ahead, io_uring, passthrough, abandoned_mounts, copies)
     every = (
+        python,
         engine,
         pyfuse3,
         device,
@@ -255,9 +270,13 @@ def all_of() -> tuple[Callable[[], Check], ...]:
     return (lambda: found, *(check for check in every if found.state == OK or check not in by_proc))
 
 
-def _directory(name: str, path: Path, how: str) -> Check:
+def _directory(name: str, find: Callable[[], Path], how: str) -> Check:
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = find()
+    except CowfsError as error:
+        return failed(name, error)
+    try:
+        private_directories.make_unchecked(path)
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"cowfs")
             file.flush()
@@ -267,10 +286,12 @@ def _directory(name: str, path: Path, how: str) -> Check:
     found = os.statvfs(path)
     free_bytes = found.f_bavail * found.f_frsize
     if free_bytes < LOW_DISK_BYTES:
-        return Check(name, WARN, f"{path} has only {sizes.shown(free_bytes)} free", f"Free space, or use {how}.")
-    return Check(name, OK, f"{path} is writable, {sizes.shown(free_bytes)} free")
+        return Check(
+            name, WARN, f"{path} has only {byte_sizes.format_size(free_bytes)} free", f"Free space, or use {how}."
+        )
+    return Check(name, OK, f"{path} is writable, {byte_sizes.format_size(free_bytes)} free")
 
 
 def _reads_ahead(device: str) -> bool:
     found_kb = kernel.read_ahead_kb(device)
-    return found_kb is None or found_kb >= READ_AHEAD_KB  # not to be seen here: nothing to complain about
+    return found_kb is None or found_kb >= READ_AHEAD_KB  # unknown here: no reason to complain

@@ -1,17 +1,17 @@
-"""The plain objects of a store: what a program needs beside volumes, from the same bucket and with
-the same credentials.
+"""The plain objects of a store, for programs that need them besides volumes, from the same bucket
+and with the same credentials.
 
     with storage.R2("data", account_id="…") as s:
         s.upload("model.bin", "models/model.bin")
         s.download("models/model.bin", "copy.bin")
 
-Keys are relative to the store's prefix. An upload is one request, and the object appears whole or
-not at all; the file is held in memory meanwhile, and may have MOST_BYTES. A download is fetched in
-pieces, all of one state of the object (`store.origin`), into a file beside the target, which takes
-its place, and its permissions, when it is complete. These are not the files of volumes, and nothing
-here keeps anybody from deleting a volume's objects.
+Keys are relative to the store's prefix. An upload is one request, so the object appears whole or
+not at all. The file is held in memory meanwhile, and is limited to MOST_BYTES. A download is
+fetched in pieces, all of one state of the object (`store.origin`), into a file beside the target.
+When complete, that file replaces the target and takes over its permissions. These objects are not
+the files of volumes, and nothing here prevents a program from deleting a volume's objects.
 
-Connections are shared by all blocks of one `Storage` at a time, and end with the last of them.
+Concurrent blocks of one `Storage` share its connections, which end with the last of the blocks.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from cowfs.api.storage.definition import Storage
 from cowfs.api.storage.resolving import access
-from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
-from cowfs.errors import InvalidInputError, NotFoundError, SourceChangedError, UnavailableError, from_local_disk
-from cowfs.fork_locks import ForkLock
+from cowfs.base.errors import InvalidInputError, NotFoundError, SourceChangedError, UnavailableError, from_local_disk
+from cowfs.base.fork_locks import ForkLock
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import proc
 from cowfs.store import ObjectInfo, open_store
@@ -34,10 +34,10 @@ from cowfs.store.contract import check_key
 from cowfs.store.origin import OriginObject, open_origin
 from cowfs.store.origin.contract import Origin
 from cowfs.store.origin.directory import DirectoryOrigin
-from cowfs.store.origin.open import RepeatingOrigin
+from cowfs.store.origin.open_origin import RepeatingOrigin
 
 MOST_BYTES = 5 << 30
-"""What S3 takes in one request."""
+"""The limit of S3 for one request."""
 PIECE_BYTES = 16 << 20
 
 _lock = ForkLock()
@@ -45,7 +45,7 @@ _open: dict[tuple[int, Storage], _Place] = {}
 
 
 class _Place:
-    """What the blocks of one `Storage` share."""
+    """The state shared by the blocks of one `Storage`."""
 
     def __init__(self, storage: Storage) -> None:
         self._access = access(storage)
@@ -54,8 +54,8 @@ class _Place:
         self.users = 0
 
     def origin_of(self, key: str) -> tuple[Origin, str]:
-        """Where an object is read from, and its key there. Links of a directory are followed, as by
-        all else here."""
+        """The origin of an object, and its key there. Links of a directory are followed, as
+        everywhere else here."""
         if (url := StoreUrl.parse(self.store.url)).protocol == "file":
             path = Path(os.path.realpath(f"/{url.path}/{key}"))  # Path.resolve fails where links go in circles
             return DirectoryOrigin(path.parent, url=self.store.url), path.name
@@ -79,7 +79,7 @@ class Objects:
         self._store = place.store
 
     def upload(self, src: str | os.PathLike[str], key: str) -> None:
-        """Stores a file's bytes as an object, whole, in place of what is there."""
+        """Stores a file's bytes as a whole object, replacing an existing one."""
         try:
             with open(src, "rb") as file:
                 if (size := os.fstat(file.fileno()).st_size) > MOST_BYTES:
@@ -97,9 +97,9 @@ class Objects:
         self._store.put(key, data)
 
     def download(self, key: str, dst: str | os.PathLike[str]) -> Path:
-        """Writes an object's bytes into a file, and returns its path; into a directory, under the
-        last part of the key. UnavailableError: it was replaced meanwhile. InvalidInputError: a
-        device, or what else is no file, has that name."""
+        """Writes an object's bytes into a file and returns its path. If dst is a directory, the
+        file gets the last part of the key as its name. UnavailableError: the object was replaced
+        meanwhile. InvalidInputError: dst is a device or another special file."""
         target = Path(dst)
         if target.is_dir():
             target = target / key.rpartition("/")[2]
@@ -118,15 +118,15 @@ class Objects:
         return target
 
     def ls(self, prefix: str = "") -> list[ObjectInfo]:
-        """The objects whose keys begin with prefix, by key: key, size, mtime_ns. One request for
-        each thousand."""
+        """The objects whose keys begin with prefix, by key: key, size, mtime_ns. Costs one request
+        per thousand objects."""
         return self._store.list(prefix)
 
     def exists(self, key: str) -> bool:
         return self._store.size(key) is not None
 
     def rm(self, key: str) -> None:
-        """Deletes an object; one that is not there is fine."""
+        """Deletes an object. A missing object is no error."""
         self._store.delete([key])
 
 
@@ -153,7 +153,7 @@ class AsyncObjects:
 
 
 def opened(storage: Storage) -> Objects:
-    """For a block; `release` ends it. No request is made yet."""
+    """The objects for a block, which `release` ends. No request is made yet."""
     key = (os.getpid(), storage)
     with _lock:
         if (place := _open.get(key)) is None:
@@ -189,7 +189,7 @@ def _fetch(origin: Origin, found: OriginObject, target: Path) -> None:
 
 
 def _mode_for(target: Path) -> int:
-    """Permissions of a file that is to take this place."""
+    """Permissions for a file that replaces this path."""
     try:
         there = target.lstat()
     except FileNotFoundError:
@@ -202,7 +202,7 @@ def _mode_for(target: Path) -> int:
 
 
 def _umask() -> int:
-    """Of this process; asking sets it."""
-    with proc.needed():
+    """The umask of this process, which can only be read by setting it."""
+    with proc.require_readable():
         text = Path("/proc/self/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("Umask:")).split()[1], 8)

@@ -1,17 +1,17 @@
-"""Stores of providers, by what their consoles show: each makes a `Storage`.
+"""Presets for providers, with the terms of their consoles as arguments. Each makes a `Storage`.
 
-    S3           Amazon, or what AWS_ENDPOINT_URL names
+    S3           Amazon, or the server that AWS_ENDPOINT_URL names
     R2           https://ACCOUNT_ID.r2.cloudflarestorage.com, or ACCOUNT_ID.JURISDICTION.r2…; region auto
     Wasabi       https://s3.REGION.wasabisys.com
     Backblaze    https://s3.REGION.backblazeb2.com; answers 501 to a conditional create: only for volumes of one writer
     MinIO        an endpoint of yours, the bucket in the path; SeaweedFS and Ceph are used the same way
-    Hyperstack   the endpoint of its region; makes access keys with api_key; not tried: no account to try it with
+    Hyperstack   the endpoint of its region; makes access keys with api_key; not tested, for lack of an account
     GCS, Azure   with their own protocols, where creating conditionally is ifGenerationMatch=0 and If-None-Match: *
     Local        a directory
 
-What becomes a part of a host's name is checked: credentials must not go to another one. Every
-preset of an S3 protocol takes access_key, secret_key, session_token, credential_process and
-path_style as `Storage` does, and every preset encryption_key.
+Parts of a host name are checked, since credentials must not go to another host. Every preset of an
+S3 protocol takes access_key, secret_key, session_token, credential_process and path_style as
+`Storage` does, and every preset encryption_key.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypedDict, Unpack
 
-from cowfs.api.storage.storage import Credential, EncryptionKey, Storage
-from cowfs.errors import InvalidInputError
+from cowfs.api.storage.definition import Credential, EncryptionKey, Storage
+from cowfs.base.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import hyperstack
-from cowfs.store.hyperstack import ApiKey
-from cowfs.store.named import placed
+from cowfs.store.credentials import hyperstack
+from cowfs.store.credentials.hyperstack import ApiKey
+from cowfs.store.named import parse_place
 
 MINIO_REGION = "us-east-1"
 HYPERSTACK_ENDPOINTS = MappingProxyType({"CANADA-1": "https://ca1.obj.nexgencloud.io"})
@@ -36,7 +36,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 class S3Credentials(TypedDict, total=False):
-    """What every preset of an S3 protocol takes."""
+    """The arguments common to all presets of an S3 protocol."""
 
     access_key: Credential | None
     secret_key: Credential | None
@@ -46,7 +46,7 @@ class S3Credentials(TypedDict, total=False):
     encryption_key: EncryptionKey | None
 
 
-def S3(  # noqa: N802 - presets are called as what they are called
+def S3(  # noqa: N802 - presets have the names of their providers
     bucket: str,
     prefix: str = "",
     *,
@@ -92,8 +92,8 @@ def Backblaze(  # noqa: N802
     credential_process: str | None = None,
     encryption_key: EncryptionKey | None = None,
 ) -> Storage:
-    """Backblaze B2, for example region="us-west-004", with an application key. Two writers of one
-    volume are not kept apart there: mounting writable needs accept_unsafe_store."""
+    """Backblaze B2, for example region="us-west-004", with an application key. The store cannot
+    keep two writers of one volume apart: mounting writable needs accept_unsafe_store."""
     return S3(
         bucket,
         prefix,
@@ -127,11 +127,11 @@ def Hyperstack(  # noqa: N802
     api_key: ApiKey | None = None,
     **credentials: Unpack[S3Credentials],
 ) -> Storage:
-    """Hyperstack's object storage. endpoint: of a region that is not known here.
+    """Hyperstack's object storage. endpoint: for a region that cowfs does not know.
 
-    api_key: of Hyperstack's API, a text or a function that returns one. An access key is made with
-    it when the store is first asked, and deleted when this process ends: mounts that go on are then
-    without one. `cowfs doctor` lists keys of processes that were killed.
+    api_key: for Hyperstack's API, a text or a function that returns one. The first request to the
+    store makes an access key with it. The key is deleted when this process ends; mounts that go on
+    are then without a key. `cowfs doctor` lists keys of processes that were killed.
     """
     found = endpoint or HYPERSTACK_ENDPOINTS.get(region)
     if found is None:
@@ -170,8 +170,8 @@ def Azure(  # noqa: N802
     session_token: Credential | None = None,
     encryption_key: EncryptionKey | None = None,
 ) -> Storage:
-    """Azure Blob Storage. secret_key: the account's key; session_token: a SAS token; None: what
-    Azure's own tools find."""
+    """Azure Blob Storage. secret_key: the account's key; session_token: a SAS token; None: the
+    credentials that Azure's own tools find."""
     return Storage(
         _url("abfs", f"{container}@{account}", prefix),
         secret_key=secret_key,
@@ -182,7 +182,7 @@ def Azure(  # noqa: N802
 
 def Local(path: str | os.PathLike[str], *, encryption_key: EncryptionKey | None = None) -> Storage:  # noqa: N802
     """A directory."""
-    place = placed(os.fspath(path))
+    place = parse_place(os.fspath(path))
     if place.protocol != "file":
         raise InvalidInputError(f"{place} is not a directory", hint="Give a path, or use Storage(url).")
     return Storage(str(place), encryption_key=encryption_key)
@@ -191,11 +191,11 @@ def Local(path: str | os.PathLike[str], *, encryption_key: EncryptionKey | None 
 PRESETS: Mapping[str, Callable[..., Storage]] = MappingProxyType(
     {preset.__name__.lower(): preset for preset in (S3, GCS, R2, Wasabi, Backblaze, MinIO, Hyperstack, Azure, Local)}
 )
-"""By the names that files use: `preset = "r2"`."""
+"""By the names in files: `preset = "r2"`."""
 
 
 def _url(protocol: str, authority: object, prefix: str) -> str:
-    """Of a bucket's name and the path in it, neither of them encoded."""
+    """The URL from a bucket's name and the path in it, neither of them encoded."""
     if not isinstance(authority, str) or re.search(r"[;/]", authority):
         raise InvalidInputError(
             f"{authority!r} is not the name of a bucket", hint="A path in the bucket is the prefix: S3(bucket, prefix)."

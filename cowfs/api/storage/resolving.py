@@ -1,10 +1,10 @@
-"""From a `Storage` to credentials: what its functions return, what its command prints.
+"""Resolves a `Storage` to credentials: calls its functions, runs its command.
 
-Functions are called in the process that made them, on the thread that needs the credentials; what
-they return may be awaited, which is done in an asyncio event loop on a thread of its own. The
-caller's own loop is not used: it may stand still in a read of a mount that waits for these very
-credentials. Nobody says how long a function's values are good, so they are asked for again after
-RENEW_S, and when the store refuses them.
+Functions are called in the process that made them, on the thread that needs the credentials. An
+awaitable result is awaited in an asyncio event loop on a thread of its own. The caller's own loop
+cannot be used: it may be blocked by a read of a mount that waits for these very credentials. The
+lifetime of a function's values is unknown, so the function is called again after RENEW_S, and when
+the store refuses the values.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
-from cowfs.api.storage.storage import Credential, KeyCommand, KeyFile, Storage
-from cowfs.errors import AccessDeniedError
+from cowfs.api.storage.definition import Credential, KeyCommand, KeyFile, Storage
+from cowfs.base.errors import AccessDeniedError
+from cowfs.base.redaction import describe_error
+from cowfs.base.thread_pool import Threads
 from cowfs.format.key_slots import Secret
-from cowfs.helpers import Threads
-from cowfs.redaction import described
-from cowfs.store import AMBIENT, Access, Credentials, Identity, unlocking
-from cowfs.store.credential_process import CredentialProcess
-from cowfs.store.identity import Source
+from cowfs.store import AMBIENT, Access, Credentials, Identity
+from cowfs.store.credentials import unlocking
+from cowfs.store.credentials.credential_process import CredentialProcess
+from cowfs.store.credentials.identity import Source
 
 RENEW_S = 300.0
 AWAIT_S = 60.0
 
 
 def access(storage: Storage | None) -> Access:
-    """How its store is asked: an identity of its own each time. Nothing is called yet."""
+    """The access to its store, with a new identity each time. No function is called yet."""
     if storage is None:
         return AMBIENT
     identity = Identity(_source(storage)) if storage.has_credentials else None
@@ -36,7 +37,7 @@ def access(storage: Storage | None) -> Access:
 
 
 def has_functions(storage: Storage) -> bool:
-    """Whether only this process can say what its credentials are."""
+    """Whether only this process can supply its credentials."""
     return any(callable(each) for each in _values(storage))
 
 
@@ -75,7 +76,7 @@ class _GivenKey:
 
 
 def secret_of(storage: Storage) -> Secret:
-    """Of a Storage with an encryption_key."""
+    """The secret of a Storage with an encryption_key."""
     match storage.encryption_key:
         case KeyFile(path):
             return unlocking.of_file(path)
@@ -92,10 +93,10 @@ def _text(storage: Storage, name: str, given: Credential) -> str:
     try:
         found: Any = given()
         if inspect.isawaitable(found):
-            found = _awaited(found)
+            found = _await_result(found)
     except Exception as error:
         raise AccessDeniedError(
-            f"{storage.url}: the function for {name} failed: {described(error)}",
+            f"{storage.url}: the function for {name} failed: {describe_error(error)}",
             hint="It is called without arguments, and returns the credential as a text.",
         ) from error
     if not isinstance(found, str) or not found:
@@ -106,8 +107,8 @@ def _text(storage: Storage, name: str, given: Credential) -> str:
     return found
 
 
-def _awaited(awaitable: Awaitable[str]) -> Any:
-    """On a thread of its own: this one may have a running event loop."""
+def _await_result(awaitable: Awaitable[str]) -> Any:
+    """Awaits on a thread of its own, since this one may have a running event loop."""
     import asyncio  # slow to import, and seldom needed
 
     async def wait() -> Any:

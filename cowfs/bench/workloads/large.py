@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cowfs.bench import machine
+from cowfs.bench import hardware
 from cowfs.bench.material import Material
 from cowfs.bench.trial import Trial
 
@@ -21,8 +21,8 @@ LARGE = "large"
 
 def run(trial: Trial) -> None:
     write(trial)
-    if machine.can_drop_caches():
-        machine.drop_caches()
+    if hardware.can_drop_caches():
+        hardware.drop_caches()
         read(trial, "read-disk")
     read(trial, "read-warm")
     read_at_random(trial)

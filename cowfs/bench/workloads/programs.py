@@ -1,7 +1,7 @@
-"""Programs that people run, as they are.
+"""Real programs, run unchanged.
 
 untar        `tar -x` of the standard library, without fsync; then every name, mode and byte is compared
-git          `git clone` of a repository of the same files; `git status` after the kernel's caches were dropped: nothing changed
+git          `git clone` of a repository of the same files; `git status` after the kernel's caches were dropped: no changes
 pip          `pip install` of the pip that comes with Python, without network and without compiling; its RECORD is verified
 sqlite       one row a transaction, WAL, synchronous=NORMAL; counted and checked through a second connection
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cowfs import clock
+from cowfs.base import clock, programs
 from cowfs.bench.crew import TIMEOUT_S, WorkloadFailed
 from cowfs.bench.material import GIT
 from cowfs.bench.trial import Trial
@@ -29,7 +29,7 @@ def run(trial: Trial) -> None:
 
 def _untar(trial: Trial) -> None:
     _, files = trial.material.archive_digest
-    seconds = _timed(["tar", "-x", "-f", str(trial.material.archive), "-C", str(trial.root)])
+    seconds = _time(["tar", "-x", "-f", str(trial.material.archive), "-C", str(trial.root)])
     trial.record("untar", files / seconds)
     (found,) = trial.work("digest", path=str(trial.root / "stdlib")).results
     if found != trial.material.archive_digest:
@@ -42,7 +42,7 @@ def _git(trial: Trial) -> None:
     clone = trial.root / "clone"
     git = ["git", "-c", "gc.auto=0"]
     source = f"file://{trial.material.repository}"
-    trial.record("git-clone", _timed([*git, "clone", "--quiet", source, str(clone)], GIT))
+    trial.record("git-clone", _time([*git, "clone", "--quiet", source, str(clone)], GIT))
     trial.forget()
     start_s = clock.monotonic_s()
     said = _run([*git, "-C", str(clone), "status", "--porcelain"], GIT)
@@ -58,30 +58,22 @@ def _pip(trial: Trial) -> None:
     target = trial.root / "installed"
     options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check", "--no-cache-dir"]
     command = [sys.executable, "-P", str(wheel / "pip"), "install", *options, "--target", str(target), str(wheel)]
-    trial.record("pip-install", _timed(command, {"PIP_CONFIG_FILE": os.devnull, "PIP_ROOT_USER_ACTION": "ignore"}))
+    trial.record("pip-install", _time(command, {"PIP_CONFIG_FILE": os.devnull, "PIP_ROOT_USER_ACTION": "ignore"}))
     trial.work("verify_record", path=str(target))
 
 
-def _timed(command: list[str], more: dict[str, str] | None = None) -> float:
+def _time(command: list[str], more: dict[str, str] | None = None) -> float:
     start_s = clock.monotonic_s()
     _run(command, more)
     return clock.monotonic_s() - start_s
 
 
 def _run(command: list[str], more: dict[str, str] | None = None) -> str:
-    """What the program prints; its working directory is none of the file system under test."""
+    """Returns the program's output. Its working directory is outside the file system under test."""
     try:
-        done = subprocess.run(
-            command,
-            cwd="/",
-            env={**os.environ, **(more or {})},
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
+        done = programs.run(command, cwd="/", env={**programs.environment(), **(more or {})}, timeout_s=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise WorkloadFailed(f"{Path(command[0]).name} does not end") from error
+        raise WorkloadFailed(f"{Path(command[0]).name} did not end in time") from error
     if done.returncode:
-        raise WorkloadFailed(f"{Path(command[0]).name} failed: {done.stderr.strip()[-300:]}")
-    return done.stdout.strip()
+        raise WorkloadFailed(f"{Path(command[0]).name} failed: {done.stderr.decode().strip()[-300:]}")
+    return done.stdout.decode().strip()

@@ -1,30 +1,31 @@
 """The pyfuse3 server: answers a mount's requests on trio (`fast_lane=False`).
 
-    server        the loop, on a thread of its own; what `daemon.server.KernelServer` asks for
+    server        the loop, on its own thread; implements `daemon.request_server.KernelServer`
     operations    FUSE operations as engine calls
-    calls         what may wait, and on what
+    calls         which calls may wait, and for what
 
-The only place that imports pyfuse3 and trio, which come with `pip install 'cowfs[pyfuse3]'`.
-Nothing is imported before `imported`: the native lane serves mounts without them.
+The only place that imports pyfuse3 and trio, which come with `pip install
+'cowfs-volumes[pyfuse3]'`. Nothing is imported before `import_server`: the native lane serves mounts
+without them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cowfs.errors import MountFailedError
+from cowfs.base.errors import MountFailedError
 
 if TYPE_CHECKING:
     from cowfs.daemon.pyfuse.server import PyFuse
 
 
-def imported() -> type[PyFuse]:
-    """MountFailedError, with what to install, where pyfuse3 cannot be imported."""
+def import_server() -> type[PyFuse]:
+    """MountFailedError, with installation advice, where pyfuse3 cannot be imported."""
     try:
         from cowfs.daemon.pyfuse.server import PyFuse
     except ImportError as error:
         raise MountFailedError(
             f"a mount without the fast lane needs pyfuse3, which cannot be used here: {error}",
-            hint="pip install 'cowfs[pyfuse3]' (it is built against libfuse3-dev), or leave fast_lane on.",
+            hint="pip install 'cowfs-volumes[pyfuse3]' (it is built against libfuse3-dev), or leave fast_lane on.",
         ) from error
     return PyFuse

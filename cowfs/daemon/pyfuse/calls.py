@@ -1,7 +1,7 @@
 """Calls the engine for the FUSE handlers: loads what it lacks, turns errors into errnos.
 
     engine answers                  inline on the trio thread: memory and local disk only
-    NotResident                     rows are loaded in a worker thread; chunks are waited for without one; then the same call
+    NotResident                     rows are loaded in a worker thread; waiting for chunks takes no thread; then the same call
                                     again
     OSError                         FUSEError with its errno
     CowfsError                      FUSEError with the errno of its kind, logged once
@@ -9,11 +9,11 @@
                                     A panic of the engine is a BaseException; no other can come out of a call without await
 
 Between two awaits of a handler no other handler runs; an engine call that raised NotResident has
-changed nothing. Loads and syncs have limiters of their own, so that neither a slow store nor a slow
-disk keeps the other waiting, and handlers that need neither are never behind them. Reads that wait
-for data, however many, keep no directory from being loaded. A wait cannot be cancelled from
-outside, so that each request gets its answer; `give_up` ends all waits with EIO, those to come too,
-and what they waited for goes on in its thread, unheard.
+changed nothing. Loads and syncs have separate limiters, so that neither a slow store nor a slow
+disk delays the other, and handlers that need neither are never delayed by them. Reads that wait for
+data, however many, keep no directory from being loaded. A wait cannot be cancelled from outside, so
+each request gets its answer. `give_up` ends all waits, later ones included, with EIO; their calls
+continue in their threads, and the results are dropped.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import ParamSpec, TypeVar
 import pyfuse3
 import trio
 
-from cowfs import log
+from cowfs.base import log
 from cowfs.daemon.errnos import Errnos
-from cowfs.daemon.server import LOAD_THREADS, LoadChunks
+from cowfs.daemon.request_server import LOAD_THREADS, LoadChunks
 from cowfs.native import NotResident
 from cowfs.native.chunks import ChunkRef
 from cowfs.native.constants import LOADS_MAX
-from cowfs.session.loading import endless
+from cowfs.session.residency.loading import endless
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,8 +46,8 @@ _logger = log.get("mount")
 class EngineCalls:
     """Used on the trio thread only. `load_rows` and `relieve` block and run in worker threads.
 
-    load_rows     makes resident what a NotResident names, but for chunks; returns the chunks that the call needs besides
-    load_chunks   fetches them, and says when they are here
+    load_rows     loads what a NotResident names, but for chunks; returns the chunks that the call needs besides
+    load_chunks   fetches chunks, and reports when they have arrived
     relieve       frees local disk space (clean staging, cache); returns bytes freed
     """
 
@@ -67,7 +67,7 @@ class EngineCalls:
         self._errnos = Errnos()
 
     async def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The call's result; runs inline, again after each load of what it needs."""
+        """The call's result; runs inline, again after each load of missing data."""
         last: NotResident | None = None
         for _ in range(LOADS_MAX):
             try:
@@ -81,8 +81,8 @@ class EngineCalls:
         raise self._fuse_error(endless(last))
 
     async def ask_for_space(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `ask`, for calls that add bytes: when the disk is full, frees what can be fetched
-        again and repeats once."""
+        """As `ask`, for calls that add bytes: when the disk is full, frees bytes that can be
+        fetched again and repeats once."""
         try:
             return await self.ask(call, *args, **kwargs)
         except pyfuse3.FUSEError as error:
@@ -93,7 +93,7 @@ class EngineCalls:
         return await self.ask(call, *args, **kwargs)
 
     def tell(self, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
-        """For calls whose failure nobody can be told of; says whether it went well."""
+        """For calls whose errors cannot be reported to a caller; returns whether it succeeded."""
         try:
             call(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - as above
@@ -106,7 +106,7 @@ class EngineCalls:
         await self._wait(partial(call, *args, **kwargs), self._syncs)
 
     def give_up(self) -> None:
-        """Ends every wait: their callers get EIO now."""
+        """Ends every wait: the callers get EIO now."""
         self._is_given_up = True
         for scope in self._waits:
             scope.cancel()
@@ -119,24 +119,24 @@ class EngineCalls:
             await self._unless_given_up(partial(self._fetch, missing, chunks))
 
     async def _fetch(self, missing: NotResident, chunks: Sequence[ChunkRef]) -> None:
-        """Waits until they are here, on no thread."""
+        """Waits until the chunks have arrived, without taking a thread."""
         token, fetched = trio.lowlevel.current_trio_token(), trio.Event()
         outcome: list[BaseException | None] = []
 
-        def done(error: BaseException | None) -> None:
+        def finish(error: BaseException | None) -> None:
             outcome.append(error)
-            with contextlib.suppress(trio.RunFinishedError):  # it was given up, and so was the mount
+            with contextlib.suppress(trio.RunFinishedError):  # the wait was abandoned, and the mount ended
                 token.run_sync_soon(fetched.set)
 
-        self._load_chunks(missing, chunks, done)
+        self._load_chunks(missing, chunks, finish)
         await fetched.wait()
         if (error := outcome[0]) is not None:
-            raise error if isinstance(error, Exception) else _failed(error)
+            raise error if isinstance(error, Exception) else _panic_error(error)
 
     async def _wait(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
         """The call's result, from a worker thread."""
         return await self._unless_given_up(
-            lambda: trio.to_thread.run_sync(_contained, call, abandon_on_cancel=True, limiter=limiter)
+            lambda: trio.to_thread.run_sync(_contain_panic, call, abandon_on_cancel=True, limiter=limiter)
         )
 
     async def _unless_given_up(self, wait: Callable[[], Awaitable[T]]) -> T:
@@ -156,7 +156,7 @@ class EngineCalls:
         return pyfuse3.FUSEError(self._errnos.of(error))
 
 
-def _contained(call: Callable[[], T]) -> T:
+def _contain_panic(call: Callable[[], T]) -> T:
     """The call's result; a panic of the engine becomes an exception that can be told apart from a
     cancellation."""
     try:
@@ -164,8 +164,8 @@ def _contained(call: Callable[[], T]) -> T:
     except Exception:
         raise
     except BaseException as error:
-        raise _failed(error) from error
+        raise _panic_error(error) from error
 
 
-def _failed(panic: BaseException) -> RuntimeError:
+def _panic_error(panic: BaseException) -> RuntimeError:
     return RuntimeError(f"the engine failed: {panic}")

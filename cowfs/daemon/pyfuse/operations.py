@@ -1,21 +1,20 @@
-"""The FUSE operations of one mount: an adapter between pyfuse3 and the engine, without policy of
-its own.
+"""The FUSE operations of one mount: an adapter between pyfuse3 and the engine, without policy.
 
 Every operation of the protocol that the engine has is answered here, so a mount is complete with
-this alone. The kernel checks permissions (default_permissions) and holds locks; poll and ioctl are
-left to it.
+this server alone. The kernel checks permissions (default_permissions) and holds locks; poll and
+ioctl are left to it.
 
 Guarantees
 - a `write` that returned is in staging and its record in the journal; fsync waits in a worker
   thread, for the disk only
-- names, link targets and xattr names are bytes, passed through untouched
-- lookup counts are raised by the engine for every entry handed to the kernel; `readdir` counts an
-  entry before it is put into the reply and takes the count back if it did not fit. pyfuse3 does not
-  tell when writing a reply failed (an interrupted request); such a count keeps the inode in memory
-  until unmount, nothing else
+- names, link targets and xattr names are bytes, passed through unchanged
+- the engine raises lookup counts for every entry passed to the kernel; `readdir` counts an entry
+  before it is put into the reply and takes the count back if it did not fit. pyfuse3 does not
+  report a failure to write a reply (an interrupted request); such a count keeps the inode in memory
+  until unmount, and has no other effect
 - on a read-only mount the kernel refuses changes (option `ro`), and so does the engine (EROFS)
 
-All of it runs on the trio thread; `calls` says what may wait, and on what.
+All of it runs on the trio thread; `calls` defines which calls may wait, and for what.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import trio
 from pyfuse3 import FUSEError
 
 from cowfs.daemon.pyfuse.calls import EngineCalls
-from cowfs.daemon.server import CacheTimes
+from cowfs.daemon.request_server import CacheTimes
 from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ACL_ACCESS, ACL_DEFAULT
 
@@ -39,7 +38,7 @@ ACLS = (ACL_ACCESS, ACL_DEFAULT)
 BLOCK_BYTES = 4096
 NAME_MAX_BYTES = 255
 FREE_INODES = 1 << 32
-"""What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no
+"""The free inodes in statfs: inode numbers have 64 bits, and a number of this size confuses no
 program."""
 
 
@@ -47,7 +46,7 @@ class MountOperations(pyfuse3.Operations):
     """`opened` is set when the kernel has finished its handshake (INIT)."""
 
     supports_dot_lookup = True
-    enable_writeback_cache = False  # a write() would return before we have seen its bytes
+    enable_writeback_cache = False  # a write() would return before its bytes arrive here
     enable_acl = True
 
     def __init__(self, engine: Engine, calls: EngineCalls, times: CacheTimes, owners: Owners) -> None:
@@ -169,8 +168,7 @@ class MountOperations(pyfuse3.Operations):
         return pyfuse3.FileInfo(fh=fh, keep_cache=True), self._entry(attr)
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        # keep_cache: every change of a file goes through this kernel, so its pages never are out of
-        # date
+        # keep_cache: every change of a file goes through this kernel, so its pages are never stale
         return pyfuse3.FileInfo(fh=await self._ask_for_space(self._engine.open_file, inode, flags), keep_cache=True)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -178,7 +176,7 @@ class MountOperations(pyfuse3.Operations):
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         if self._engine.is_reclaim_overdue():
-            with contextlib.suppress(FUSEError):  # the write itself says what is the matter
+            with contextlib.suppress(FUSEError):  # the write itself reports its error
                 await self._sync(self._engine.reclaim_overdue)
         try:
             return await self._ask_for_space(self._engine.write, fh, off, buf)
@@ -284,8 +282,8 @@ class MountOperations(pyfuse3.Operations):
         return entry
 
     def _caller(self, ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:
-        """Supplementary groups cost a look into /proc; only whether a setgid bit may stay depends
-        on them."""
+        """Reads supplementary groups only where a setgid bit is set, because that costs a look into
+        /proc and only the bit depends on them."""
         groups = None
         if mode & stat.S_ISGID and ctx.uid != 0 and ctx.pid != 0:
             try:
@@ -296,5 +294,5 @@ class MountOperations(pyfuse3.Operations):
 
 
 def _is_kept(time_ns: int) -> bool:
-    """Whether 64 bits of nanoseconds hold the time; as the lane decides it."""
+    """Whether 64 bits of nanoseconds hold the time; the same rule as in the lane."""
     return -(2**63) < time_ns < 2**63 - 1

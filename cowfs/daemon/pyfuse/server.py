@@ -1,14 +1,13 @@
-"""The pyfuse3 server of one mount: trio on a thread of its own, until the mount is gone.
+"""The pyfuse3 server of one mount: trio on a separate thread, until the mount is gone.
 
-pyfuse3 keeps one session per process; so does this module. libfuse is told the descriptor
-("/dev/fd/N"), so it mounts nothing, and makes the handshake itself: a descriptor whose INIT was
-answered is of no use to it.
+pyfuse3 keeps one session per process; so does this module. libfuse gets the descriptor
+("/dev/fd/N"), so it mounts nothing, and makes the handshake itself: it cannot use a descriptor
+whose INIT was answered.
 
-The device is read without blocking. pyfuse3 reads it, holding the GIL, when it polls readable; but
+The device is read without blocking. pyfuse3 reads it, holding the GIL, when it polls readable. But
 a request whose caller is killed in between is taken back, and a blocking read would then stop every
-thread of the daemon until somebody asks for something again. Without blocking, that race ends
-pyfuse3's loop with EAGAIN, and it is started anew: waits of other requests are shielded (`calls`),
-so that none is lost.
+thread of the daemon until the next request. Without blocking, that race ends pyfuse3's loop with
+EAGAIN, and it is restarted: waits of other requests are shielded (`calls`), so that none is lost.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from collections.abc import Callable, Sequence
 import pyfuse3
 import trio
 
-from cowfs import log
+from cowfs.base import log
+from cowfs.base.errors import MountFailedError
 from cowfs.control.messages import Waiting
 from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.pyfuse.operations import MountOperations
-from cowfs.daemon.server import CacheTimes, LoadChunks, broken, silent
-from cowfs.errors import MountFailedError
+from cowfs.daemon.request_server import CacheTimes, LoadChunks, broken, silent
 from cowfs.native import Engine, NotResident, Owners
 from cowfs.native.chunks import ChunkRef
 
 IDLE_TASKS = 8
 LARGEST_TASKS = 1024
-"""Requests in flight: enough that reads waiting for a slow store do not keep a stat of resident
-files from being answered."""
+"""Requests in flight: enough that reads waiting for a slow store do not delay a stat of resident
+files."""
 NOTICE_GRACE_S = 5.0
 
 _logger = log.get("mount")
 
 
 class PyFuse:
-    """As `KernelServer`; the functions are what `EngineCalls` takes."""
+    """Implements `KernelServer`; `EngineCalls` takes the functions."""
 
     transport = "device"
 
@@ -63,10 +62,10 @@ class PyFuse:
             pyfuse3.init(self._operations, f"/dev/fd/{device_fd}", {"default_permissions"})
         except RuntimeError as error:
             raise MountFailedError(
-                f"pyfuse3 cannot serve the mount: {error}", hint="The daemon's log has libfuse's words."
+                f"pyfuse3 cannot serve the mount: {error}", hint="The daemon's log has libfuse's message."
             ) from error
         self._is_open = True
-        self._notices = threading.Lock()  # libfuse's session is not freed under a notice
+        self._notices = threading.Lock()  # libfuse's session is not freed during a notice
         self._ready = threading.Event()
         self._over = threading.Event()
         self._failure: BaseException | None = None
@@ -94,20 +93,19 @@ class PyFuse:
         return self._over.wait(within_s)
 
     def stop(self) -> None:
-        self._over.set()  # before the token is looked at: a loop that is just starting looks at it afterwards
+        self._over.set()  # before reading the token: a loop that is just starting checks it afterwards
         self._ready.set()
-        self._on_trio(self._stop.set)
+        self._run_on_trio(self._stop.set)
 
     def close(self, grace_s: float) -> None:
         self.stop()
         if (thread := self._thread) is not None:
             thread.join(grace_s)
             if thread.is_alive():
-                _logger.warning("requests that were still waiting after %.0f s are given up", grace_s)
-                self._on_trio(self._calls.give_up)
+                _logger.warning("requests that were still waiting after %.0f s are abandoned", grace_s)
+                self._run_on_trio(self._calls.give_up)
                 thread.join()
-        # A notice that never returns, since nobody answers what it waits for, ends with this
-        # process.
+        # A notice that never returns, because its writes are not answered, ends with this process.
         if self._notices.acquire(timeout=NOTICE_GRACE_S):
             try:
                 if self._is_open:
@@ -132,9 +130,9 @@ class PyFuse:
         return None
 
     def look_after(self) -> None:
-        """A request whose task ended has been answered."""
+        """Does nothing: a request whose task ended has been answered."""
 
-    def _on_trio(self, call: Callable[[], object]) -> None:
+    def _run_on_trio(self, call: Callable[[], object]) -> None:
         if (token := self._token) is not None:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(call)
@@ -158,11 +156,11 @@ class PyFuse:
             nursery.start_soon(self._announce)
             nursery.start_soon(self._end_when_stopped)
             while await self._serve_until_race():
-                _logger.info("a request was taken back while it was read; going on")
+                _logger.info("a request was taken back while it was read; continuing")
             nursery.cancel_scope.cancel()
 
     async def _serve_until_race(self) -> bool:
-        """False: the mount is gone. True: the device had nothing to read, go on."""
+        """False: the mount is gone. True: the device had nothing to read; continue."""
         try:
             await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=LARGEST_TASKS)
         except BaseExceptionGroup as group:
@@ -174,7 +172,7 @@ class PyFuse:
 
     async def _announce(self) -> None:
         """Runs after the task that sends libfuse's reply to INIT, which sets `opened` before it
-        does."""
+        replies."""
         await self._operations.opened.wait()
         self._ready.set()
 

@@ -1,14 +1,14 @@
-"""Objects and files of somebody else: a bucket, a container, a directory that is imported or
+"""Objects and files that belong to others: a bucket, a container, a directory that is imported or
 linked.
 
 `contract` says what an origin does; `open_origin` makes one from a URL. A store (`store.contract`)
 holds cowfs' own immutable objects under keys that cowfs chose. An origin holds objects under any
-key, and anybody may replace them: whoever reads says which state of the object is meant.
+key, and others may replace them at any time, so a read names the state of the object that it means.
 """
 
 from __future__ import annotations
 
-from cowfs.store.origin.contract import Origin, OriginObject, changed, gone
-from cowfs.store.origin.open import open_origin
+from cowfs.store.origin.contract import Origin, OriginObject, source_changed, source_gone
+from cowfs.store.origin.open_origin import open_origin
 
-__all__ = ["Origin", "OriginObject", "changed", "gone", "open_origin"]
+__all__ = ["Origin", "OriginObject", "open_origin", "source_changed", "source_gone"]

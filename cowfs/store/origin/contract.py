@@ -7,10 +7,11 @@ listed.
                                                                       CorruptError: the answer has not that many bytes,
                                                                       or others
 
-Keys are relative to the URL; "" is the object that the URL itself names. Whether an object is the
-one that was listed is told by size, tag and time of modification. How surely depends on the server:
+Keys are relative to the URL; "" is the object that the URL itself names. Size, tag and time of
+modification identify the state of an object. How reliably depends on the server:
 
     s3                       GET with If-Match, and the ETag of the answer is compared: never a byte of another state
+    gs, abfs                 the tag of the bytes that are read
     a directory              size and time of modification, after each read
     any other file system    what it lists of the object, after each read
 
@@ -29,18 +30,19 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from cowfs.errors import CorruptError, SourceChangedError
+from cowfs.base.errors import CorruptError, SourceChangedError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.store.contract import nanoseconds
-from cowfs.values import dataclass
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class OriginObject:
-    """mtime_ns: by the origin's clock, 0: not known. tag: an ETag, or what else the origin gives a
-    state of an object as its name; "": none. fault: why it can be no file of ours, though it is
-    listed; "": it can be one. The key of such an object may end in '/': all that lies below it."""
+    """mtime_ns: by the origin's clock, 0: unknown. tag: an ETag, or another name that the origin
+    gives to a state of an object; "": it has no name. fault: why a listed object cannot be a
+    file of ours; "": it can. The key of such an object may end in '/': then it stands for
+    everything below it."""
 
     key: str
     size: int
@@ -58,12 +60,12 @@ class OriginObject:
         return (now.key, now.size, now.state) == (self.key, self.size, self.state)
 
 
-def mtime_of(moment: datetime) -> int:
-    """In ns; of one that no file can have, 0: some servers say the year 1 for a time that they have
-    not."""
+def mtime_of(moment: datetime | float) -> int:
+    """In ns; 0 for a time that no file can have: some servers send the year 1 for an unknown
+    time."""
     try:
         return fitting(nanoseconds(moment))
-    except (ValueError, OverflowError):  # without a time zone
+    except (ValueError, OverflowError):  # also NaN and infinity
         return 0
 
 
@@ -88,7 +90,7 @@ class Origin(Protocol):
 
 
 Repeat = Callable[[Callable[[], T]], T]
-"""Calls again what failed because nobody answered."""
+"""Repeats a call that failed because there was no answer."""
 
 
 class Destination(Origin, Protocol):
@@ -100,38 +102,52 @@ class Destination(Origin, Protocol):
     def delete(self, keys: Sequence[str], repeat: Repeat[Any]) -> None: ...
 
 
+def split_parts(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes, cut at multiples of `size`."""
+    part = bytearray()
+    for piece in pieces:
+        part += piece
+        while len(part) >= size:
+            yield bytes(part[:size])
+            del part[:size]
+    if part:
+        yield bytes(part)
+
+
 _HINT = (
-    "What it was is not in the store. Import again to take its present state (`cowfs import`, Volume.import_); "
-    "versions that link the earlier state can show of this file only what a cache still holds."
+    "Its earlier content is not in the store. Import again to take its present state (`cowfs import`, Store.import_); "
+    "versions that link the earlier state can show only the parts of this file that a cache still holds."
 )
 _ON_THE_WAY = "Something between this machine and the server changes answers: a cache, or another proxy. Go around it."
 
 
 def require_unchanged(origin: Origin, found: OriginObject) -> None:
-    """SourceChangedError unless the object is what it was when it was listed."""
+    """SourceChangedError unless the object is in the state in which it was listed."""
     now = origin.look(found.key)
     if now is None:
-        raise gone(origin.url, found.key)
+        raise source_gone(origin.url, found.key)
     if not found.is_now(now):
-        raise changed(origin.url, found.key)
+        raise source_changed(origin.url, found.key)
 
 
-def changed(url: str, key: str) -> SourceChangedError:
+def source_changed(url: str, key: str) -> SourceChangedError:
     return SourceChangedError(
-        f"{shown(url, key)} is not what it was when it was listed: it was replaced",
+        f"{object_url(url, key)} has changed since it was listed: it was replaced",
         hint=_HINT,
         details={"url": url, "key": key, "gone": False},
     )
 
 
-def gone(url: str, key: str) -> SourceChangedError:
-    return SourceChangedError(f"{shown(url, key)} is gone", hint=_HINT, details={"url": url, "key": key, "gone": True})
+def source_gone(url: str, key: str) -> SourceChangedError:
+    return SourceChangedError(
+        f"{object_url(url, key)} is gone", hint=_HINT, details={"url": url, "key": key, "gone": True}
+    )
 
 
 def cut(url: str, key: str, length: int, got: int) -> CorruptError:
     """Of an object that has not changed."""
     return CorruptError(
-        f"{shown(url, key)} was read in part: an answer has {got} bytes, {length} were asked for, and the object has not changed",
+        f"{object_url(url, key)} was read in part: an answer has {got} bytes, {length} were asked for, and the object has not changed",
         hint="It was asked for again. Something between this machine and the server cuts answers, or the object is damaged "
         "there: read it with another program to see which.",
         details={"url": url, "key": key},
@@ -140,19 +156,19 @@ def cut(url: str, key: str, length: int, got: int) -> CorruptError:
 
 def other_range(url: str, key: str) -> CorruptError:
     return CorruptError(
-        f"{shown(url, key)} gave another range than was asked for, or does not say which",
+        f"{object_url(url, key)} gave another range than was asked for, or does not say which",
         hint=_ON_THE_WAY,
         details={"url": url, "key": key},
     )
 
 
-def untagged(url: str, key: str) -> CorruptError:
+def etag_missing(url: str, key: str) -> CorruptError:
     return CorruptError(
-        f"{shown(url, key)} was read without its ETag: which state of it that is, is not known",
+        f"{object_url(url, key)} was read without its ETag: which state of it that is, is not known",
         hint=_ON_THE_WAY,
         details={"url": url, "key": key},
     )
 
 
-def shown(url: str, key: str) -> str:
+def object_url(url: str, key: str) -> str:
     return f"{url.rstrip('/')}/{key}" if key else url

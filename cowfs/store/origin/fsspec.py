@@ -1,33 +1,43 @@
-"""Any other fsspec file system as an origin: gs, az, memory and what else is installed, as well as
-read-only ones (zip, tar, github, …) that are no stores.
+"""Any other fsspec file system as an origin: memory and the other installed ones, as well as
+read-only ones (zip, tar, github, …) that cannot be stores.
 
-One recursive listing of the file system's own. What tells one state of a file from another is the
-first of TAGS that it lists, else its time of modification. None of these has conditional reads in
-common, so after each read the file is looked at again: what was read in between two looks that
-agree is the state that both show.
+Files are found by one recursive listing of the file system's own. The first of TAGS that it lists
+identifies the state of a file, else its time of modification. These file systems have no common
+form of conditional reads, so each file is looked at again after a read: if two looks agree, the
+bytes read between them are of the state that both show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from cowfs.errors import InvalidInputError, NotFoundError
-from cowfs.store.fsspec_backend import FsspecStore
-from cowfs.store.origin.contract import OriginObject, Repeat, changed, cut, fitting, gone, mtime_of, require_unchanged
+from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.format.store_url import StoreUrl
+from cowfs.store.backends.fsspec_store import FsspecStore, open_through_fsspec
+from cowfs.store.credentials.identity import Access
+from cowfs.store.origin.contract import (
+    OriginObject,
+    Repeat,
+    cut,
+    mtime_of,
+    require_unchanged,
+    source_changed,
+    source_gone,
+)
 
 TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
 
 
-class FsspecOrigin(FsspecStore):
-    def __init__(self, protocol: str, **named: Any) -> None:
-        super().__init__(protocol, **named)
-        self._exclusive = nullcontext()  # what is put is read meanwhile, perhaps from a store in the same memory
+def open_fsspec_origin(place: StoreUrl, *, is_page: bool, access: Access, untrusted_server: str | None) -> FsspecOrigin:
+    return open_through_fsspec(FsspecOrigin, place, access, untrusted_server)
 
+
+class FsspecOrigin(FsspecStore):
     def list(self) -> Iterator[OriginObject]:  # type: ignore[override] # of another contract
         found: dict[str, dict[str, Any]] = self._call(
             "", lambda: self._file_system.find(self._root, detail=True, withdirs=False)
@@ -49,7 +59,7 @@ class FsspecOrigin(FsspecStore):
         return self._object(key, info) if info["type"] == "file" else None
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
-        data = self._fetched(found, offset, length)
+        data = self._fetch(found, offset, length)
         require_unchanged(self, found)
         if len(data) != length:
             raise cut(self.url, found.key, length, len(data))
@@ -61,7 +71,7 @@ class FsspecOrigin(FsspecStore):
         repeat(lambda: self._call(key, lambda: self._write_all(self._path(key), pieces())))
         made: OriginObject | None = repeat(lambda: self.look(key))
         if made is None or made.size != size:
-            raise changed(self.url, key)
+            raise source_changed(self.url, key)
         return made
 
     def delete(self, keys: Sequence[str], repeat: Repeat[Any]) -> None:  # type: ignore[override]
@@ -77,18 +87,18 @@ class FsspecOrigin(FsspecStore):
         except BaseException:
             with suppress(Exception):
                 file.discard()
-            file.closed = True  # closing would make an object of what was written so far
+            file.closed = True  # closing would publish the bytes written so far
             raise
         file.close()
 
-    def _fetched(self, found: OriginObject, offset: int, length: int) -> bytes:
+    def _fetch(self, found: OriginObject, offset: int, length: int) -> bytes:
         path = self._path(found.key)
         try:
             data: bytes = self._call(
                 found.key, lambda: self._file_system.cat_file(path, start=offset, end=offset + length)
             )
         except NotFoundError:
-            raise gone(self.url, found.key) from None
+            raise source_gone(self.url, found.key) from None
         return data[offset : offset + length] if len(data) == found.size > length else data  # it knows no ranges
 
     def _info(self, path: str) -> dict[str, Any]:
@@ -107,25 +117,23 @@ class FsspecOrigin(FsspecStore):
                 f"{self.url} does not say how long {key or 'the file'} is", hint="Download it, and upload the copy."
             )
         tag = next((str(info[name]) for name in TAGS if info.get(name)), "")
-        return OriginObject(key, int(info["size"]), _modified_ns(info), tag)
+        return OriginObject(key, int(info["size"]), _mtime_ns(info), tag)
 
 
-def _modified_ns(info: dict[str, Any]) -> int:
+def _mtime_ns(info: dict[str, Any]) -> int:
     """0 where the file system does not say."""
     for name in _MODIFIED:
         value = info.get(name)
         if isinstance(value, str):
-            value = _parsed(value)
+            value = _parse_time(value)
         elif isinstance(value, tuple):  # of a zip file
-            value = _dated(value)
-        if isinstance(value, datetime):
+            value = _parse_zip_time(value)
+        if isinstance(value, (datetime, int, float)):
             return mtime_of(value)
-        if isinstance(value, (int, float)):
-            return fitting(round(value * 1e6) * 1000)  # some say one time as a float and as a datetime
     return 0
 
 
-def _dated(parts: tuple[int, ...]) -> datetime | None:
+def _parse_zip_time(parts: tuple[int, ...]) -> datetime | None:
     """Of a zip file; programs that keep no time write zeros."""
     try:
         return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
@@ -133,7 +141,7 @@ def _dated(parts: tuple[int, ...]) -> datetime | None:
         return None
 
 
-def _parsed(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             return parse(text)

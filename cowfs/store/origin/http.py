@@ -1,15 +1,15 @@
-"""Files behind http(s) as an origin: one file, or those that pages of links name.
+"""Files behind http(s) as an origin: one file, or the files that pages of links name.
 
-A URL that ends in "/" is a page that lists files, as web servers make them for directories; links
-to what lies below it are followed, a link that ends in "/" to another such page. Links with a
-query or a fragment, and to elsewhere, are not. Any other URL is one file. Each file is looked at
-once (HEAD) for its size and its ETag, or time of modification: nothing of it is read. What a page
-names and the server does not give is listed with its fault.
+A URL that ends in "/" is a page that lists files, as web servers make them for directories. Links
+to places below it are followed; a link that ends in "/" leads to another such page. Links with a
+query or a fragment, and links to elsewhere, are not followed. Any other URL is one file. Each file
+is looked at once (HEAD) for its size and its ETag, or time of modification; its content is not
+read. A file that a page names and the server does not give is listed with its fault.
 
-A read sends If-Match where the ETag is a strong one, and the file is looked at again afterwards:
-many servers ignore the condition. One that knows no ranges answers with the whole file, of which no
-more is received than up to the end of the range; of a range the answer must say that it is the one
-that was asked for.
+A read sends If-Match if the ETag is a strong one, and the file is looked at again afterwards: many
+servers ignore the condition. A server that does not support ranges answers with the whole file,
+which is received only up to the end of the range. An answer with a range must name the requested
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 from fsspec.asyn import sync
 from fsspec.implementations.http import _file_info
 
-from cowfs.errors import (
+from cowfs.base.errors import (
     AccessDeniedError,
     ConflictError,
     CowfsError,
@@ -32,8 +32,11 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
-from cowfs.helpers import Helpers
-from cowfs.store.origin.contract import OriginObject, changed, gone, other_range, require_unchanged
+from cowfs.base.thread_pool import Helpers
+from cowfs.format.store_url import StoreUrl
+from cowfs.store.backends.fsspec_store import open_through_fsspec
+from cowfs.store.credentials.identity import Access
+from cowfs.store.origin.contract import OriginObject, other_range, require_unchanged, source_changed, source_gone
 from cowfs.store.origin.fsspec import FsspecOrigin
 
 LOOKING_THREADS = 16
@@ -42,6 +45,12 @@ PAGE_TYPES = ("text/html", "application/xhtml+xml")
 PAGE_BYTES = 64 << 20
 _NOT_NOW = (408, 425, 429)
 NOT_FOUND = "the server does not find it"
+
+
+def open_http_origin(place: StoreUrl, *, is_page: bool, access: Access, untrusted_server: str | None) -> HttpOrigin:
+    origin = open_through_fsspec(HttpOrigin, place, access, untrusted_server)
+    origin.is_page = is_page
+    return origin
 
 
 class HttpOrigin(FsspecOrigin):
@@ -54,17 +63,17 @@ class HttpOrigin(FsspecOrigin):
             return
         is_empty = True
         with Helpers(LOOKING_THREADS, name="cowfs-look") as threads:
-            links = self._linked()
+            links = self._list_links()
             while some := [*islice(links, BATCH)]:
                 is_empty = False
-                yield from threads.map(self._looked, some)
+                yield from threads.map(self._look_at, some)
         if is_empty:
             raise NotFoundError(
                 f"{self.url} is a page without links to files below it",
                 hint="Correct the URL. One that does not end in '/' is a file.",
             )
 
-    def _linked(self) -> Iterator[OriginObject]:
+    def _list_links(self) -> Iterator[OriginObject]:
         """What pages name, but for its size and state; each page is read once."""
         waiting, seen = [""], {""}
         while waiting:
@@ -74,7 +83,7 @@ class HttpOrigin(FsspecOrigin):
             except CowfsError as error:
                 if not page or _may_pass(error):
                     raise
-                yield _faulty(page, _told(error))
+                yield _faulty(page, _fault_of(error))
                 continue
             for key, fault in sorted(links.items()):
                 if key in seen:
@@ -86,8 +95,7 @@ class HttpOrigin(FsspecOrigin):
                     yield _faulty(key, fault)
 
     def _links_of(self, page: str) -> dict[str, str]:
-        """Keys below a page, and what is wrong with them. InvalidInputError: it is no page of
-        links."""
+        """Keys below a page, and the fault of each. InvalidInputError: the page has no links."""
         files, path = self._file_system, self._path(page).rstrip("/") + "/"
         url, text = self._call(page, lambda: sync(files.loop, _get_page, files, path))
         if text is None:
@@ -101,7 +109,7 @@ class HttpOrigin(FsspecOrigin):
             found[key] = "a part of its name has a '/'" if any(b"/" in part for part in parts) else ""
         return found
 
-    def _looked(self, link: OriginObject) -> OriginObject:
+    def _look_at(self, link: OriginObject) -> OriginObject:
         """A key that no file can have is not asked for."""
         if link.fault or not _is_plain(link.key):
             return link
@@ -110,14 +118,14 @@ class HttpOrigin(FsspecOrigin):
         except CowfsError as error:
             if _may_pass(error):
                 raise
-            return _faulty(link.key, _told(error))
+            return _faulty(link.key, _fault_of(error))
 
     def _info(self, path: str) -> dict[str, Any]:
         files = self._file_system
         info: dict[str, Any] = sync(files.loop, _get_info, files, path)
         return info
 
-    def _fetched(self, found: OriginObject, offset: int, length: int) -> bytes:
+    def _fetch(self, found: OriginObject, offset: int, length: int) -> bytes:
         files, path = self._file_system, self._path(found.key)
         headers = {"Range": f"bytes={offset}-{offset + length - 1}"} if 0 < length < found.size else {}
         if found.tag.startswith('"'):
@@ -128,9 +136,9 @@ class HttpOrigin(FsspecOrigin):
         try:
             start, data = self._call(found.key, lambda: sync(files.loop, _get, files, path, headers, wanted))
         except NotFoundError:
-            raise gone(self.url, found.key) from None
+            raise source_gone(self.url, found.key) from None
         except ConflictError:
-            raise changed(self.url, found.key) from None
+            raise source_changed(self.url, found.key) from None
         if start != offset and "Range" in headers:
             require_unchanged(self, found)
             raise other_range(self.url, found.key)
@@ -145,12 +153,12 @@ def _faulty(key: str, fault: str) -> OriginObject:
 
 
 def _may_pass(error: CowfsError) -> bool:
-    """Whether it is worth asking again: nobody answered, or not now."""
+    """Whether it is worth asking again: there was no answer, or a temporary refusal."""
     status = error.details.get("status", 0)
     return isinstance(error, UnavailableError) and (not 300 <= status < 500 or status in _NOT_NOW)
 
 
-def _told(error: CowfsError) -> str:
+def _fault_of(error: CowfsError) -> str:
     if isinstance(error, NotFoundError):
         return NOT_FOUND
     return "the server denies access to it" if isinstance(error, AccessDeniedError) else error.message
@@ -171,16 +179,16 @@ class _Links(HTMLParser):
 
 
 def _parts_below(url: str, text: str) -> Iterator[list[bytes]]:
-    """What lies below the page at `url` of what it links, as the parts of its path."""
+    """The links of the page at `url` that lead below it, as the parts of their paths."""
     links = _Links()
     links.feed(text)
     links.close()
     page = urlsplit(url)
-    above = _unquoted(page.path)[:-1]
+    above = _unquote_parts(page.path)[:-1]
     for href in links.found:
         try:
             link = urlsplit(urljoin(url, href.strip(" \t\n\f\r")))
-            parts = _unquoted(link.path)
+            parts = _unquote_parts(link.path)
         except ValueError:  # of no server's
             continue
         is_here = link.scheme in ("http", "https") and link.netloc == page.netloc and parts[: len(above)] == above
@@ -189,7 +197,7 @@ def _parts_below(url: str, text: str) -> Iterator[list[bytes]]:
             yield below
 
 
-def _unquoted(path: str) -> list[bytes]:
+def _unquote_parts(path: str) -> list[bytes]:
     return [unquote_to_bytes(part.encode("utf-8", "surrogateescape")) for part in path.split("/")]
 
 
@@ -204,7 +212,7 @@ async def _get_page(files: Any, path: str) -> tuple[str, str | None]:
             return str(answer.url), None
         try:
             text = data.decode(answer.charset or "utf-8", "surrogateescape")
-        except (LookupError, UnicodeDecodeError):  # it is called what it is not
+        except (LookupError, UnicodeDecodeError):  # its declared encoding is wrong
             text = data.decode("utf-8", "surrogateescape")
         return str(answer.url), text
 
@@ -242,7 +250,8 @@ async def _get(files: Any, path: str, headers: dict[str, str], wanted: tuple[int
 
 
 async def _part(answer: Any, offset: int, length: int) -> bytes:
-    """Bytes of an answer of which nothing was received. What follows them is not received."""
+    """A range of the answer's bytes, before any was received. Bytes after the range are not
+    received."""
     taken, position, end = bytearray(), 0, offset + length
     async for data in answer.content.iter_any():
         taken += data[max(offset - position, 0) : max(end - position, 0)]

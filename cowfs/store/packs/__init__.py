@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cowfs.store.packs.directories import DirectoryCache
-from cowfs.store.packs.moved import earlier_moved_records, moved_records, places_now
+from cowfs.store.packs.moved import earlier_moved_records, places_now, read_moved_records
 from cowfs.store.packs.read import GAP_BYTES, ChunkRequest, Lead, PackReader
 from cowfs.store.packs.upload import PackLocation, PackReceipt, PackUploader
 
@@ -18,6 +18,6 @@ __all__ = [
     "PackReceipt",
     "PackUploader",
     "earlier_moved_records",
-    "moved_records",
     "places_now",
+    "read_moved_records",
 ]

@@ -1,8 +1,9 @@
-"""Directories of packs, kept as they are stored: those used last, within a number of bytes.
+"""Directories of packs, kept as they are stored: the most recently used ones, within a number of
+bytes.
 
-A pack of 16 MiB has 8 entries or 100,000, so what is kept is counted in bytes (48 an entry), not in
-packs. The directory used last stays however large it is. Thread-safe; the lock is not held during a
-request, so two threads may both fetch a directory.
+A pack of 16 MiB has 8 entries or 100,000, so the limit is in bytes (48 an entry), not in packs. The
+directory used last stays however large it is. Thread-safe; the lock is not held during a request,
+so two threads may both fetch a directory.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from cowfs.base.ids import PackId
 from cowfs.format.pack import PackDirectory
-from cowfs.ids import PackId
 from cowfs.store.packs.read import PackReader
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cowfs.errors import CorruptError
+from cowfs.base.errors import CorruptError
 from cowfs.format.sealing import BlobSealing, Buffer
 
 # offset in the pack, stored length, raw length, codec, hash
@@ -60,15 +60,16 @@ class SealedRun:
                 break
             begin = offset - self._at
             sealed = self._kept[begin : begin + stored_length] if begin >= 0 else b""
-            self._settled = self._run.take_next(self._opened(sealed, offset, codec, raw_length))
+            self._settled = self._run.take_next(self._open_blob(sealed, offset, codec, raw_length))
         following = self._places[self._settled][0] if self._settled < len(self._places) else end
         gone = min(max(following - self._at, 0), len(self._kept))
         del self._kept[:gone]
         self._at += gone
         return self._settled
 
-    def _opened(self, sealed: Buffer, offset: int, codec: int, raw_length: int) -> bytes:
-        """Nothing, which is no blob, if it cannot be opened: whoever reads it alone says why."""
+    def _open_blob(self, sealed: Buffer, offset: int, codec: int, raw_length: int) -> bytes:
+        """Empty, which is not a blob, if it cannot be opened: a read of this blob alone reports
+        why."""
         try:
             return self._blobs.open(sealed, offset, codec, raw_length, what="a blob")
         except CorruptError:

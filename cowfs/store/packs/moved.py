@@ -1,16 +1,16 @@
-"""Packs that have moved: the newest moved record of each, and what packs it makes readers rely on.
+"""Packs that have moved: the newest moved record of each, and the packs that readers rely on
+because of it.
 
-An address names a pack for good (docs/format/moved.md). When the pack is gone, its newest moved
-record says where each blob lies. A record costs a listing and a read, once, and is kept in memory;
-a newer one may have been written since, so a reader that does not find what a record promises asks
-for the newest again. Whoever wrote that may have slept until its new pack was gone: then the blob
-lies where an earlier record says (`places_now`).
+An address names a pack permanently (docs/format/moved.md). When the pack is gone, its newest moved
+record says where each blob lies. A record costs a listing and a read, once, and is kept in memory.
+A newer one may have been written since, so a reader that does not find a blob at its promised place
+asks for the newest again. The writer of that record may have slept until its new pack was gone:
+then the blob lies where an earlier record says (`places_now`).
 
-Whoever lets a new version name an address in a moved pack relies on the pack where the blob lies
-now, too: `homes` says which those are, for as long as the reader lives.
+A new version that names an address in a moved pack relies on the pack where the blob lies now as
+well: `homes` returns these packs, as long as the reader lives.
 
-Reading and verifying blobs is `read`'s business. Thread-safe; the lock is never held during a
-request.
+`read` reads and verifies blobs. Thread-safe; the lock is never held during a request.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from cowfs.errors import CorruptError, NotFoundError
+from cowfs.base.errors import CorruptError, NotFoundError
+from cowfs.base.ids import PackId
 from cowfs.format.pack import MAX_PACK_BYTES, PackDirectory
 from cowfs.format.records import MovedBlob, MovedRecord
-from cowfs.ids import PackId
-from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
+from cowfs.store.refs import refs
 
 _RECORDS = 256
 
@@ -38,7 +38,7 @@ class MovedPacks:
         self._records: OrderedDict[PackId, MovedRecord] = OrderedDict()
         self._homes: dict[PackId, frozenset[PackId]] = {}
 
-    def known(self, pack: PackId) -> MovedRecord | None:
+    def find_known(self, pack: PackId) -> MovedRecord | None:
         """The record of a pack that is known to have moved. No request."""
         with self._lock:
             return self._records.get(pack)
@@ -49,7 +49,7 @@ class MovedPacks:
 
     def records(self, pack: PackId) -> Iterator[MovedRecord]:
         """All of the pack, the newest first, which is kept in memory."""
-        for place, record in enumerate(moved_records(self._store, pack)):
+        for place, record in enumerate(read_moved_records(self._store, pack)):
             if place == 0:
                 self.keep(record)
             yield record
@@ -63,20 +63,21 @@ class MovedPacks:
                 self._records.popitem(last=False)
 
     def rely_on(self, pack: PackId, homes: Iterable[PackId]) -> None:
-        """Somebody may make a version that names blobs of the pack because they were seen there."""
+        """Call it when blobs of the pack were seen in `homes`, since a new version may name
+        them."""
         with self._lock:
             self._homes[pack] = self._homes.get(pack, frozenset()).union(homes)
 
     def homes(self, pack: PackId) -> frozenset[PackId]:
         return self._homes.get(pack, frozenset())
 
-    def into(self, packs: Collection[PackId]) -> frozenset[PackId]:
+    def list_moved_into(self, packs: Collection[PackId]) -> frozenset[PackId]:
         """The packs that have a home among `packs`."""
         with self._lock:
             return frozenset(pack for pack, homes in self._homes.items() if not homes.isdisjoint(packs))
 
 
-def moved_records(store: ObjectStore, pack: PackId) -> Iterator[MovedRecord]:
+def read_moved_records(store: ObjectStore, pack: PackId) -> Iterator[MovedRecord]:
     """All moved records of a pack, the newest first; each is read when it is asked for."""
     newest = refs.newest(store, refs.moved(pack))
     if newest is not None:
@@ -93,8 +94,9 @@ def earlier_moved_records(store: ObjectStore, pack: PackId, number: int) -> Iter
 
 
 def places_now(records: Iterable[MovedRecord], is_there: Callable[[PackId], bool]) -> dict[int, MovedBlob]:
-    """By old offset, where the blobs lie that the newest record lists: where its pack is gone, as
-    the newest one before it says whose pack is there. Without those that are nowhere."""
+    """Where the blobs of the newest record lie, by old offset: in the pack that it names, or, if
+    that pack is gone, in the newest earlier one that exists. Blobs without an existing pack are
+    left out."""
     found: dict[int, MovedBlob] = {}
     left: set[int] | None = None
     for record in records:
@@ -114,7 +116,7 @@ def directory_at_old_places(
     where they disagree."""
     moved = []
     for blob in blobs:
-        entry = directories[blob.new_pack].at(blob.new_offset)
+        entry = directories[blob.new_pack].find_at(blob.new_offset)
         if entry is None or entry.stored_length != blob.stored_length or blob.offset > MAX_PACK_BYTES:
             raise CorruptError(
                 f"the moved record of pack {pack} names {blob.stored_length} bytes at {blob.new_offset} "

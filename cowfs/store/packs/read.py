@@ -1,4 +1,4 @@
-"""Reads chunks out of packs, wherever their bytes lie today, and verifies every one.
+"""Reads chunks out of packs, wherever their bytes lie today, and verifies each one.
 
 An address (pack, offset) is permanent; the bytes may have moved. A chunk is looked for
 
@@ -6,18 +6,18 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
     2. where the pack's newest moved record says, byte for byte the same blob; moved records are complete, never chained
     3. where an earlier one says, if the pack that the newest names is gone
 
-and the first copy that matches hash and length is the answer; none: CorruptError naming both
-places. What arrives wrong is asked for again first, since the wire may have done it (`damaged`).
-Once a pack is known to have moved, its record is asked first. Requests: one for each chunk, or for
-each run of neighbours in `read_many` and `fill`: of neighbours where they lie now. The
-directory of a moved pack is put together from those of the packs that its record names.
+and the first copy with the right hash and length is the answer; without one: CorruptError naming
+both places. A wrong answer is requested again first, since the transfer may have damaged it
+(`damaged`). Once a pack is known to have moved, its record is asked first. Requests: one for each
+chunk, or for each run of neighbours in `read_many` and `fill`: of neighbours where they lie now.
+The directory of a moved pack is composed of those of the packs that its record names.
 
-What was read, and what could not be, is remembered for deduplication, which must not rely on bytes
-that are gone or damaged: `has_read` says that a pack was there, `has_failed` that a chunk in it, or
-all of it, cannot be read from where it belongs.
+Successful and failed reads are remembered for deduplication, which must not rely on bytes that are
+gone or damaged: `has_read` says that a pack was there, `has_failed` that a chunk in it, or all of
+it, cannot be read from where it belongs.
 
-Lengths come from an index that is itself untrusted, so they are bounded before anything is fetched.
-Nothing is cached but moved records (`moved`); thread-safe.
+Lengths come from an index that is itself untrusted, so they are bounded before any fetch. Only
+moved records are cached (`moved`); thread-safe.
 """
 
 from __future__ import annotations
@@ -29,28 +29,32 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from cowfs.errors import CorruptError, NotFoundError
+from cowfs.base.errors import CorruptError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash, PackId
 from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, PackDirectory, PackFooter, parse_directory, parse_footer, parse_tail
 from cowfs.format.records import MovedRecord
 from cowfs.format.sealing import Buffer
-from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
-from cowfs.store.damaged import read_range_as
 from cowfs.store.packs.filling import ChunkCache, ChunkRun, SealedRun, Wanted
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places, places_now
+from cowfs.store.reliability.damaged import read_range_as
 from cowfs.store.sealed import sealing_of
 from cowfs.store.streams import stream_range
-from cowfs.values import dataclass
 
 # Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms
 # and more.
 GAP_BYTES = 64 << 10
 _RUN_BYTES = 8 << 20
 FILL_BYTES = 18 << 20
-"""All of a usual pack, of which no more than a few pieces are in memory."""
+"""All of a usual pack; only a few pieces of it are in memory at a time."""
 _TAIL_BYTES = 64 << 10
 _FAILED_CHUNKS = 64  # of a pack; with more of them all of it counts as failed
+_CHANGED_HINT = (
+    "If `cowfs verify` finds nothing wrong, something between this machine and the server changes answers: a cache, or "
+    "another proxy. Go around it."
+)
 
 T = TypeVar("T")
 
@@ -68,7 +72,7 @@ class ChunkRequest:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Stored bytes of a pack from `start` on, of which nothing was verified."""
+    """Stored bytes of a pack from `start` on, not verified."""
 
     pack: PackId
     start: int
@@ -97,7 +101,7 @@ class PackReader:
         and offset."""
         request = ChunkRequest(offset, stored_length, raw_length, codec, hash)
         self._check_bounds(pack, request)
-        known = self._moved.known(pack)
+        known = self._moved.find_known(pack)
         if known is not None:
             try:
                 return self._read_moved(pack, known, request)
@@ -109,13 +113,13 @@ class PackReader:
             return self._recover(pack, request, error)
 
     def read_with_lead(self, pack: PackId, request: ChunkRequest, lead_bytes: int) -> tuple[bytes, Lead | None]:
-        """As `read`, and by the same request what lies before the chunk, at most lead_bytes. None:
-        the pack has moved, or the chunk is not there."""
+        """As `read`, and with the same request the bytes before the chunk, at most lead_bytes.
+        None: the pack has moved, or the chunk is not there."""
         self._check_bounds(pack, request)
-        if self._moved.known(pack) is None:
+        if self._moved.find_known(pack) is None:
             start = max(request.offset - lead_bytes, 0)
             before = request.offset - start
-            with suppress(CorruptError, NotFoundError):  # `read` says what is wrong, if it is for good
+            with suppress(CorruptError, NotFoundError):  # `read` reports a permanent error
                 found = self._store.get_range(keys.pack(pack), start, before + request.stored_length)
                 lead = Lead(pack, start, memoryview(found))
                 return self.read_lead(lead, request), lead
@@ -127,8 +131,8 @@ class PackReader:
         self._check_bounds(lead.pack, request)
         at = request.offset - lead.start
         stored = lead.data[at : at + request.stored_length]
-        raw = self._opened(stored, lead.pack, request.offset, request, f"pack {lead.pack}")
-        return self._seen(lead.pack, raw)
+        raw = self._open_blob(stored, lead.pack, request.offset, request, f"pack {lead.pack}")
+        return self._note_read(lead.pack, raw)
 
     def read_many(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[bytes]:
         """As `read` for each request, in order, with neighbours fetched in one range."""
@@ -152,13 +156,13 @@ class PackReader:
     def fill(
         self, cache: ChunkCache, pack: PackId, requests: Sequence[ChunkRequest], needed: int | None = None
     ) -> Iterator[int]:
-        """Puts chunks of one pack into `cache`, and gives the number of each request when its chunk
-        is there, in no order. Neighbours are fetched in one range, piece by piece, and what their
-        bytes go through is native.
+        """Puts chunks of one pack into `cache`, and yields the number of each request when its
+        chunk is there, in no order. Neighbours are fetched in one range, piece by piece, and
+        processed natively.
 
-        Errors are those of `read`, and come last: all that can be read is there by then. needed:
-        only the first so many are worth a request of their own; the others come with their run, or
-        not.
+        Errors are those of `read`, and come last: all readable chunks are there by then. needed:
+        only the first so many may cost a request of their own; the others are fetched only as a
+        part of their run.
         """
         left = set(range(len(requests)))
         possible = {i for i in left if self._is_possible(requests[i])}
@@ -185,31 +189,31 @@ class PackReader:
     def directory(
         self, pack: PackId, *, directory_offset: int | None = None, directory_length: int | None = None
     ) -> PackDirectory:
-        """What the pack says it holds: one request when the place of the directory is known, else
-        two (three for a huge one).
+        """The pack's directory: one request if the place of the directory is known, else two (three
+        for a huge one).
 
-        Of a pack that has moved: what is left of it, and two requests more than for the packs that
-        hold it now.
+        For a pack that has moved: its remaining entries, and two requests more than for the packs
+        that hold them now.
         """
-        known = self._moved.known(pack)
+        known = self._moved.find_known(pack)
         if known is not None:
-            return self._moved_directory(pack, chain([known], self._moved.records(pack)))
+            return self._compose_directory(pack, chain([known], self._moved.records(pack)))
         try:
-            return self._seen(pack, self._own_directory(pack, directory_offset, directory_length))
+            return self._note_read(pack, self._own_directory(pack, directory_offset, directory_length))
         except (CorruptError, NotFoundError):
             records = self._moved.records(pack)
             if (newest := next(records, None)) is None:
                 raise
-            return self._moved_directory(pack, chain([newest], records))
+            return self._compose_directory(pack, chain([newest], records))
 
-    # -- what was learnt
+    # -- results of earlier reads
 
     def has_read(self, pack: PackId) -> bool:
         """Whether the pack itself has given something whole since the last `forget_read`."""
         return pack in self._read_packs
 
     def forget_read(self) -> None:
-        """What was there may be gone by now."""
+        """Forgets successful reads: the packs may be gone by now."""
         with self._lock:
             self._read_packs.clear()
 
@@ -224,7 +228,7 @@ class PackReader:
 
     @property
     def failed_packs(self) -> frozenset[PackId]:
-        """Packs of which something has failed."""
+        """Packs with a failed chunk."""
         with self._lock:
             return frozenset(self._failed)
 
@@ -236,11 +240,11 @@ class PackReader:
         """Where the pack had moved to when its `directory` was read; nothing: it had not."""
         return self._moved.homes(pack)
 
-    def moved_into(self, packs: Collection[PackId]) -> frozenset[PackId]:
+    def list_moved_into(self, packs: Collection[PackId]) -> frozenset[PackId]:
         """All packs with a home in `packs`."""
-        return self._moved.into(packs)
+        return self._moved.list_moved_into(packs)
 
-    def _seen(self, pack: PackId, found: T) -> T:
+    def _note_read(self, pack: PackId, found: T) -> T:
         if pack not in self._read_packs:
             with self._lock:
                 self._read_packs.add(pack)
@@ -284,9 +288,10 @@ class PackReader:
         is_gone = not has_moved and isinstance(first, NotFoundError)
         self._note_failure(pack, request.hash, is_gone=is_gone)
         collected = "The version may have been pruned, and collected since it was opened. " if is_gone else ""
+        changed = "" if isinstance(first, NotFoundError) else f" {_CHANGED_HINT}"
         raise CorruptError(
             f"chunk {request.hash} at {request.offset} of pack {pack} cannot be read: {problem}",
-            hint=f"{collected}If another store or machine holds this version, copy it again from there.",
+            hint=f"{collected}If another store or machine holds this version, copy it again from there.{changed}",
             details={"pack": pack.hex(), "offset": request.offset, "hash": request.hash.hex()},
         ) from first
 
@@ -295,15 +300,14 @@ class PackReader:
         if pack != named:
             what += f" (moved from pack {named})"
 
-        def opened(stored: bytes) -> bytes:
-            return self._opened(stored, pack, offset, request, what)
+        def open_blob(stored: bytes) -> bytes:
+            return self._open_blob(stored, pack, offset, request, what)
 
-        raw = read_range_as(self._store, keys.pack(pack), offset, request.stored_length, opened)
-        return self._seen(pack, raw) if pack == named else raw
+        raw = read_range_as(self._store, keys.pack(pack), offset, request.stored_length, open_blob)
+        return self._note_read(pack, raw) if pack == named else raw
 
-    def _opened(self, stored: Buffer, pack: PackId, offset: int, request: ChunkRequest, what: str) -> bytes:
-        """From the bytes that lie at this offset of the pack to what they were before they were
-        stored."""
+    def _open_blob(self, stored: Buffer, pack: PackId, offset: int, request: ChunkRequest, what: str) -> bytes:
+        """The blob, from the bytes that are stored at this offset of the pack."""
         plain = self.sealing.pack(pack).open(stored, offset, request.codec, request.raw_length, what=what)
         return codec.decompress(plain, request.codec, request.raw_length, request.hash, what, name=self.sealing.name)
 
@@ -331,14 +335,14 @@ class PackReader:
         """What arrives whole of runs of neighbours, some of it perhaps twice; `read` deals with the
         others. wanted: indexes of requests."""
         try:
-            for home, run in _located(pack, requests, wanted, self._moved.known(pack), run_bytes):
+            for home, run in _locate_runs(pack, requests, wanted, self._moved.find_known(pack), run_bytes):
                 yield from read_run(home, requests, run)
             return
         except NotFoundError:
             pass  # it has moved, perhaps again
         try:
             if (newest := self._moved.newest(pack)) is not None:
-                for home, run in _located(pack, requests, wanted, newest, run_bytes):
+                for home, run in _locate_runs(pack, requests, wanted, newest, run_bytes):
                     yield from read_run(home, requests, run)
         except (CorruptError, NotFoundError):
             return
@@ -377,7 +381,7 @@ class PackReader:
             request = requests[i]
             stored = data[offset - start :][: request.stored_length]
             try:
-                raw = self._opened(stored, home, offset, request, f"pack {home}")
+                raw = self._open_blob(stored, home, offset, request, f"pack {home}")
             except CorruptError:
                 continue
             yield i, raw
@@ -395,20 +399,20 @@ class PackReader:
             raise NotFoundError(f"{what} does not exist")
         tail_at = size - min(size, _TAIL_BYTES)
 
-        def ended(tail: bytes) -> PackDirectory | PackFooter:
+        def parse_end(tail: bytes) -> PackDirectory | PackFooter:
             footer = parse_footer(tail, size, what=what, blobs=blobs)
             start = footer.directory_offset - tail_at
             if start < 0:
                 return footer
             return parse_directory(tail[start : start + footer.directory_length], footer, what=what, blobs=blobs)
 
-        found = read_range_as(self._store, key, tail_at, size - tail_at, ended)
+        found = read_range_as(self._store, key, tail_at, size - tail_at, parse_end)
         if isinstance(found, PackDirectory):
             return found
         listed = partial(parse_directory, footer=found, what=what, blobs=blobs)
         return read_range_as(self._store, key, found.directory_offset, found.directory_length, listed)
 
-    def _moved_directory(self, pack: PackId, records: Iterable[MovedRecord]) -> PackDirectory:
+    def _compose_directory(self, pack: PackId, records: Iterable[MovedRecord]) -> PackDirectory:
         directories: dict[PackId, PackDirectory] = {}
         gone: set[PackId] = set()
 
@@ -427,7 +431,7 @@ class PackReader:
         return directory_at_old_places(pack, blobs, directories)
 
 
-def _located(
+def _locate_runs(
     pack: PackId,
     requests: Sequence[ChunkRequest],
     wanted: Collection[int],

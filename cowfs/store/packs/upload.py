@@ -22,15 +22,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
-from cowfs import clock
-from cowfs.errors import CowfsError, InvalidStateError, from_record, to_record
+from cowfs.base import clock
+from cowfs.base.errors import CowfsError, InvalidStateError, from_record, to_record
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import ChunkHash, PackId
+from cowfs.base.thread_pool import Threads
 from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind, Room
-from cowfs.helpers import Threads
-from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.sealed import sealing_of
-from cowfs.values import dataclass
 
 if TYPE_CHECKING:
     from cowfs.native.chunks import SmallFiles
@@ -69,8 +69,9 @@ class PackUploader:
     """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any
     thread may call.
 
-    sealing: how the store's blobs are named and sealed. on_durable is called for each pack once the
-    store has it, by the thread that uploaded it; it must not raise.
+    sealing: how the store's blobs are named and sealed. compress: of chunks; the store says whether
+    other blobs are compressed. on_durable is called for each pack once the store has it, by the
+    thread that uploaded it; it must not raise.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class PackUploader:
         kind: PackKind,
         *,
         max_uploads: int = 50,
+        compress: bool = True,
         target_bytes: int = 16 << 20,
         on_durable: Callable[[PackReceipt], None] = lambda receipt: None,
     ) -> None:
         self._store = store
         self.sealing = sealing_of(store)
         self._kind = kind
+        self.compresses = compress if kind == PackKind.DATA else self.sealing.compresses_index
         self._target_bytes = target_bytes
         self._on_durable = on_durable
         self._pool = Threads(max_uploads, name="cowfs-upload")
@@ -101,8 +104,12 @@ class PackUploader:
     def add(self, hash: ChunkHash, raw: bytes, *, blob_kind: BlobKind = BlobKind.CHUNK) -> PackLocation:
         """Compresses where that pays and appends to the current pack; waits only while MEMORY_BYTES
         are on their way."""
-        how, stored = codec.compress(raw)
+        how, stored = self.compress(raw)
         return self.add_stored(hash, how, stored, len(raw), blob_kind=blob_kind)
+
+    def compress(self, raw: codec.B) -> tuple[codec.Codec, bytes | codec.B]:
+        """As `codec.compress`; raw itself where nothing is to be compressed."""
+        return codec.compress(raw) if self.compresses else (codec.Codec.RAW, raw)
 
     def add_stored(
         self,
@@ -113,7 +120,7 @@ class PackUploader:
         *,
         blob_kind: BlobKind = BlobKind.CHUNK,
     ) -> PackLocation:
-        """Appends what `codec.compress` has made; the bytes are copied before it returns."""
+        """Appends what `compressed` has made; the bytes are copied before it returns."""
         with self._changed:
             entry = self._current().add(hash, stored, raw_length, how, blob_kind)
             location = PackLocation(self._pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
@@ -182,7 +189,7 @@ class PackUploader:
             return [self._uploads.pop(pack)[0] for pack in ready]
 
     def close(self) -> None:
-        """Drops what was not flushed, waits for uploads in flight and ends the threads."""
+        """Drops blobs that were not flushed, waits for uploads in flight and ends the threads."""
         with self._changed:
             self._closed = True
             self._builder = None
@@ -253,6 +260,6 @@ class PackUploader:
             with self._changed:
                 self._pending_bytes -= receipt.size_bytes
                 self._changed.notify_all()
-        del data  # whoever has a view of it besides keeps the room from being used again
+        del data  # another view of it keeps its memory from being used again
         self._keep_room(builder.room)
         self._on_durable(receipt)

@@ -1,4 +1,4 @@
-//! Named crash points, as `cowfs/failpoints.py` has them: `COWFS_FAILPOINT=NAME` kills the process
+//! Named crash points, as `cowfs/base/failpoints.py` has them: `COWFS_FAILPOINT=NAME` kills the process
 //! as `kill -9` would at the first `hit("NAME")`, `NAME:3` at the third; several are separated by
 //! commas. Unset, a hit costs one look at an empty list. Names that Python hits are ignored here,
 //! and the other way round.
@@ -18,7 +18,7 @@ pub fn hit(name: &str) {
     }
 }
 
-/// Hits left until death, by name. Python complains of what is misspelt.
+/// The remaining hits until the process dies, by name. Python reports misspelt names.
 fn parse(text: &str) -> Vec<(String, AtomicU32)> {
     let items = text.split(',').filter(|item| !item.is_empty());
     items

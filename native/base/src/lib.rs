@@ -1,11 +1,12 @@
-//! What every crate of the engine agrees on: identifiers, owners, error numbers, time, locks, crash points
-//! for tests.
+//! The common ground of the engine's crates: identifiers, owners, error numbers, time, locks, crash
+//! points for tests, reasons of failed calls.
 //!
 //! Nothing here does I/O. Numbers named `_ns` are nanoseconds, lengths and offsets are bytes.
 
 mod clock;
 mod errno;
 pub mod failpoints;
+pub mod faults;
 mod owners;
 pub mod sync;
 
@@ -24,6 +25,13 @@ pub type Layer = u64;
 
 /// The inode number of a volume's root directory.
 pub const ROOT_INO: Ino = 1;
+
+/// How many bits the number of an inode has in a volume. In a mount the bits above say which
+/// version it is of.
+pub const INO_BITS: u32 = 48;
+
+/// The largest number of an inode.
+pub const LAST_INO: Ino = (1 << INO_BITS) - 1;
 
 /// A sparse file may claim 8 EiB, and two of them would not fit in the 64 bits of a version's
 /// total: of one file so many bytes count at most.

@@ -1,16 +1,16 @@
-//! Two owners that a mount takes for one: the version's, whom files are kept under, and the one
-//! whom it shows in their place.
+//! Two owners that a mount treats as one: the version's owner, under whom files are stored, and the
+//! owner shown in its place.
 //!
 //! ```text
 //! kept → shown    the version's owner becomes the shown one; any other stays
 //! shown → kept    the shown owner becomes the version's; any other stays
 //! ```
 //!
-//! Files that are kept as the shown owner's stay theirs. So the way out is not the way in turned
-//! round: the version's own id, on its way in, is kept as it is and shown as the other one. Users
-//! and groups are mapped apart. The default changes nothing.
+//! Files stored under the shown owner stay so. So the two mappings are not inverse: the version's
+//! own id, on its way in, is stored unchanged and shown as the other one. Users and groups are
+//! mapped separately. The default changes nothing.
 
-/// Who is shown in whose place.
+/// The substitution of user and group ids: stored id and shown id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Owners {
     users: Pair,
@@ -64,12 +64,12 @@ impl Owners {
         self.groups.show(group)
     }
 
-    /// The user that a file is kept under which is to be `user`'s.
+    /// The user under whom to store a file of `user`.
     pub fn kept_user(&self, user: u32) -> u32 {
         self.users.keep(user)
     }
 
-    /// The group that a file is kept under which is to be `group`'s.
+    /// The group under which to store a file of `group`.
     pub fn kept_group(&self, group: u32) -> u32 {
         self.groups.keep(group)
     }

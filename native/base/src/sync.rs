@@ -1,11 +1,11 @@
-//! Locks whose whole state lies in themselves.
+//! Locks that keep their whole state in themselves.
 //!
-//! A user's process may fork while other threads of it are at work, and use volumes in the child.
-//! Locks of `parking_lot` keep the threads that wait in a table of the whole process: in the child
-//! that leads to threads which are not there, and a new engine hung or crashed. These are the
-//! standard library's (futexes): a lock that is made in the child knows nothing of the parent.
+//! A user's process may fork while its other threads are at work, and use volumes in the child.
+//! `parking_lot` keeps waiting threads in one table for the whole process. In the child that table
+//! lists threads that do not exist, and a new engine hung or crashed. The locks here are the
+//! standard library's (futexes), so a lock made in the child knows nothing of the parent.
 //!
-//! A panic poisons nothing: what it left half done is for the owner to notice.
+//! A panic does not poison a lock. The owner must notice a half-finished change.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError, TryLockError};
@@ -25,19 +25,19 @@ impl<T> Mutex<T> {
         Mutex(sync::Mutex::new(value))
     }
 
-    /// What was locked.
+    /// Unwraps the value.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody else has it.
+    /// Waits until the lock is free.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// None: somebody has it.
+    /// None if the lock is held.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(MutexGuard(Some(guard))),
@@ -46,7 +46,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Nobody else can have it.
+    /// Needs no lock: the exclusive borrow proves that the mutex is not shared.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,12 +66,12 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Where threads that have a `Mutex` wait for what others do.
+/// A condition variable for use with `Mutex`.
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// Nobody waits.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(sync::Condvar::new())
     }
@@ -82,7 +82,7 @@ impl Condvar {
         guard.0 = Some(self.0.wait(locked).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The same for at most so long.
+    /// As `wait`, for at most this long.
     pub fn wait_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -95,7 +95,7 @@ impl Condvar {
         result
     }
 
-    /// The same until then.
+    /// As `wait`, until this time at most.
     pub fn wait_until<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -104,26 +104,26 @@ impl Condvar {
         self.wait_for(guard, end.saturating_duration_since(Instant::now()))
     }
 
-    /// Wakes one that waits.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// A lock for one that writes, or any number that read.
+/// A lock for one writer or any number of readers.
 #[derive(Debug, Default)]
 pub struct RwLock<T> {
     lock: sync::RwLock<T>,
-    /// Held by who writes, or is going to.
+    /// Held by the current writer, or by a reader that is going to upgrade.
     turn: Mutex<()>,
 }
 
-/// Others may read, too.
+/// Shared with other readers.
 pub type RwLockReadGuard<'a, T> = sync::RwLockReadGuard<'a, T>;
 
 /// Locked for this one alone until it is dropped.
@@ -134,7 +134,7 @@ pub struct RwLockWriteGuard<'a, T> {
     _turn: MutexGuard<'a, ()>,
 }
 
-/// Others may read, too, and nobody else writes before this one.
+/// Shared with readers; excludes every other writer and upgradable reader.
 #[derive(Debug)]
 pub struct RwLockUpgradableReadGuard<'a, T> {
     lock: &'a sync::RwLock<T>,
@@ -151,12 +151,12 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// Waits until nobody writes.
+    /// Waits until no thread holds the write lock.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody else has it.
+    /// Waits until no other thread holds the lock.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let turn = self.turn.lock();
         RwLockWriteGuard {
@@ -165,7 +165,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// As `read`, for one that is going to write.
+    /// As `read`, for a thread that is going to write.
     pub fn upgradable_read(&self) -> RwLockUpgradableReadGuard<'_, T> {
         let turn = self.turn.lock();
         RwLockUpgradableReadGuard {
@@ -177,7 +177,7 @@ impl<T> RwLock<T> {
 }
 
 impl<'a, T> RwLockUpgradableReadGuard<'a, T> {
-    /// Waits until nobody reads. Nobody has written in between.
+    /// Waits until the other readers have finished. No other writer runs in between.
     pub fn upgrade(guard: RwLockUpgradableReadGuard<'a, T>) -> RwLockWriteGuard<'a, T> {
         drop(guard.read);
         RwLockWriteGuard {

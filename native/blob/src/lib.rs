@@ -8,9 +8,8 @@
 //!
 //! The same rules as `cowfs/format/codec.py`, which explains them: a blob has 1 byte to 16 MiB; it
 //! is stored as it is, or as one zstd frame that declares its content size, has no dictionary and
-//! no bytes behind it. What an index says is not trusted: nothing longer than it may be is
-//! allocated, and no bytes are given out that do not have their name. No I/O here; any thread may
-//! call.
+//! no bytes behind it. An index is not trusted: no allocation exceeds the limit for a blob, and
+//! only bytes with the right name are returned. No I/O here; any thread may call.
 
 mod make;
 mod open;

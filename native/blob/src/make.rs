@@ -1,4 +1,4 @@
-//! From raw bytes to a blob.
+//! Makes a blob from raw bytes.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ const MIN_COMPRESSED_BYTES: usize = 32;
 const SAMPLED_FROM_BYTES: usize = 128 << 10;
 const SAMPLE_PARTS: usize = 8;
 const SAMPLE_PART_BYTES: usize = 4 << 10;
-/// What a thread keeps for the next blob: enough for a chunk of a file.
+/// A thread keeps a buffer of this size for the next blob: enough for a chunk of a file.
 const KEPT_BYTES: usize = 2 << 20;
 
 /// Named and compressed. `stored` None: as it is.
@@ -28,16 +28,17 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// The blob of these bytes. `key`: of a store that names its blobs by one.
-    pub fn of(raw: &[u8], key: Option<&[u8; 32]>) -> Blob {
+    /// The blob of these bytes. `key`: of a store that names its blobs by one. `compresses`: where
+    /// that pays.
+    pub fn of(raw: &[u8], key: Option<&[u8; 32]>, compresses: bool) -> Blob {
         Blob {
             name: name_of(raw, key),
-            stored: compressed(raw),
+            stored: if compresses { compressed(raw) } else { None },
         }
     }
 }
 
-/// What these bytes are named. `key`: of a store that names its blobs by one.
+/// The name of these bytes. `key`: that of a store with keyed names.
 pub fn name_of(raw: &[u8], key: Option<&[u8; 32]>) -> [u8; 32] {
     let name = match key {
         Some(key) => blake3::keyed_hash(key, raw),
@@ -46,14 +47,14 @@ pub fn name_of(raw: &[u8], key: Option<&[u8; 32]>) -> [u8; 32] {
     *name.as_bytes()
 }
 
-/// One zstd frame of `raw`, where it saves at least 3 %.
+/// One zstd frame of `raw`, if that saves at least 3 %.
 ///
-/// Of a long blob whose sample saves less, nothing more is tried. That misses what repeats over
-/// more than the sample's length, and what compresses but lies between its parts, less than an
-/// eighth of the blob.
+/// If a sample of a long blob saves less, nothing more is tried. That misses repetitions over more
+/// than the sample's length, and compressible data between the sample's parts, less than an eighth
+/// of the blob.
 ///
-/// What does not pay costs no memory: it goes to a buffer that the thread keeps, since pages of a
-/// new one would cost more than the attempt.
+/// An attempt that does not pay costs no memory: its output goes to a buffer that the thread keeps,
+/// since pages of a new one would cost more than the attempt.
 pub fn compressed(raw: &[u8]) -> Option<Vec<u8>> {
     thread_local! {
         static ROOM: RefCell<(Option<Compressor<'static>>, Vec<u8>)> = const { RefCell::new((None, Vec::new())) };
@@ -78,7 +79,7 @@ pub fn compressed(raw: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Length of the frame that is now in `room`; None: it does not save enough.
+/// Returns the length of the frame that is now in `room`; None if it does not save enough.
 fn attempt(compressor: &mut Compressor<'static>, raw: &[u8], room: &mut Vec<u8>) -> Option<usize> {
     let most = raw.len() * KEEP_NUMERATOR / KEEP_DENOMINATOR;
     if room.len() < most {

@@ -1,4 +1,4 @@
-//! From stored bytes back to the bytes that the name is of.
+//! Opens a blob: from stored bytes back to the named bytes.
 
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe;
@@ -8,7 +8,7 @@ use crate::{CODEC_RAW, CODEC_ZSTD};
 /// No blob is longer.
 pub const MAX_RAW_BYTES: u32 = 16 << 20;
 
-/// A blob as an index names it: where its stored bytes lie in a pack, and what they are.
+/// A blob as an index names it: where its stored bytes lie in a pack, and their kind.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "the fields of an extent's row")]
 pub struct Stored {
@@ -48,7 +48,7 @@ impl Opener {
         }
     }
 
-    /// The raw bytes; None: the stored ones are not this blob.
+    /// The raw bytes; None if the stored bytes are not this blob.
     pub fn open<'a>(&'a mut self, stored: &'a [u8], blob: &Stored) -> Option<&'a [u8]> {
         if !blob.is_possible() || stored.len() != blob.stored_length as usize {
             return None;

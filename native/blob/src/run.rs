@@ -1,8 +1,7 @@
 //! The blobs among bytes of a pack that arrive piece by piece.
 //!
-//! A blob that lies whole in a piece is opened where it is. Of one that does not, the bytes that
-//! have arrived are kept until the rest is there: so a request of any length costs the memory of
-//! one blob.
+//! A blob that lies whole in a piece is opened in place. If only a part of a blob has arrived, that
+//! part is kept until the rest follows. So a request of any length costs the memory of one blob.
 
 use std::mem::take;
 
@@ -12,7 +11,7 @@ use crate::{Opener, Stored};
 pub struct Run {
     opener: Opener,
     wanted: Vec<Stored>,
-    /// Of the pack: where the next piece begins.
+    /// Where the next piece begins in the pack.
     at: u64,
     settled: usize,
     failed: Vec<usize>,
@@ -59,9 +58,8 @@ impl Run {
             if blob_end > end {
                 break;
             }
-            let mut begun = take(&mut self.begun);
+            let begun = take(&mut self.begun);
             let is_kept = open(&mut self.opener, &begun, &blob, &mut keep);
-            begun.clear();
             self.begun = begun;
             self.settle(is_kept);
         }
@@ -81,7 +79,7 @@ impl Run {
         self.settled
     }
 
-    /// Those of the settled whose bytes are not theirs.
+    /// The settled blobs whose bytes failed the check.
     pub fn failed(&self) -> &[usize] {
         &self.failed
     }
@@ -91,6 +89,7 @@ impl Run {
             self.failed.push(self.settled);
         }
         self.settled += 1;
+        self.begun.clear(); // what of it had arrived, also if `take_next` brought the whole
     }
 }
 

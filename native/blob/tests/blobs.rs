@@ -1,5 +1,5 @@
-//! What comes out of a run is what went into the pack, however its bytes arrive; and nothing else
-//! does, whatever arrives and whatever an index says.
+//! A run returns exactly the blobs of the pack, however its bytes arrive, and never other bytes,
+//! even for damaged input or a wrong index.
 
 use cowfs_blob::{Blob, CODEC_RAW, CODEC_ZSTD, MAX_RAW_BYTES, Opener, Run, Stored, compressed};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 fn pack(raws: &[Vec<u8>], gap: usize, key: Option<[u8; 32]>) -> (Vec<u8>, Vec<Stored>) {
     let (mut bytes, mut places) = (Vec::new(), Vec::new());
     for raw in raws {
-        let blob = Blob::of(raw, key.as_ref());
+        let blob = Blob::of(raw, key.as_ref(), true);
         let codec = blob.stored.as_ref().map_or(CODEC_RAW, |_| CODEC_ZSTD);
         let stored = blob.stored.unwrap_or_else(|| raw.clone());
         places.push(Stored {
@@ -210,5 +210,40 @@ fn a_long_blob_is_compressed_wherever_an_eighth_of_it_can_be() {
         raw[at..at + text].fill(b'a');
         let stored = compressed(&raw).expect("an eighth compresses to nothing");
         assert!(stored.len() < LENGTH - text + (4 << 10), "{at}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn blobs_that_come_in_both_ways_have_their_own_names(
+        lengths in prop::collection::vec(1..400_usize, 1..6),
+        steps in prop::collection::vec((any::<bool>(), 1..500_usize), 1..30),
+    ) {
+        let raws: Vec<Vec<u8>> = lengths
+            .iter()
+            .enumerate()
+            .map(|(number, length)| vec![number as u8; *length])
+            .collect();
+        let (bytes, places) = pack(&raws, 3, None);
+        let mut run = Run::new(0, places.clone(), None);
+        let mut at = 0;
+        let mut keep = |name: &[u8; 32], raw: &[u8]| {
+            let number = usize::from(raw[0]);
+            assert_eq!((raw, name), (&raws[number][..], &places[number].name));
+        };
+        for (is_next, length) in steps {
+            if is_next {
+                if let Some(place) = places.get(run.settled()) {
+                    let from = place.offset as usize;
+                    run.take_next(&bytes[from..][..place.stored_length as usize], &mut keep);
+                }
+            } else {
+                let piece = &bytes[at..bytes.len().min(at + length)];
+                at += piece.len();
+                run.take(piece, &mut keep);
+            }
+        }
     }
 }

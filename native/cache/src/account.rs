@@ -1,17 +1,18 @@
-//! How much lies beside the segments, without looking at every file each time.
+//! The size of the files beside the segments, known without looking at every file each time.
 //!
 //! ```text
 //! <dir>/whole/<2 hex>/    files put together from chunks
 //! <dir>/blocks/<2 hex>/   blocks of indexes, as cowfs/index/cache.py stores them
 //! ```
 //!
-//! A directory's modification time moves when a file appears in it or goes, whichever process did
-//! it. So what was counted stands until it does: looking again costs one status for each of the 512
-//! directories, and a listing of those that changed. A time less than `SETTLED_AFTER` old when the
-//! directory was listed proves nothing: clocks of file systems tick in milliseconds.
+//! A directory's modification time moves when any process adds or removes a file in it. So a count
+//! stays valid until that time moves: looking again costs one status for each of the 512
+//! directories, and a listing of the changed ones. A time less than `SETTLED_AFTER` old when the
+//! directory was listed proves nothing, since clocks of file systems tick in milliseconds.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +30,7 @@ pub struct Listed {
     pub used: SystemTime,
 }
 
-/// What was counted, by directory.
+/// The counts, by directory.
 #[derive(Default)]
 pub struct Account {
     known: HashMap<PathBuf, Counted>,
@@ -39,12 +40,12 @@ pub struct Account {
 
 struct Counted {
     bytes: u64,
-    /// None: it had changed too shortly before.
+    /// None: the directory had changed too shortly before.
     modified: Option<SystemTime>,
 }
 
 impl Account {
-    /// What all files take together.
+    /// The total size of all files.
     pub fn held_bytes(&mut self, dir: &Path) -> u64 {
         let mut held_bytes = 0;
         for directory in directories(dir) {
@@ -81,8 +82,13 @@ pub fn list_all(dir: &Path) -> Vec<Listed> {
         .collect()
 }
 
-/// Deletes the chunks of an earlier format, which had a file each.
+/// Deletes the chunks of an earlier format, which had a file each. Not where others may write: what
+/// has these names there may lead elsewhere.
 pub fn remove_earlier(dir: &Path) {
+    let is_private = |found: Metadata| found.mode() & 0o022 == 0;
+    if !fs::metadata(dir).is_ok_and(is_private) {
+        return;
+    }
     for directory in hexadecimal(dir.to_path_buf()) {
         for file in list(&directory) {
             let _ = fs::remove_file(file.path);
@@ -103,7 +109,7 @@ fn hexadecimal(place: PathBuf) -> impl Iterator<Item = PathBuf> {
     (0..=255u8).map(move |first| place.join(format!("{first:02x}")))
 }
 
-/// The files of one directory. What processes that died have left there is deleted.
+/// The files of one directory. Leftovers of processes that died are deleted.
 fn list(directory: &Path) -> Vec<Listed> {
     let mut files = Vec::new();
     let entries = fs::read_dir(directory).into_iter().flatten();
@@ -144,7 +150,7 @@ mod tests {
         settle(&directory);
     }
 
-    /// As if what was done to it had been done a while ago.
+    /// Sets the directory's modification time into the past, so that its count becomes valid.
     fn settle(directory: &Path) {
         let opened = File::open(directory).unwrap();
         let before = opened.metadata().unwrap().modified().unwrap();

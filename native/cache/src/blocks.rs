@@ -1,8 +1,8 @@
 //! Checksums of a chunk's blocks: each read of a part is checked at the cost of the blocks that it
 //! touches.
 //!
-//! Segments are never synced, and the kernel may lose pages that it could not write and read
-//! zeros later. A file that was written, or verified, a moment ago proves nothing.
+//! Segments are never synced, and the kernel may lose pages that it could not write and read zeros
+//! later. That a file was written or verified a moment ago proves nothing.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -51,7 +51,7 @@ impl BlockSums {
         if buffer.is_empty() {
             return true;
         }
-        // What belongs to the first and last block besides.
+        // The rest of the first and last block.
         let end = skip + buffer.len() as u64;
         let before = (skip % BLOCK_BYTES) as usize;
         let behind = (end.next_multiple_of(BLOCK_BYTES).min(raw_len) - end) as usize;
@@ -89,7 +89,7 @@ fn read_all(file: &File, offset: u64, parts: [&mut [u8]; 3]) -> bool {
     true
 }
 
-/// Whether the parts, one behind the other from the start of a block on, have these sums.
+/// Whether the parts, concatenated from the start of a block on, have these sums.
 fn blocks_match(parts: [&[u8]; 3], sums: &[u32]) -> bool {
     let mut sums = sums.iter();
     let (mut crc, mut room) = (0, BLOCK);

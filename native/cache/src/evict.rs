@@ -1,14 +1,14 @@
-//! What goes when the directory holds too much.
+//! The order of eviction when the directory holds too much.
 //!
 //! ```text
 //! new chunks ─▶ segments "once" ──oldest first──▶ deleted; what was read again since ─▶ segments "kept", whole files, blocks
 //!                                                                                         ──oldest first──▶ the same
 //! ```
 //!
-//! Whole segments are deleted. Those of new chunks go first while they hold more than an eighth of
-//! all: so what is read once, however much, passes through them and takes nothing from what is
-//! used. A chunk that was read again gets a second chance in a segment of another kind, and there
-//! another one each time that it was read since. At most half of a segment is moved, so that each
+//! Whole segments are deleted. Segments of new chunks go first while they hold more than an eighth
+//! of the total. So data that is read once, however much, passes through them and displaces nothing
+//! that is in use. A chunk that was read again moves to a segment of the other kind, and moves
+//! again there each time it was read since. At most half of a segment is moved, so that each
 //! deletion makes room. When the disk is full, nothing is moved.
 
 use std::collections::VecDeque;
@@ -23,9 +23,9 @@ use crate::segments::{self, Kind, Listed, Segments};
 use crate::slab::PAGE;
 use crate::writer::Writer;
 
-/// Of all that is held, this part may be chunks that were not read again, whatever else there is.
+/// The part of the total that chunks read only once may always hold.
 const ONCE_PART: u64 = 8;
-/// What is moved at once.
+/// The most bytes moved at a time.
 const MOVED_BYTES: usize = 4 << 20;
 
 enum Victim {
@@ -58,9 +58,9 @@ pub fn segment_bytes(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Deletes what is used least until about `wanted_bytes` are gone; returns how many this has freed.
-/// Other processes may do the same at the same time: what they delete first counts as gone, not as
-/// freed here. `moves`: what was read again stays.
+/// Deletes the least recently used data until about `wanted_bytes` are gone; returns how many bytes
+/// this call has freed. Other processes may do the same at the same time: their deletions count as
+/// gone, not as freed here. `moves`: keep the chunks that were read again.
 pub fn make_room(
     dir: &Path,
     segments: &Segments,
@@ -127,7 +127,7 @@ fn victims(
     )
 }
 
-/// Copies to other segments what was read again; how many bytes.
+/// Copies the chunks that were read again to other segments; returns how many bytes.
 fn move_used(segments: &Segments, writer: &Writer, segment: &Listed) -> u64 {
     let name = &segment.name;
     let index = segments::read_index(&name.index(segments.dir()), 0);
@@ -156,7 +156,7 @@ fn move_used(segments: &Segments, writer: &Writer, segment: &Listed) -> u64 {
     moved_bytes
 }
 
-/// Puts the chunk behind `bytes`; its record, of there. None: it is damaged.
+/// Appends the chunk to `bytes`; returns its record for the new place, None if it is damaged.
 fn read_to(data: &File, record: Record, bytes: &mut Vec<u8>) -> Option<Record> {
     let (start, length) = (bytes.len(), record.raw_len as usize);
     bytes.resize(start + length, 0);

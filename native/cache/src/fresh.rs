@@ -1,18 +1,19 @@
-//! Chunks that came a moment ago, in memory: readers get them from here, and the disk gets them in
+//! Recently inserted chunks, in memory: readers get them from here, and the disk gets them in
 //! slabs.
 //!
 //! ```text
 //! insert ─▶ the slab that is being filled ─▶ full: written by the thread that completed it ─▶ held until newer ones need the memory
 //! ```
 //!
-//! A slab is full when the next chunk does not fit. What is written before, as nothing more comes,
-//! is a batch of its own; the next one begins in the rest of its slab.
+//! A slab is full when the next chunk does not fit. If no more chunks come, the filled part is
+//! written as a batch of its own, and the next batch begins in the rest of the slab.
 //!
-//! All slabs take `max_bytes` at most. The one that is filled and those that are being written, one
-//! for each thread that inserts, have what they need; the rest is for those that are held, oldest
-//! out first, also those whose write has failed. So a slow disk takes from what is held.
+//! All slabs together take at most `max_bytes`. The slab being filled and those being written (one
+//! for each inserting thread) get the memory that they need. The rest is for slabs that are held
+//! after their write, even a failed one; the oldest is dropped first. So a slow disk reduces the
+//! memory for held slabs.
 //!
-//! One lock, held for a few instructions, never while bytes are copied or written.
+//! There is one lock. It is held for a few instructions, never while bytes are copied or written.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::{Deref, Range};
@@ -29,7 +30,7 @@ const ALIGNED_FROM: usize = 64 << 10;
 const SMALL_ALIGNMENT: usize = 64;
 pub struct Fresh {
     slab_bytes: usize,
-    /// What a slab takes at most, if that is less.
+    /// A lower limit for a batch than the slab's size.
     batch_bytes: AtomicUsize,
     max_bytes: usize,
     slabs: Arc<Slabs>,
@@ -45,7 +46,7 @@ struct State {
     chunks: HashMap<Hash, Chunk>,
     /// The slab that takes the next chunk.
     current: Option<u64>,
-    /// It, and those that are full but of which some range is still being filled.
+    /// The current batch, and full batches in which some range is still being filled.
     filling: HashMap<u64, Batch>,
     /// Batches that have been given out to be written.
     writing: HashSet<u64>,
@@ -53,8 +54,6 @@ struct State {
     /// A slab with room behind a batch that was written before it was full.
     rest: Option<(Arc<Slab>, usize)>,
     held: VecDeque<Batch>,
-    /// Memory for the next slab: of one that was let go to make room for it.
-    spare: Option<Slab>,
 }
 
 /// A chunk in memory.
@@ -75,7 +74,7 @@ pub struct Batch {
     start: usize,
     used: usize,
     pending: usize,
-    /// Of chunks that the disk should have, and of the others.
+    /// Bytes of chunks that the disk should have, and of the others.
     for_disk_bytes: usize,
     memory_bytes: usize,
     hashes: Vec<Hash>,
@@ -113,12 +112,12 @@ impl Drop for Lent {
 }
 
 impl Batch {
-    /// What is to be recorded of it.
+    /// Takes the batch's index records.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
     }
 
-    /// Whether the disk should have half of it, or more.
+    /// Whether the disk should have at least half of it.
     pub fn is_for_disk(&self) -> bool {
         self.for_disk_bytes >= self.memory_bytes
     }
@@ -158,7 +157,7 @@ impl Fresh {
         (chunk.raw_len as u64 == raw_len).then(|| chunk.clone())
     }
 
-    /// None: the chunk ends before, or those that are lent might take half of all slabs.
+    /// None if the chunk is shorter than the range, or if lent chunks might pin half of all slabs.
     pub fn lend(&self, chunk: Chunk, range: Range<usize>) -> Option<Lent> {
         chunk.bytes().get(range.clone())?;
         let most = self.max_bytes / self.slab_bytes / 2;
@@ -205,8 +204,8 @@ impl Fresh {
         (state.seal(), state.next)
     }
 
-    /// Returns when every batch that had been begun when `seal` said so is held: not those that
-    /// others have begun since, which nobody may have sealed.
+    /// Returns when every batch begun before the `seal` that returned `end` is held. Batches that
+    /// other threads began since do not count: perhaps they are never sealed.
     pub fn wait(&self, end: u64) {
         let mut state = self.lock();
         while state
@@ -222,8 +221,24 @@ impl Fresh {
         }
     }
 
-    /// Keeps a batch that was written, or was not, as long as there is memory for it.
-    pub fn hold(&self, mut batch: Batch, is_written: bool) {
+    /// Keeps a batch, which `write` may have written (then it is true), as long as there is memory
+    /// for it; also if `write` panics, since others `wait` for the batch.
+    pub fn hold_after(&self, batch: Batch, write: impl FnOnce(&mut Batch) -> bool) {
+        struct Writing<'a>(&'a Fresh, Option<Batch>, bool);
+        impl Drop for Writing<'_> {
+            fn drop(&mut self) {
+                if let Some(batch) = self.1.take() {
+                    self.0.hold(batch, self.2);
+                }
+            }
+        }
+        let mut writing = Writing(self, Some(batch), false);
+        if let Some(batch) = &mut writing.1 {
+            writing.2 = write(batch);
+        }
+    }
+
+    fn hold(&self, mut batch: Batch, is_written: bool) {
         batch.held_since = Instant::now();
         let mut state = self.lock();
         state.writing.remove(&batch.number);
@@ -236,12 +251,11 @@ impl Fresh {
         }
         self.written.notify_all();
         state.held.push_back(batch);
-        while self.slabs.bytes() > self.max_bytes && state.forget_oldest() {
-            state.spare = None;
+        while self.slabs.bytes() > self.max_bytes && (self.slabs.clear() || state.forget_oldest()) {
         }
     }
 
-    /// Lets go of batches that have been held for longer than this, and of memory for others.
+    /// Releases batches that have been held for longer than this, and spare memory.
     pub fn release(&self, age: Duration) {
         let mut state = self.lock();
         while state
@@ -251,10 +265,10 @@ impl Fresh {
         {
             state.forget_oldest();
         }
-        state.spare = None;
         if state.held.is_empty() {
             state.rest = None;
         }
+        self.slabs.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -349,14 +363,13 @@ impl State {
         self.filling.remove(&number)
     }
 
-    /// Memory for another slab: what is held longest makes room for it.
+    /// Memory for another slab, taken from the batch held longest if necessary.
     fn slab(&mut self, capacity: usize, limits: &Fresh) -> Slab {
         loop {
-            let fits = |slab: &mut Slab| slab.capacity() == capacity.next_multiple_of(PAGE);
-            if let Some(slab) = self.spare.take_if(fits) {
+            if let Some(slab) = limits.slabs.take(capacity) {
                 return slab;
             }
-            self.spare = None;
+            limits.slabs.clear();
             let is_room = limits.slabs.bytes() + capacity <= limits.max_bytes;
             if is_room || !self.forget_oldest() {
                 return Slab::new(capacity, &limits.slabs);
@@ -364,7 +377,7 @@ impl State {
         }
     }
 
-    /// Whether there was one. Its slab is spare now, unless others have it, too.
+    /// Returns whether there was one. Its slab becomes spare when its last user drops it.
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.held.pop_front() else {
             return false;
@@ -376,7 +389,6 @@ impl State {
                 self.chunks.remove(hash);
             }
         }
-        self.spare = Arc::into_inner(oldest.slab);
         true
     }
 }
@@ -427,6 +439,19 @@ mod tests {
         let held =
             (0..100u32).filter(|number| fresh.get(&hash(*number), SLAB as u64 / 4).is_some());
         assert_eq!(held.count(), 4 * SLABS);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_batch_whose_write_panicked() {
+        let fresh = Fresh::new(SLAB, SLABS * SLAB);
+        insert(&fresh, 1, &[7; 100]);
+        let (batch, end) = fresh.seal();
+        let write = std::panic::AssertUnwindSafe(|| {
+            fresh.hold_after(batch.unwrap(), |_| panic!("in the middle of a write"));
+        });
+        assert!(std::panic::catch_unwind(write).is_err());
+        fresh.wait(end);
+        assert!(fresh.get(&hash(1), 100).unwrap().is_refused);
     }
 
     fn insert_and_hold(fresh: &Fresh, number: u32, data: &[u8]) {

@@ -4,7 +4,7 @@
 //! <dir>/segments/…   chunks, in files of some 64 MiB with an index each (segments.rs, record.rs)
 //! <dir>/whole/…      files put together from chunks, for the kernel to read by itself (whole.rs)
 //! <dir>/blocks/…     blocks of indexes (cowfs/index/cache.py); only counted and trimmed here (account.rs)
-//! <dir>/seen         which chunks came of late (seen.rs)
+//! <dir>/seen         which chunks came recently (seen.rs)
 //!
 //! insert ─▶ fresh.rs: slabs in memory ─▶ writer.rs: appends them to a segment of this process
 //! insert_from_near ─▶ the same, but a slab is written only if half of it came before
@@ -13,23 +13,24 @@
 //! ```
 //!
 //! Guarantees
-//! - What is returned is what was inserted: each read of a segment is checked, whoever wrote it and
-//!   whenever (`blocks.rs`). A damaged chunk is a miss, and fetched again. (Against chance, not
-//!   malice: the directory is the user's own. The chunk's hash was verified by whoever inserted
-//!   it.)
+//! - A read returns exactly the inserted bytes: each read of a segment is checked, including
+//!   segments of other processes (`blocks.rs`). A damaged chunk is a miss, and fetched again.
+//!   (Against chance, not malice: the directory is the user's own. The process that inserted a
+//!   chunk has verified its hash.)
 //! - Each process appends to segments of its own, so processes share the directory without waiting
-//!   for one another. Nothing is synced: what a crash or a failing disk takes fails its checksum.
-//! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk
-//!   makes misses, never errors.
+//!   for one another. Nothing is synced: bytes that a crash or a failing disk destroys fail their
+//!   checksum.
+//! - Any process may delete or trim the directory at any time; a failing or unwritable disk makes
+//!   misses, never errors.
 //!
-//! A chunk is on disk, and other processes find it, when its slab is full, or with `flush`, which
-//! `trim` and `close` do, too. Memory holds the chunks that were inserted last, and small ones that
-//! were read from disk. Segments are read, not mapped: a mapped file that fails or shrinks would
-//! end the process.
+//! A chunk reaches the disk, where other processes find it, when its slab is full or at a `flush`;
+//! `trim` and `close` flush, too. Memory holds the chunks inserted last, and small chunks that were
+//! read from disk. Segments are read, not mapped: a mapped file that fails or shrinks would end the
+//! process.
 //!
-//! No lock is held across file I/O, except that of the account, which only `trim` takes, of
-//! `looking`, which nobody waits for but who wants to look, and of a writer's place while it begins
-//! a segment. Not here: fetching, decoding, and deciding how much the disk may hold.
+//! Three locks are held across file I/O: the account's, which only `trim` takes; `looking`, for
+//! which only other look-ups of the directory wait; and that of a writer's place while it begins a
+//! segment. Not here: fetching, decoding, and deciding how much the disk may hold.
 
 mod account;
 mod blocks;
@@ -65,15 +66,15 @@ pub use whole::{Part, Whole};
 
 /// Chunks up to this length are kept in memory when they were read from disk.
 const SMALL_BYTES: u64 = 64 << 10;
-/// A chunk that is read so long after it was stored is one that is used again.
+/// A chunk read this long after it was stored counts as used again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Longer than a reader is behind what is fetched ahead of it.
+/// Longer than a reader lags behind the chunks fetched ahead of it.
 const FRESH_FOR: Duration = Duration::from_secs(20);
 const SLAB_BYTES_MIN: u64 = 256 << 10;
 const SLAB_BYTES_MAX: u64 = 4 << 20;
-/// Of the memory, for small chunks that were read from disk.
+/// The part of the memory for small chunks that were read from disk.
 const SMALL_PART: u64 = 8;
-/// This part of the limit is freed beyond what is too much.
+/// A trim frees this part of the limit in addition to the excess.
 const TRIM_PART: u64 = 16;
 /// A segment takes about this part of the limit, if that is less than `SEGMENT_BYTES`.
 const SEGMENT_PART: u64 = 64;
@@ -91,7 +92,7 @@ pub struct ChunkCache {
     writer: Writer,
     seen: Seen,
     again_after: Duration,
-    /// Of what lies beside the segments.
+    /// The sizes of the files beside the segments.
     account: Mutex<Account>,
     /// Whole files that need not be checked again, by name.
     checked: Mutex<HashMap<Hash, Checked>>,
@@ -100,8 +101,8 @@ pub struct ChunkCache {
 }
 
 impl ChunkCache {
-    /// `dir` is made when the first chunks are stored; if that fails, chunks live in memory only.
-    /// `memory_bytes`: what chunks may take there, those that are being written among them.
+    /// `dir` is created when the first chunks are stored; if that fails, chunks live in memory
+    /// only. `memory_bytes`: the memory for chunks, including those being written.
     pub fn open(dir: &Path, memory_bytes: u64) -> ChunkCache {
         ChunkCache::with(dir, memory_bytes, AGAIN_AFTER)
     }
@@ -170,8 +171,8 @@ impl ChunkCache {
         true
     }
 
-    /// The chunk's bytes in this range, if it came a moment ago and is still in memory. None also
-    /// while much is lent: what is, takes room from what comes.
+    /// The chunk's bytes in this range, if the chunk was inserted recently and is still in memory.
+    /// Also None while much is lent, because lent chunks take room from new ones.
     pub fn lend(&self, hash: &Hash, raw_len: u64, range: Range<u64>) -> Option<Lent> {
         let chunk = self.fresh(hash, raw_len)?;
         self.fresh
@@ -200,15 +201,15 @@ impl ChunkCache {
         fresh.is_some_and(|chunk| !chunk.is_refused) || self.segments.keep(hash, raw_len)
     }
 
-    /// What the directory holds, blocks of indexes and whole files among it. Costs what `trim`
-    /// does.
+    /// The size of the directory, including blocks of indexes and whole files. Costs as much as
+    /// `trim`.
     pub fn held_bytes(&self) -> u64 {
         let beside_bytes = self.lock_account().held_bytes(&self.dir) + self.seen.held_bytes();
         evict::segment_bytes(self.segments.dir()) + beside_bytes
     }
 
-    /// Chunks and whole files that this process has added to the disk since its last `trim`, or will
-    /// add. Of what comes from near, perhaps half.
+    /// Bytes of chunks and whole files that this process has added to the disk since its last
+    /// `trim`, or will add. Chunks from a near store count about half.
     pub fn grown_bytes(&self) -> u64 {
         self.grown_bytes.load(Ordering::Relaxed)
     }
@@ -250,13 +251,14 @@ impl ChunkCache {
         }
     }
 
-    /// Puts what is only in memory on the disk.
+    /// Writes the chunks that are only in memory to the disk.
     pub fn flush(&self) {
         let end = self.write_begun();
         self.fresh.wait(end);
     }
 
-    /// As `flush`; others may go on with the segments of this process. So may this one.
+    /// As `flush`, and releases the segments of this process, so that any process may append to
+    /// them.
     pub fn close(&self) {
         self.flush();
         self.writer.release(&self.segments);
@@ -270,11 +272,11 @@ impl ChunkCache {
         end
     }
 
-    /// Deletes what is used least, blocks of indexes among it, until the directory holds at most
-    /// `max_bytes`; returns the bytes freed. Memory keeps what came of late.
+    /// Deletes the least recently used data, including blocks of indexes, until the directory holds
+    /// at most `max_bytes`; returns the bytes freed. Memory keeps recent chunks.
     ///
-    /// As long as nothing is too much, it reads the times of 512 directories, lists those that
-    /// changed, and reads the lengths of the segments.
+    /// While the directory is within the limit, this reads the times of 512 directories, lists
+    /// those that changed, and reads the lengths of the segments.
     pub fn trim(&self, max_bytes: u64) -> u64 {
         self.grown_bytes.store(0, Ordering::Relaxed);
         let segment_bytes = (max_bytes / SEGMENT_PART).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
@@ -293,8 +295,8 @@ impl ChunkCache {
         self.make_room(held_bytes - (max_bytes - max_bytes / TRIM_PART), true)
     }
 
-    /// Deletes what is used least until about `wanted_bytes` are freed; returns how many were. For
-    /// a disk that is full: nothing is written.
+    /// Deletes the least recently used data until about `wanted_bytes` are freed; returns how many
+    /// were. For a full disk: nothing is written.
     pub fn free(&self, wanted_bytes: u64) -> u64 {
         self.make_room(wanted_bytes, false)
     }
@@ -303,22 +305,22 @@ impl ChunkCache {
         evict::make_room(&self.dir, &self.segments, &self.writer, wanted_bytes, moves)
     }
 
-    /// A batch that cannot be written stays in memory for as long as there is room; so does one that
-    /// is hardly wanted on the disk.
-    fn write(&self, mut batch: Batch) {
-        let mut records = batch.take_records();
-        if !batch.is_for_disk() {
-            self.fresh.hold(batch, false);
-            return;
-        }
-        for record in records.iter_mut().filter(|record| record.sums.is_empty()) {
-            let chunk = &batch.bytes()[record.offset as usize..][..record.raw_len as usize];
-            record.sums = BlockSums::of(chunk);
-        }
-        let written = self
-            .writer
-            .append(&self.segments, Kind::Once, batch.bytes(), records);
-        self.fresh.hold(batch, written.is_ok());
+    /// A batch that cannot be written stays in memory while there is room. So does a batch with
+    /// little that the disk should have.
+    fn write(&self, batch: Batch) {
+        self.fresh.hold_after(batch, |batch| {
+            let mut records = batch.take_records();
+            if !batch.is_for_disk() {
+                return false;
+            }
+            for record in records.iter_mut().filter(|record| record.sums.is_empty()) {
+                let chunk = &batch.bytes()[record.offset as usize..][..record.raw_len as usize];
+                record.sums = BlockSums::of(chunk);
+            }
+            let (segments, bytes) = (&self.segments, batch.bytes());
+            let written = self.writer.append(segments, Kind::Once, bytes, records);
+            written.is_ok()
+        });
     }
 
     fn lock_small(&self) -> MutexGuard<'_, Memory> {
@@ -379,7 +381,7 @@ mod tests {
             assert!(cache.keep(&hash(number), 65_536));
         }
         assert!(!cache.keep(&hash(1), 65_535) && !cache.keep(&hash(99), 65_536));
-        // Ten times what may be held, read once; trimmed now and then, as mounts do.
+        // Read ten times the limit once, and trim now and then, as mounts do.
         for at in (100..260).step_by(8) {
             fill(dir.path(), at..at + 8);
             cache.trim(1 << 20);
@@ -425,7 +427,7 @@ mod tests {
             let cache = ChunkCache::open(dir.path(), memory_bytes);
             for number in numbers {
                 cache.insert_from_near(&hash(number), &vec![number as u8; 65_536]);
-                assert!(cache.contains(&hash(number), 65_536)); // whoever waits for it gets it
+                assert!(cache.contains(&hash(number), 65_536)); // a caller that waits for it gets it
             }
             cache.close();
         };

@@ -28,7 +28,7 @@ impl Memory {
         }
     }
 
-    /// The chunk, and whether its use is to be noted again.
+    /// The chunk, and whether its use should be noted again.
     pub fn get(
         &mut self,
         hash: &Hash,

@@ -1,4 +1,4 @@
-//! The index of a segment: what lies where in it, and the checksums of it.
+//! The index of a segment: where each chunk lies in the segment, and its checksums.
 //!
 //! ```text
 //! index    "cowfsix1"  record…
@@ -12,15 +12,15 @@
 //!          crc32c of each block of 4 KiB of the bytes            4 each, the last block may be short
 //! ```
 //!
-//! Little-endian. Records are appended by one process after their bytes, never changed but for the
-//! one byte, and end where the first one does not fit or fails its checksum.
+//! Little-endian. One process appends records after their bytes. A record never changes except for
+//! the one byte. The index ends at the first record that does not fit or fails its checksum.
 
 use crate::Hash;
 use crate::blocks::{BLOCK_BYTES, BlockSums};
 
 pub const MAGIC: &[u8; 8] = b"cowfsix1";
 pub const FIXED_BYTES: usize = 52;
-/// Of a record: the byte that is set when the chunk is read again.
+/// The place in a record of the byte that is set when the chunk is read again.
 pub const USED_AT: u64 = 48;
 /// No chunk is longer (cowfs/format/codec.py).
 pub const MAX_RAW_BYTES: u64 = 16 << 20;
@@ -35,7 +35,7 @@ pub struct Record {
     pub sums: BlockSums,
 }
 
-/// Length of the record of such a chunk; None: there is no such chunk.
+/// Length of the record of such a chunk; None if no chunk can be so long.
 pub fn bytes_of(raw_len: u64) -> Option<usize> {
     (raw_len <= MAX_RAW_BYTES)
         .then(|| FIXED_BYTES + 4 * usize::try_from(raw_len.div_ceil(BLOCK_BYTES)).unwrap_or(0))
@@ -55,7 +55,7 @@ impl Record {
         index[start..start + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The record at the start of these bytes, and its length; None: none is whole there.
+    /// The record at the start of these bytes, and its length; None if it is incomplete or invalid.
     pub fn parse(bytes: &[u8]) -> Option<(Record, usize)> {
         let fixed = bytes.get(..FIXED_BYTES)?;
         let number =

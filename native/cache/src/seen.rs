@@ -1,4 +1,4 @@
-//! Which chunks came of late, whether or not they were kept.
+//! The chunks that came recently, whether or not they were kept.
 //!
 //! ```text
 //! <dir>/seen     2^18 marks of 4 bytes: a part of the hash of the chunk that came last for this place
@@ -6,12 +6,17 @@
 //!
 //! All processes share the file, without a lock. It is a hint: a mark that is lost, torn or damaged
 //! makes a chunk seem new, or, once in 2^32, known. It may be deleted at any time.
+//!
+//! Other users may be allowed to write to the directory (`cowfs/base/private_directories.py`), so a
+//! file is used only if it is a regular file of this user or root that has no other name.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use rustix::fs::OFlags;
 
 use crate::Hash;
 
@@ -32,8 +37,8 @@ impl Seen {
         }
     }
 
-    /// Whether the chunk came before; it has from now on. Where the disk refuses the file, no chunk
-    /// ever came before.
+    /// Whether the chunk came before; notes it. If the disk refuses the file, no chunk ever came
+    /// before.
     pub fn note(&self, hash: &Hash) -> bool {
         let file = self.file.get_or_init(|| open(&self.path).ok());
         let Some(file) = file else {
@@ -48,13 +53,13 @@ impl Seen {
         false
     }
 
-    /// What the file takes at most.
+    /// The file's size.
     pub fn held_bytes(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |found| found.len())
     }
 }
 
-/// Where the chunk's mark is, and what it is; zeros stand for none.
+/// The place of the chunk's mark, and its value; zeros mean that the place is empty.
 fn place_and_mark(hash: &Hash) -> (u64, [u8; MARK_BYTES]) {
     let number =
         |at: usize| u32::from_le_bytes([hash[at], hash[at + 1], hash[at + 2], hash[at + 3]]);
@@ -69,15 +74,22 @@ fn open(path: &Path) -> io::Result<File> {
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(0o600);
-    match options.open(path) {
+        .mode(0o600)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let dir = path.parent().ok_or(ErrorKind::NotFound)?;
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             options.open(path)
         }
         outcome => outcome,
+    }?;
+    let found = file.metadata()?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0;
+    if found.is_file() && found.nlink() == 1 && is_own {
+        return Ok(file);
     }
+    Err(ErrorKind::PermissionDenied.into())
 }
 
 #[cfg(test)]
@@ -98,6 +110,27 @@ mod tests {
 
         std::fs::write(dir.path().join("cache/seen"), b"cut").unwrap();
         assert!(!one.note(&hash(1)) && one.note(&hash(1)));
+    }
+
+    #[test]
+    fn what_others_have_put_in_its_place_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, canary) = (dir.path().join(FILE), dir.path().join("canary"));
+        std::fs::write(&canary, b"mine").unwrap();
+        let is_left = || {
+            let seen = Seen::new(dir.path());
+            let is_known = (0..2).any(|_| seen.note(&[7; 32]));
+            std::fs::remove_file(&path).unwrap();
+            !is_known && std::fs::read(&canary).unwrap() == b"mine"
+        };
+        std::os::unix::fs::symlink(&canary, &path).unwrap();
+        assert!(is_left());
+        std::fs::hard_link(&canary, &path).unwrap();
+        assert!(is_left());
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, 0o600.into(), 0).unwrap();
+        assert!(is_left());
+        assert!(!Seen::new(dir.path()).note(&[7; 32]) && Seen::new(dir.path()).note(&[7; 32]));
     }
 
     #[test]

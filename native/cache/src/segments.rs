@@ -1,18 +1,18 @@
-//! What lies in the segments of the directory, whoever wrote it: a table in memory of all records,
-//! and reads that are checked.
+//! The chunks in the segments of the directory, from all processes: a table in memory of all
+//! records, and checked reads.
 //!
 //! ```text
 //! <dir>/segments/<when it was begun, 16 hex, and 4 hex>.<once|kept>.data     chunks, one behind the other
 //! <dir>/segments/<the same>.<once|kept>.index                                record.rs
 //! ```
 //!
-//! `look` finds what other processes have added and deleted: it lists the directory and reads the
-//! indexes that have grown. The table has 16 bytes for each chunk: a number made of hash and
-//! length, and where the record is. The record has the rest; it is read, and checked, when the
-//! chunk is first read, and kept for the `OPEN_CHUNKS` last ones.
+//! `look` finds changes made by other processes: it lists the directory and reads the indexes that
+//! have grown. The table has 16 bytes for each chunk: a number made of hash and length, and where
+//! the record is. The record has the rest. It is read and checked at the chunk's first read, and
+//! kept for the last `OPEN_CHUNKS` chunks.
 //!
 //! Entries of deleted segments are skipped, and removed together once they are half of the table.
-//! So deleting a segment costs the same whatever it holds.
+//! So deleting a segment costs the same whatever its size.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ use crate::record::{self, MAGIC, Record, USED_AT};
 pub const DIRECTORY: &str = "segments";
 const OPEN_CHUNKS: usize = 4096;
 const OPEN_SEGMENTS_MAX: usize = 1024;
-/// How long what other processes did may stay unknown to one that misses a chunk.
+/// How long a reader that misses a chunk may overlook changes made by other processes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Segments {
@@ -60,7 +60,7 @@ struct Table {
 struct Entry {
     key: u64,
     segment: u32,
-    /// Of the record in the index.
+    /// Where the record is in the index.
     at: u32,
 }
 
@@ -73,7 +73,7 @@ struct Known {
     is_own: bool,
 }
 
-/// What a segment's files are called, without the ending.
+/// The name of a segment's files, without the ending.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     stem: String,
@@ -143,8 +143,8 @@ impl Name {
         self.file(dir, "index")
     }
 
-    /// Deletes the segment; whether that was done here. Who has it open reads nothing more of it,
-    /// and keeps none of its space taken.
+    /// Deletes the segment; returns whether this call did it. Processes that have it open read no
+    /// more from it, and its space is released.
     pub fn remove(&self, dir: &Path) -> bool {
         let data = self.data(dir);
         if let Ok(file) = File::options().write(true).open(&data) {
@@ -176,8 +176,8 @@ impl Segments {
         self.find(hash, raw_len).is_some()
     }
 
-    /// Fills `buffer` with bytes of the chunk from `skip` on, which lie in it; false when it is not
-    /// here, or is not what was stored: then it is not here any more.
+    /// Fills `buffer` with the chunk's bytes from `skip` on; the range must lie in the chunk.
+    /// Returns false if the chunk is absent or damaged; a damaged chunk is dropped.
     pub fn read_into(&self, hash: &Hash, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
         let Some(chunk) = self.opened(hash, raw_len) else {
             return false;
@@ -212,7 +212,7 @@ impl Segments {
         found.is_some()
     }
 
-    /// Whether a chunk is read from this record, and not from another one.
+    /// Whether reads of the chunk use this record, and not another one.
     pub fn is_current(&self, name: &Name, record: &Record, at: u32) -> bool {
         let table = self.lock_table();
         let number = table.numbers.get(name).copied();
@@ -228,8 +228,8 @@ impl Segments {
         }
     }
 
-    /// Makes a segment known that nobody but this process appends to from now on. Its number, and
-    /// where its records end; None: it has no index.
+    /// Registers a segment to which only this process appends from now on. Returns its number and
+    /// the end of its records; None if it has no index.
     pub fn own(&self, name: &Name) -> Option<(u32, u64)> {
         let length = fs::metadata(name.index(&self.dir)).ok()?.len();
         self.read_news(name, length);
@@ -240,7 +240,7 @@ impl Segments {
         Some((number, known.read_to))
     }
 
-    /// It appends to it no more; others may.
+    /// This process appends to the segment no more; others may.
     pub fn disown(&self, number: u32, index_bytes: u64) {
         if let Some(known) = self.lock_table().segments.get_mut(&number) {
             known.is_own = false;
@@ -259,7 +259,7 @@ impl Segments {
         let _closed = self.lock_files().pop(&number);
     }
 
-    /// Finds what has been added to the directory and deleted from it.
+    /// Finds the segments and records that were added to the directory or deleted from it.
     pub fn look(&self) {
         let mut looked = lock(&self.looking);
         self.look_locked(&mut looked);
@@ -322,7 +322,7 @@ impl Segments {
         }
     }
 
-    /// Where the chunk's record is.
+    /// The place of the chunk's record.
     fn find(&self, hash: &Hash, raw_len: u64) -> Option<(u32, u32)> {
         let key = key(hash, raw_len);
         let found = self.lock_table().find(key);
@@ -370,7 +370,7 @@ impl Segments {
             .remove(key(hash, raw_len), chunk.segment, chunk.record_at);
     }
 
-    /// The open files of a segment; None: they are gone.
+    /// The open files of a segment; None if they are gone.
     fn files(&self, number: u32) -> Option<Arc<Files>> {
         if let Some(files) = self.lock_files().get(&number) {
             return Some(files.clone());
@@ -538,7 +538,7 @@ pub fn now_s() -> u32 {
 
 fn note_used(chunk: &Stored, files: &Files) {
     if !chunk.is_used.swap(true, Ordering::Relaxed) {
-        // Failing costs nothing but its place in the queue.
+        // A failure costs only the chunk's place in the queue.
         let _ = files
             .index
             .write_all_at(&[1], u64::from(chunk.record_at) + USED_AT);

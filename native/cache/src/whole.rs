@@ -6,11 +6,11 @@
 //!                                           parts, and the sum of its bytes
 //! ```
 //!
-//! Assembled from checked reads, synced, and renamed into place, so neither a crash nor a disk that
-//! fails to write leaves one that is not whole. A process reads it once and compares its sum before
-//! it hands it out for the first time; one that is damaged is deleted and assembled anew. Afterwards
-//! only the length is checked: whoever maps it reads it as any local file. It counts against the
-//! cache's limit and is trimmed with the segments; who has it open keeps its bytes.
+//! Such a file is assembled from checked reads, synced, and renamed into place, so neither a crash
+//! nor a failing disk leaves an incomplete one. Before a process uses a file for the first time, it
+//! reads the file and compares its sum; a damaged file is deleted and assembled anew. Afterwards
+//! only the length is checked: a mapped file is read like any local file. It counts against the
+//! cache's limit and is trimmed with the segments. A process that has it open keeps its bytes.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -30,10 +30,10 @@ use crate::{ChunkCache, Hash};
 const PIECE_BYTES: u64 = 1 << 20;
 pub(crate) const DIRECTORY: &str = "whole";
 
-/// One range of a file, and the chunk its bytes are in.
+/// One range of a file, and the chunk with its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Where in the file.
+    /// Its place in the file.
     pub offset: u64,
     /// How many bytes.
     pub length: u64,
@@ -41,11 +41,11 @@ pub struct Part {
     pub hash: Hash,
     /// The chunk's length.
     pub raw_len: u64,
-    /// Where in the chunk the range begins.
+    /// Where the range begins in the chunk.
     pub skip: u64,
 }
 
-/// What a file is made of; ranges that no part covers are zeros.
+/// The content of a file; ranges that no part covers are zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whole {
     size: u64,
@@ -190,7 +190,7 @@ impl ChunkCache {
         Ok(Checked { sum, inode })
     }
 
-    /// What is there of it, and the sum that each should have: one, as a rule.
+    /// The assembled files for it, usually one, with the sum that each should have.
     fn assembled(&self, whole: &Whole) -> Vec<(PathBuf, Sum)> {
         let name = hex(&whole.name);
         let entries = fs::read_dir(self.whole_directory(whole));
@@ -220,7 +220,7 @@ impl ChunkCache {
     }
 }
 
-/// Of the sums of its blocks.
+/// The sum of a file's blocks.
 fn sum_of(file: &File) -> io::Result<Sum> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; PIECE_BYTES as usize];
@@ -250,7 +250,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a file of that name is one of these, of whichever format.
+/// Whether this is the name of a whole file, in the current or an earlier format.
 pub(crate) fn is_name(name: &str) -> bool {
     let (hash, sum) = name.split_once('.').unwrap_or((name, "0123456789abcdef"));
     let is_hex = |text: &str| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

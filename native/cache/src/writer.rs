@@ -1,15 +1,13 @@
-//! Appends to segments: batches of chunks, past the page cache where that can be, and their
-//! records.
+//! Appends batches of chunks and their records to segments, past the page cache where possible.
 //!
 //! A process appends to one segment of each kind, which it has locked (`flock` on the index), until
-//! it has `segment_bytes`. The next one is the newest that is less than half full and that nobody
-//! has locked, or a new one. So processes never write to the same segment, and short-lived ones do
-//! not leave a segment each. Whatever lies in an index behind its last whole record is cut off
-//! first.
+//! the segment has `segment_bytes`. It continues with the newest unlocked segment that is less than
+//! half full, or creates one. So processes never write to the same segment, and short-lived ones do
+//! not leave a segment each. Bytes in an index behind its last whole record are cut off first.
 //!
-//! The bytes are written before their records, and neither is synced. What a crash takes of one or
-//! the other fails its checksum when it is read. A segment that another process has deleted is
-//! left; so is one that cannot be written.
+//! The bytes are written before their records, and neither is synced. If a crash destroys some of
+//! either, a later read fails its checksum. A segment that another process has deleted is
+//! abandoned; so is one that cannot be written.
 //!
 //! Writing past the page cache takes a third of the time where a virtual machine gets its memory
 //! page by page, and no processor time to speak of. Where the disk is slow, the next batches go to
@@ -31,12 +29,14 @@ use crate::slab::PAGE;
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// A batch that takes longer, for each 4 MiB of it, is of a slow disk: less than 130 MB/s.
 const SLOW: Duration = Duration::from_millis(32);
-/// What is shorter does not wait for the disk.
+/// Shorter batches do not wait for the disk.
 const DIRECT_FROM: usize = 1 << 20;
-/// So many batches go to the page cache then.
+/// The number of batches that go to the page cache after a slow write.
 const BUFFERED_AFTER_SLOW: u32 = 16;
 
 pub struct Writer {
+    /// A child that was forked has the same segments open, and their locks; it must not append.
+    process: u32,
     segment_bytes: AtomicU64,
     buffered: AtomicU32,
     once: Mutex<Option<Arc<Active>>>,
@@ -54,18 +54,19 @@ struct Active {
     data: File,
     /// Locked.
     index: File,
-    /// Where the next bytes go; moved by who holds the writer's lock of the kind.
+    /// Where the next bytes go; moved under the writer's lock for the kind.
     data_end: AtomicU64,
-    /// Where the next records go; moved by who holds `recording`.
+    /// Where the next records go; moved under `recording`.
     index_end: AtomicU64,
-    /// Held while records are written, which may wait for the disk: by nobody who holds another
-    /// lock.
+    /// Held while records are written, which may wait for the disk. Never taken while another lock
+    /// is held.
     recording: Mutex<()>,
 }
 
 impl Writer {
     pub fn new() -> Writer {
         Writer {
+            process: std::process::id(),
             segment_bytes: AtomicU64::new(SEGMENT_BYTES),
             buffered: AtomicU32::new(0),
             once: Mutex::new(None),
@@ -74,13 +75,13 @@ impl Writer {
         }
     }
 
-    /// From now on segments are about this long.
+    /// Sets the approximate length of segments.
     pub fn set_segment_bytes(&self, bytes: u64) {
         self.segment_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Appends a batch: `bytes`, whole pages, and records whose offsets are from their start. An
-    /// error leaves nothing of it known.
+    /// Appends a batch: `bytes`, whole pages, and records whose offsets are from their start. After
+    /// an error none of it is known. Unsupported in a child of the process that made the writer.
     pub fn append(
         &self,
         segments: &Segments,
@@ -88,6 +89,9 @@ impl Writer {
         bytes: &[u8],
         records: Vec<Record>,
     ) -> io::Result<()> {
+        if std::process::id() != self.process {
+            return Err(ErrorKind::Unsupported.into());
+        }
         let (active, at) = self.reserve(segments, kind, bytes.len() as u64)?;
         let written = self.write(&active, bytes, at);
         let recorded = written.and_then(|()| active.record(at, records));
@@ -103,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// Appends to other segments from now on; others may go on with these.
+    /// Abandons the current segments, so that other processes may continue them.
     pub fn release(&self, segments: &Segments) {
         for kind in [Kind::Once, Kind::Kept] {
             let active = self.lock(kind).take();
@@ -235,7 +239,7 @@ impl Active {
         active
     }
 
-    /// One that another process has begun, if nobody writes to it.
+    /// Takes over a segment of another process if no process writes to it.
     fn take_over(segments: &Segments, name: &Name) -> Option<Active> {
         let dir = segments.dir();
         let mut options = OpenOptions::new();

@@ -323,11 +323,11 @@ fn whole_files_and_blocks_are_in_the_same_account() {
         files.count() as u64
     };
     assert_eq!((cache.trim(30_000), left()), (0, 30));
-    // All of one age go together, whatever they are, and room is made for what comes next.
+    // Everything of one age goes in its order, and room is made for the next chunks.
     assert_eq!((cache.trim(16_000), left()), (15_000, 15));
     assert_eq!((cache.trim(16_000), left()), (0, 15));
     assert_eq!((cache.free(1), left()), (1000, 14));
-    // What was read once goes before what was used, down to an eighth.
+    // Chunks read once go before used ones, down to an eighth.
     fill(dir.path(), 0..4);
     assert!(cache.trim(16_000) > 1 << 18);
     assert_eq!(left(), 14);

@@ -1,4 +1,5 @@
-//! Several processes on one directory, killed at any moment, and a model of what may be found.
+//! Several processes on one directory, killed at any moment, and a model of the chunks that each
+//! may find.
 
 mod support;
 
@@ -113,15 +114,16 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let open = |number: usize| ChunkCache::open(dir.path(), [0, 1 << 20, 4 << 20][number]);
         let mut caches = [open(0), open(1), open(2)];
-        // What must be found by whom: as long as nobody has deleted or spoilt anything.
+        // The chunks that each process must find, as long as none was deleted or damaged.
         let mut sure: HashMap<u64, [bool; 3]> = HashMap::new();
         let mut is_whole = true;
         for op in ops {
             match op {
                 Op::Insert(cache, number) => {
                     sure.entry(number).or_default()[cache] = true;
-                    // A chunk that cannot be read would be fetched and inserted for ever. Each
-                    // damaged copy costs one more; of some it hears only when it looks again.
+                    // A chunk that cannot be read would be fetched and inserted again and again.
+                    // Each damaged copy costs one more; the cache notices some of them only when it
+                    // looks again.
                     let is_kept = (0..8).any(|_| {
                         insert(&caches[cache], number);
                         is_here(&caches[cache], number)
@@ -129,8 +131,8 @@ proptest! {
                     prop_assert!(is_kept);
                 }
                 Op::Flush => {
-                    // Others hear of it when they look, which they do now; what was inserted by one
-                    // that looks later has to be written first.
+                    // Other processes notice it when they look, which they do now. A process that
+                    // looks later must first write its inserted chunks.
                     caches.iter().for_each(ChunkCache::flush);
                     caches.iter().for_each(|other| _ = other.trim(u64::MAX));
                     for found in sure.values_mut() {

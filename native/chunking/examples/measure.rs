@@ -1,5 +1,8 @@
 //! Prints the numbers of `docs/format/chunks.md`: sizes, resynchronisation and speed for each
 //! normalization level.
+
+#![allow(clippy::print_stdout, reason = "a program")]
+
 use std::collections::HashSet;
 use std::time::Instant;
 

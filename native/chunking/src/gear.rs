@@ -21,8 +21,8 @@ const WINDOW: usize = 64;
 /// Measured on an AMD EPYC with AVX-512: 3.5 GB/s with one lane, as the crate; 4.4 with two, 4.5
 /// with three, 5.0 with four, 4.9 with five, 4.5 with six.
 const LANES: usize = 4;
-/// What one lane goes through before all of them move on. Where one has found an end, they are
-/// looked through again one after the other.
+/// The bytes that each lane searches before all of them move on. If a lane finds an end, its bytes
+/// are searched again in sequence.
 const BLOCK: usize = 4096;
 const _: () = assert!(BLOCK >= WINDOW && BLOCK.is_multiple_of(2));
 const _: () = assert!(MIN_BYTES.is_multiple_of(2) && AVERAGE_BYTES.is_multiple_of(2));
@@ -76,7 +76,8 @@ impl Gear {
         })
     }
 
-    /// Of the first chunk. The last byte of an odd number of them is no end.
+    /// The length of the first chunk. An end never lies after the last byte of an odd number of
+    /// bytes.
     fn length(&self, data: &[u8]) -> usize {
         if data.len() <= MIN_BYTES {
             return data.len();
@@ -118,7 +119,7 @@ impl Gear {
         (hash << 1).wrapping_add(self.numbers[usize::from(byte)])
     }
 
-    /// Whether there is a place as `find` looks for it, two bytes of each lane at a time.
+    /// Whether there is an end as `find` looks for it, two bytes of each lane at a time.
     fn has_end(&self, blocks: &[u8], mask: u64, hashes: &mut [u64; LANES]) -> bool {
         let blocks: &[[u8; BLOCK]; LANES] = blocks.as_chunks().0.try_into().expect("one each");
         for place in 0..BLOCK / 2 {

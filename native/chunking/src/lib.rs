@@ -1,4 +1,4 @@
-//! Where a file's bytes are cut into chunks, and where they are nothing but zeros.
+//! The places where a file's bytes are cut into chunks, and its runs of zeros.
 //!
 //! Cut points follow the content (FastCDC 2020, 128 KiB to 2 MiB, around 512 KiB), so bytes
 //! inserted or removed move the chunks behind them without changing them. Cut points are a promise:
@@ -44,7 +44,7 @@ pub fn cut_points(data: &[u8], is_final: bool) -> Vec<usize> {
     cut_points_with(Gear::public(), data, is_final)
 }
 
-/// As `cut_points`, with cut points that only who has this table can tell.
+/// As `cut_points`, with this table. If the table is secret, so is the rule by which files are cut.
 pub fn cut_points_with(gear: &Gear, data: &[u8], is_final: bool) -> Vec<usize> {
     settled(gear.lengths(data), data.len(), is_final)
 }

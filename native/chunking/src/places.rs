@@ -1,9 +1,9 @@
 //! Where chunks lie, by hash: about 65 bytes a chunk.
 //!
-//! A writer looks up each chunk before it stores it. What it has uploaded itself and no catalogue
-//! names yet is *fresh*; what it found in the store is only remembered for a while. Before a
-//! version is made, the fresh chunks that its files use are *named*: they are what its catalogue
-//! adds.
+//! A writer looks up each chunk before it stores it. A chunk that it has uploaded itself and that
+//! no catalogue names yet is *fresh*. A chunk that it found in the store is remembered only for a
+//! while. Before a version is made, the fresh chunks that its files use are *named*: its catalogue
+//! adds exactly those.
 //!
 //! Chunks lie in pages that never move, found through a table of 32-bit places; packs are counted
 //! once each. One thread at a time.
@@ -40,9 +40,9 @@ pub struct Named {
     pub records: Vec<[u8; RECORD_BYTES]>,
     /// The packs that they name, by number.
     pub packs: Vec<Pack>,
-    /// Of the chunks.
+    /// The raw bytes of the chunks.
     pub raw_bytes: u64,
-    /// Where to go on.
+    /// Where the next page begins.
     pub next: usize,
 }
 
@@ -72,17 +72,17 @@ impl ChunkPlaces {
         self.index.len()
     }
 
-    /// Whether none is.
+    /// Whether the table has no chunk.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// Where the chunk lies.
+    /// The place of the chunk.
     pub fn get(&self, hash: &Hash) -> Option<Place> {
         self.find(hash).map(|at| self.place(self.entry(at)))
     }
 
-    /// Remembers where a chunk lies, instead of what was known.
+    /// Remembers where a chunk lies, replacing an earlier place.
     pub fn put(&mut self, hash: &Hash, place: &Place, is_fresh: bool) {
         let pack = self.number(place.pack);
         let entry = Entry {
@@ -100,7 +100,7 @@ impl ChunkPlaces {
         }
     }
 
-    /// From now on the chunks of `hashes` are named, if they are fresh, and no others.
+    /// Marks the fresh chunks among `hashes` as named, and no others.
     pub fn name(&mut self, hashes: impl Iterator<Item = Hash>) {
         for entry in self.pages.iter_mut().flatten() {
             entry.marks &= !NAMED;
@@ -113,7 +113,7 @@ impl ChunkPlaces {
         }
     }
 
-    /// Up to `limit` named chunks from the `first` chunk of the table on; None: there are no more.
+    /// Up to `limit` named chunks from the `first` chunk of the table on; None at the end.
     pub fn named(&self, first: usize, limit: usize) -> Option<Named> {
         let mut named = Named {
             next: self.count(),

@@ -5,7 +5,7 @@ use cowfs_chunking::{Gear, MAX_BYTES, MIN_BYTES, cut_points, cut_points_with, ze
 use fastcdc::v2020::{FastCDC, Normalization, cut_gear, select_masks};
 use proptest::prelude::*;
 
-/// splitmix64: the same bytes on every machine, for ever.
+/// splitmix64: the same bytes on every machine, at any time.
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(length + 8);

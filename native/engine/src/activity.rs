@@ -1,12 +1,12 @@
-//! Lets threads of upkeep sleep while nothing changes.
+//! Lets maintenance threads sleep while nothing changes.
 //!
-//! Eviction and checkpoints have to look only after something changed. Their threads call
-//! `Engine::watch`, look, and then wait in `Engine::wait_changed` with what `watch` returned. It
-//! returns when anything was changed or loaded since that `watch`, also if that was before the
-//! wait. So a mount that nobody uses wakes nobody.
+//! Eviction and checkpoints have work only after a change. Their threads call `Engine::watch`,
+//! look, and then wait in `Engine::wait_changed` with the result of `watch`. The wait returns once
+//! anything was changed or loaded since that `watch`, even before the wait began. So an idle mount
+//! wakes no thread.
 //!
-//! A change costs one load while nobody watches. The first one after a `watch` takes a lock and
-//! wakes all who wait; it does so under the state's lock, and holds no other.
+//! A change costs one load while no thread watches. The first change after a `watch` takes a lock
+//! and wakes all waiting threads. It does so under the state's lock, and holds no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::engine::Engine;
 
 #[derive(Default)]
 pub(crate) struct Activity {
-    /// Somebody wants to hear of the next change.
+    /// A thread waits for the next change.
     is_watched: AtomicBool,
     seen: Mutex<Seen>,
     changed: Condvar,
@@ -25,7 +25,7 @@ pub(crate) struct Activity {
 
 #[derive(Default)]
 struct Seen {
-    /// How many changes were heard of. Others came while nobody watched.
+    /// The number of changes noted. Changes while no thread watched are not counted.
     changes: u64,
     has_ended: bool,
 }
@@ -37,8 +37,8 @@ impl Activity {
         seen.changes
     }
 
-    /// Called under the state's lock. Who looks at the state after `watch` either sees the change,
-    /// or the change sees the mark.
+    /// Called under the state's lock. So a thread that looks at the state after `watch` either sees
+    /// the change, or the change sees the mark.
     pub fn note(&self) {
         if self.is_watched.load(Ordering::Relaxed) {
             let mut seen = self.seen.lock();
@@ -48,7 +48,7 @@ impl Activity {
         }
     }
 
-    /// Of what is not under the state's lock, such as a failed sync.
+    /// Notes a change outside the state's lock, such as a failed sync.
     pub fn note_apart(&self) {
         self.seen.lock().changes += 1;
         self.changed.notify_all();
@@ -82,7 +82,7 @@ impl Engine {
         self.activity.wait_changed(since, timeout);
     }
 
-    /// The mount ends: who waits in `wait_changed` or `reclaim_when_due` returns now.
+    /// The mount ends: `wait_changed` and `reclaim_when_due` return now.
     pub fn end_waits(&self) {
         self.activity.end();
         if let Ok(disk) = self.disk() {

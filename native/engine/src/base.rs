@@ -1,11 +1,11 @@
-//! What comes in from the base version, and leaves again.
+//! Data of the base version: loading it, and evicting it again.
 //!
 //! ```text
 //! residency     rows and chunks come in
-//! ahead         what sequential readers will want
+//! ahead         read-ahead for sequential readers
 //! backing       whole files, for passthrough
-//! evict         what can be loaded again leaves
-//! reads         what was read, for profiles
+//! evict         drops rows that can be loaded again
+//! reads         notes which ranges are read, for profiles
 //! ```
 
 pub(crate) mod ahead;

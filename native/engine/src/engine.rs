@@ -1,13 +1,12 @@
 //! The engine of one mount: the state behind its lock, the handles, and the local disk it may use.
 //!
 //! An operation takes the lock, checks, builds effects, and `record`s them: one journal record,
-//! then the state. The journal has everything that a caller was told about. Bytes are appended to
+//! then the state. The journal has every change acknowledged to a caller. Bytes are appended to
 //! staging, and read from segments and chunks, outside of the lock.
 //!
-//! Locks, in this order: `Relief::running` → `Reclaim::running` → `Disk::layers` → `Disk::appends`
-//! → state → handles, journal, ballast → staging's own. `docs/concurrency.md` has all of them. The
-//! state is held across the journal's append, which goes to the page cache, and on a full disk
-//! across a step of the ballast; once the journal was replayed, across no other I/O.
+//! Locks, in this order: `Relief::running` → `Reclaim::running` → `Disk::layers` →
+//! `Disk::forgetting` → `Disk::appends` → state → handles, journal, ballast → staging's own.
+//! `docs/concurrency.md` lists all of them, and the work done under each.
 
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -25,8 +24,9 @@ use crate::ahead::Ahead;
 use crate::backing::Backing;
 use crate::checkpoint::Checkpointing;
 use crate::effect::{self, Effect};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evict::Eviction;
+use crate::freeable::Freeable;
 use crate::handle::Handles;
 use crate::interlude::Interlude;
 use crate::reads::Reads;
@@ -44,17 +44,18 @@ pub struct Options {
     pub root: InodeRow,
     /// The first inode number the base version has not given out.
     pub next_ino: Ino,
-    /// Where decoded chunks are kept; shared by all mounts of a user.
+    /// The directory of decoded chunks; shared by all mounts of a user.
     pub cache_dir: PathBuf,
     /// How many bytes of chunks are kept in memory.
     pub memory_cache_bytes: u64,
-    /// The store is on the disk of `cache_dir`: what is read from it is copied there the second time.
+    /// The store is on the disk of `cache_dir`: a chunk is copied there when it is read the second
+    /// time.
     pub is_store_near: bool,
     /// None: read-only. Otherwise `journal/` and `staging/` are in it, and the caller holds the
     /// working copy's lock.
     pub staging_dir: Option<PathBuf>,
-    /// Where failed syncs are remembered for this run of the machine, beside the working copy: best
-    /// on another file system.
+    /// The file that remembers failed syncs until the machine restarts, beside the working copy:
+    /// best on another file system.
     pub failures_file: Option<PathBuf>,
     /// 0: no limit but the disk's.
     pub staging_limit_bytes: u64,
@@ -79,19 +80,23 @@ pub(crate) struct Disk {
     pub boot_id: String,
     /// The last committed layer.
     pub committed: AtomicU64,
-    /// What leaving a full disk needs.
+    /// Space reserved for freeing a full disk.
     pub ballast: Arc<Ballast>,
     pub relief: Relief,
+    pub freeable: Freeable,
     /// Held shared from before bytes go to staging until an extent maps them, exclusively to choose
     /// segments to remove.
     pub appends: RwLock<()>,
+    /// Held exclusively for the moment in which the state forgets segments, before their files are
+    /// removed; shared by a read whose plan must not fail again.
+    pub forgetting: RwLock<()>,
     /// One freeze, commit or join at a time.
     pub layers: Mutex<()>,
     /// When the journal is replaced.
     pub checkpointing: Checkpointing,
     /// When overwritten bytes are looked for.
     pub reclaim: Reclaim,
-    /// What `open` found, until `replay` has applied it.
+    /// The result of `open`, until `replay` has applied it.
     pub unreplayed: Mutex<Option<Scan>>,
     pub progress: Progress,
 }
@@ -112,8 +117,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens journal and staging. Without anything to replay the engine is ready, else `recover`
-    /// and `replay` come first.
+    /// Opens journal and staging. If there is nothing to replay, the engine is ready; otherwise
+    /// `recover` and `replay` come first.
     pub fn open(options: Options) -> Result<Engine> {
         let mut state = State::new(&options.root, options.next_ino)?;
         let disk = match &options.staging_dir {
@@ -136,8 +141,8 @@ impl Engine {
         })
     }
 
-    /// Makes everything durable, removes what is committed and closes the files. Further calls give
-    /// EBADF.
+    /// Makes everything durable, removes committed segments and closes the files. Further calls
+    /// give EBADF.
     pub fn close(&self) -> Result<()> {
         self.ahead.close();
         if !self.is_broken() {
@@ -166,8 +171,8 @@ impl Engine {
         }
     }
 
-    /// On the way out: nobody needs the cache of what was written last, and nobody the ballast
-    /// unless work stays here.
+    /// Before closing: drops the cache of recent writes, and the ballast unless uncommitted work
+    /// stays here.
     fn release_committed(&self) -> Result<()> {
         if let Some(disk) = &self.disk
             && self.read()?.journal.is_some()
@@ -180,7 +185,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether all that is mapped and journaled is on stable storage now.
+    /// Whether all mapped bytes and all journal records are on stable storage now.
     pub fn is_durable(&self) -> Result<bool> {
         let Some(disk) = &self.disk else {
             return Ok(true);
@@ -212,9 +217,9 @@ impl Engine {
         Ok(Changing(state))
     }
 
-    /// Whether a change was given up halfway, by a panic or because an effect could not be applied:
-    /// every call gives EIO from then on. The journal has all that was acknowledged; whoever
-    /// replays it goes on with the whole.
+    /// Whether a change was abandoned halfway, by a panic or because an effect could not be
+    /// applied: every call gives EIO from then on. The journal has all acknowledged changes, so a
+    /// replay continues without loss.
     pub fn is_broken(&self) -> bool {
         self.state.read().is_broken
     }
@@ -234,14 +239,12 @@ impl Engine {
         self.disk.as_ref().ok_or(Errno::EROFS.into())
     }
 
-    /// Journals and applies the effects of one operation, all or none: EDQUOT for one that would
-    /// make the volume larger than it may be. Those on inodes without a
-    /// name are not journaled, unless this operation gives them one: nobody could find them after a
-    /// crash.
+    /// Journals and applies the effects of one operation, all or none. EDQUOT if the volume would
+    /// exceed its quota, ENOSPC for attributes beyond HELD_XATTRS_MAX_BYTES. Effects on inodes
+    /// without a name are not journaled, unless this operation gives them one: such an inode could
+    /// not be found after a crash.
     pub(crate) fn record(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
-        if state.quota_bytes > 0 {
-            state.check_quota(state.growth_of(effects))?;
-        }
+        state.check_effects(effects)?;
         let named: Vec<Ino> = effects
             .iter()
             .filter_map(|effect| match effect {
@@ -257,15 +260,16 @@ impl Engine {
         Engine::journal(state, effects.iter().filter(is_kept))?;
         for effect in effects {
             if let Err(reason) = state.apply(effect) {
-                eprintln!("cowfs: a change that was journaled cannot be made: {reason}");
                 state.is_broken = true;
-                return Err(Errno::EIO.into());
+                return Err(Error::fault(format_args!(
+                    "a change that was journaled cannot be made: {reason}"
+                )));
             }
         }
         Ok(())
     }
 
-    /// One record with these effects; none if there are none.
+    /// Writes one record with these effects; does nothing if there are no effects.
     pub(crate) fn journal<'a>(
         state: &State,
         effects: impl IntoIterator<Item = &'a Effect<'a>>,
@@ -298,8 +302,7 @@ fn append(state: &State, record: &[u8]) -> Result<()> {
     }
 }
 
-/// The state while it is changed. A panic leaves it broken: what it had changed by then nobody
-/// knows.
+/// The state while it is changed. A panic leaves it broken, because the change may be half done.
 pub(crate) struct Changing<'a>(RwLockWriteGuard<'a, State>);
 
 impl Deref for Changing<'_> {
@@ -343,7 +346,7 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
     if !is_journal_lost {
         failures.forget_journal();
     }
-    // What is fsynced in these directories is nowhere if their own names are not.
+    // An fsync of a file in these directories is worthless if their own names are not durable.
     std::fs::File::open(dir)?.sync_all()?;
     let scan = cowfs_journal::scan(&journal_dir, options.after_layer, &options.boot_id)?;
     cowfs_journal::remove_through(&journal_dir, options.after_layer)?;
@@ -356,11 +359,13 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
         is_journal_lost: is_journal_lost.into(),
         ballast,
         relief: Relief::default(),
+        freeable: Freeable::default(),
         journal_dir,
         boot_id: options.boot_id.clone(),
         committed: options.after_layer.into(),
         checkpointing: Checkpointing::new(options.checkpoint_bytes),
         appends: RwLock::new(()),
+        forgetting: RwLock::new(()),
         layers: Mutex::new(()),
         reclaim: Reclaim::new(options.segment_bytes),
         unreplayed: Mutex::new(None),
@@ -427,7 +432,6 @@ mod tests {
     use cowfs_base::ROOT_INO;
 
     use super::*;
-    use crate::error::Error;
     use crate::row::{Caller, S_IFDIR};
 
     fn open(dir: &Path) -> Engine {
@@ -456,6 +460,35 @@ mod tests {
         engine.load_directory(ROOT_INO, &[]).unwrap();
         engine.replay().unwrap();
         engine
+    }
+
+    #[test]
+    fn no_segment_is_removed_beside_a_read_that_needs_them() {
+        for is_synced in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = open(dir.path());
+            let (_, fh) = engine
+                .create(ROOT_INO, b"f", 0o644, libc::O_RDWR, &Caller::default())
+                .unwrap();
+            for byte in [1, 2] {
+                engine.write(fh, 0, &[byte; 1 << 20], true).unwrap();
+                if is_synced {
+                    engine.fsync(fh, false).unwrap();
+                }
+            }
+            let disk = engine.disk().unwrap();
+            let first = disk.staging.segments()[0].0;
+            let needed = disk.forgetting.read();
+            std::thread::scope(|scope| {
+                let pass = scope.spawn(|| engine.reclaim_staging().unwrap());
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                assert!(engine.is_readable(first) && disk.staging.contains(first));
+                engine.write(fh, 0, b"writers go on", true).unwrap();
+                drop(needed);
+                assert!(pass.join().unwrap() > 0);
+            });
+            assert!(!engine.is_readable(first) && !disk.staging.contains(first));
+        }
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cowfs_base::{Errno, Ino};
+use cowfs_base::{Errno, Ino, faults};
 
 use crate::row::ChunkRef;
 
 /// Result of an engine call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What must be loaded before a call can be answered. The caller loads it and calls again.
+/// The data that must be loaded before a call can be answered. The caller loads it and calls again.
 #[derive(Debug, Clone)]
 pub enum Missing {
     /// An inode that was evicted, or that only a number names; there may be none of that number.
@@ -33,7 +33,7 @@ pub enum Missing {
     Chunks {
         /// The file.
         ino: Ino,
-        /// What this call needs.
+        /// The chunks that this call needs.
         needed: Vec<Arc<ChunkRef>>,
     },
 }
@@ -60,8 +60,16 @@ pub enum Error {
     /// Something is not in memory.
     NotResident(Missing),
     /// The journal has an invalid record with valid ones behind it, or one that cannot be applied.
-    /// Nothing was changed on disk.
+    /// No file was changed.
     JournalCorrupt(String),
+}
+
+impl Error {
+    /// EIO, with a noted reason.
+    pub(crate) fn fault(reason: impl std::fmt::Display) -> Error {
+        faults::note(reason);
+        Error::Os(Errno::EIO)
+    }
 }
 
 impl From<Errno> for Error {
@@ -71,7 +79,11 @@ impl From<Errno> for Error {
 }
 
 impl From<std::io::Error> for Error {
+    /// An error with a message is noted, since only the number is passed on.
     fn from(error: std::io::Error) -> Error {
+        if error.raw_os_error().is_none() {
+            faults::note(&error);
+        }
         Error::Os(error.into())
     }
 }

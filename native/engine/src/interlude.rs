@@ -11,7 +11,7 @@ use crate::engine::Engine;
 
 type Hook = Box<dyn Fn(&Engine) + Send + Sync>;
 
-/// What happens in between: nothing, but in tests.
+/// A hook between the halves of an operation; only tests use it.
 #[derive(Default)]
 pub(crate) struct Interlude(OnceLock<Hook>);
 

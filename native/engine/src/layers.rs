@@ -21,27 +21,28 @@ use cowfs_base::{Errno, Ino, Layer, Segment};
 use cowfs_journal::Journal;
 use cowfs_staging::Leaving;
 
-use crate::changes::{Changes, EntryAt, Frozen};
+use crate::changes::{Changes, EntryAt, Frozen, XATTRS};
 use crate::content::XattrPair;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::{Extent, ExtentMap};
 use crate::file_rows::FileRows;
+use crate::inode::Inode;
 use crate::read::readable_staged;
 use crate::row::{ExtentRow, InodeRow, LayerExtent};
 use crate::state::State;
 
-/// So many keys of a layer are looked at, or files substituted, while others wait.
+/// The most keys of a layer examined, or files substituted, while other threads wait.
 pub(crate) const BATCH: usize = 512;
 
 impl Engine {
-    /// Whether anything is not committed.
+    /// Whether there are uncommitted changes.
     pub fn is_dirty(&self) -> Result<bool> {
         let state = self.read()?;
         Ok(!state.changes.is_empty() || state.frozen.is_some())
     }
 
-    /// Closes the current layer under its number and starts the next. None: nothing has changed.
+    /// Closes the current layer under its number and starts the next. None if nothing has changed.
     /// EBUSY while one is frozen.
     pub fn freeze(&self) -> Result<Option<Layer>> {
         let disk = self.disk()?;
@@ -59,7 +60,7 @@ impl Engine {
         if let Some(layer) = self.freeze_older(&journal)? {
             return Ok(Some(layer));
         }
-        // Syncs files: before the lock, so that writers go on.
+        // This syncs files, so it comes before the lock: writers go on.
         let successor = disk.with_room(Leaving::Committing, || journal.successor())?;
         let mut state = self.change()?;
         let layer = state.layer;
@@ -69,9 +70,9 @@ impl Engine {
         Ok(Some(layer))
     }
 
-    /// Freezes what failed commits and a recovery left, if nothing has changed since: all of it
-    /// stands in older journals, so the current one, still empty, goes on, and commits that fail
-    /// again and again make no new files.
+    /// Freezes changes left by failed commits and a recovery, if nothing has changed since. All of
+    /// them are in older journals, so the current one, still empty, continues, and commits that
+    /// fail again and again make no new files.
     fn freeze_older(&self, journal: &Journal) -> Result<Option<Layer>> {
         if !journal.is_unused() {
             return Ok(None);
@@ -103,25 +104,31 @@ impl Engine {
             }
             state.frozen = Some(frozen);
         }
-        let (frozen, journal) = {
+        let (frozen, journal, xattr_bytes) = {
             let mut state = self.fill()?;
             let frozen = state.frozen.take();
+            let changed = frozen
+                .iter()
+                .flat_map(|frozen| frozen.changes.marked(XATTRS));
+            let inodes = changed.filter_map(|ino| state.inodes.get(ino));
+            let xattr_bytes: usize = inodes.map(Inode::xattr_bytes).sum();
             if let Some(frozen) = &frozen {
                 state.base += frozen.changes.growth;
             }
-            (frozen, state.journal.clone())
+            (frozen, state.journal.clone(), xattr_bytes)
         };
         let inodes = frozen
             .iter()
             .flat_map(|frozen| frozen.changes.inodes.iter());
-        self.eviction.took_in_layer(inodes.count(), extents);
-        // Large, and nobody needs to wait for it.
+        self.eviction
+            .took_in_layer(inodes.count(), extents, xattr_bytes);
+        // Large, and no other thread needs to wait until it is freed.
         drop(frozen);
-        // What an earlier process could not make durable is in the store now.
+        // Bytes that an earlier process could not make durable are in the store now.
         disk.is_journal_lost.store(false, Ordering::Release);
         disk.committed.store(layer, Ordering::Release);
         disk.checkpointing.made(0);
-        // The commit holds whatever becomes of the files: the next open removes what stays.
+        // The commit holds even if removing the files fails: the next open removes the rest.
         let _ = journal.map(|journal| journal.remove_through(layer));
         Ok(())
     }
@@ -143,6 +150,11 @@ impl Engine {
                 .directory(key.parent)
                 .is_ok_and(|directory| directory.get(key.name).is_some())
         });
+        let inodes = joined
+            .marked(XATTRS)
+            .filter_map(|ino| state.inodes.get(ino));
+        let named = inodes.filter(|inode| inode.nlink > 0);
+        joined.xattr_bytes = named.map(|inode| inode.xattr_bytes() as u64).sum();
         state.changes = joined;
         Ok(())
     }
@@ -187,7 +199,7 @@ pub(crate) fn layer_rows(state: &State, extents: &ExtentMap) -> Vec<LayerExtent>
 }
 
 impl State {
-    /// Moves the changes so far aside as `layer`; the caller has seen that none is frozen.
+    /// Closes the changes so far as `layer`; the caller has checked that no layer is frozen.
     fn freeze_as(&mut self, layer: Layer) {
         let next = Changes::starting_at(self.next_ino);
         let changes = std::mem::replace(&mut self.changes, next);
@@ -200,7 +212,7 @@ impl State {
         });
     }
 
-    /// The frozen layer of that number; EINVAL if there is none.
+    /// The frozen layer with this number; EINVAL if there is no such layer.
     pub fn frozen_layer(&self, layer: Layer) -> Result<&Frozen> {
         self.frozen
             .as_ref()
@@ -281,7 +293,11 @@ impl State {
         };
         match saved {
             None => {
-                content.extents = committed_extents(&content.extents, rows, &self.segments);
+                let mut committed = committed_extents(&content.extents, rows, &self.segments);
+                for (from, to) in content.extents.allocated() {
+                    committed.allocate(from, to);
+                }
+                content.extents = committed;
             }
             Some(as_frozen) => {
                 let committed = committed_extents(as_frozen, rows, &self.segments);
@@ -311,9 +327,9 @@ fn replace_range(extents: &mut ExtentMap, committed: &ExtentMap, from: u64, to: 
     }
 }
 
-/// The rows as extents, with the staged bytes that they were made of as long as those are here: a
-/// row is as many extents as there were writes. What is gone is dropped, so that a file has not
-/// more and more extents the longer it is appended to.
+/// The rows as extents, with the staged bytes that they were made of as long as those are here. A
+/// row is split into as many extents as there were writes. References to removed segments are
+/// dropped, so that a file does not gain extents the longer it is appended to.
 fn committed_extents(
     as_frozen: &ExtentMap,
     rows: &[ExtentRow],

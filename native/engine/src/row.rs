@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use cowfs_base::{ChunkHash, Errno, Ino, Owners, Segment};
+use cowfs_base::{ChunkHash, Errno, Ino, LAST_INO, Owners, Segment};
 
 /// The inode has extended attributes.
 pub const INODE_HAS_XATTRS: u32 = 1;
@@ -22,8 +22,8 @@ pub(crate) const S_IFDIR: u32 = libc::S_IFDIR;
 pub(crate) const S_IFREG: u32 = libc::S_IFREG;
 pub(crate) const S_IFLNK: u32 = libc::S_IFLNK;
 
-/// One inode as the index has it. `mode` includes the file type; `mapped_bytes` is the sum of its
-/// extents, so that what is allocated is known before they are here.
+/// One inode as the index has it. `mode` includes the file type. `mapped_bytes` is the sum of its
+/// extents, so the allocated size is known before they are here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the fields of stat(2)")]
 pub struct InodeRow {
@@ -43,8 +43,8 @@ pub struct InodeRow {
 }
 
 impl InodeRow {
-    /// Refuses (EIO) a row the engine cannot hold: no number, no known type, an impossible size or
-    /// target, more bytes mapped than it has.
+    /// Refuses (EIO) a row the engine cannot hold: an impossible number, no known type, an
+    /// impossible size or target, more bytes mapped than it has.
     pub fn check(&self) -> Result<(), Errno> {
         let known_type = matches!(
             self.mode & S_IFMT,
@@ -56,14 +56,16 @@ impl InodeRow {
                 | libc::S_IFCHR
                 | libc::S_IFBLK
         );
-        let target_fits = self.target.is_empty()
-            || (self.mode & S_IFMT == S_IFLNK && self.target.len() <= TARGET_MAX_BYTES);
+        let target_fits = match self.mode & S_IFMT {
+            S_IFLNK => (1..=TARGET_MAX_BYTES).contains(&self.target.len()),
+            _ => self.target.is_empty(),
+        };
         let mapped_max_bytes = if self.mode & S_IFMT == S_IFREG {
             self.size
         } else {
             0
         };
-        if self.ino == 0
+        if !(1..=LAST_INO).contains(&self.ino)
             || !known_type
             || self.size > SIZE_MAX_BYTES
             || self.mapped_bytes > mapped_max_bytes
@@ -75,7 +77,7 @@ impl InodeRow {
     }
 }
 
-/// Where one chunk lies: enough to fetch, decode and verify it.
+/// The place of one chunk: enough to fetch, decode and verify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the index")]
 pub struct ChunkRef {
@@ -129,9 +131,9 @@ pub struct LayerExtent {
     pub skip: u32,
 }
 
-/// Who asks, as the kernel knows them. `groups`: supplementary groups, None when they are not known
-/// (then the kernel's own checks stand alone). `owners`: whom the mount shows in whose place; rows
-/// have owners as they are kept.
+/// The caller of a request, as the kernel knows it. `groups`: supplementary groups, None when they
+/// are not known (then the kernel's own checks stand alone). `owners`: the ids that the mount shows
+/// in place of stored ones; rows have the stored ids.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the fields of a FUSE request")]
 pub struct Caller {
@@ -144,13 +146,12 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether files that are kept under this user are the caller's.
+    /// Whether files stored under this user belong to the caller.
     pub fn owns(&self, uid: u32) -> bool {
         self.owners.shown_user(uid) == self.uid
     }
 
-    /// Whether the caller is known not to belong to the group that is kept as `gid`, and not to be
-    /// root.
+    /// Whether the caller is known not to belong to the group stored as `gid`, and not to be root.
     pub fn is_outside_group(&self, gid: u32) -> bool {
         let Some(groups) = &self.groups else {
             return false;

@@ -1,11 +1,12 @@
-//! POSIX ACLs beside modes: what sets one changes the other, and directories hand them down. The
-//! model compares with a local disk (`model.rs`); here is what it does not draw.
+//! POSIX ACLs beside modes: setting one changes the other, and directories pass them on. The model
+//! compares with a local disk (`model.rs`); these tests cover cases that it does not draw.
 
 mod support;
 
 use cowfs_base::{Errno, Owners};
 use cowfs_engine::{
-    ACL_ACCESS, ACL_DEFAULT, AttrChange, Caller, XATTR_VALUE_MAX_BYTES, kept_acl, shown_acl,
+    ACL_ACCESS, ACL_DEFAULT, AttrChange, Caller, XATTR_NAMES_MAX_BYTES, XATTR_VALUE_MAX_BYTES,
+    kept_acl, shown_acl,
 };
 use support::{ROOT, World, root_user, user};
 
@@ -163,6 +164,29 @@ fn acls_of_a_version_that_are_damaged_are_errors_and_not_guesses() {
     world
         .ask(|engine| engine.mkdir(directory, b"x", 0o777, &root_user()))
         .expect("makes it");
+}
+
+#[test]
+fn an_acl_is_listed_with_the_other_names() {
+    let world = World::new();
+    let file = world.put("f", b"x");
+    let name = |number: usize| format!("user.{number:0>250}").into_bytes();
+    let count = XATTR_NAMES_MAX_BYTES / (name(0).len() + 1);
+    for number in 0..count {
+        let put = world.ask(|engine| engine.set_xattr(file, &name(number), b"", 0));
+        assert_eq!(put, Ok(()));
+    }
+    let before = mode(&world, file);
+    let put = |value: &[u8]| set(&world, file, ACL_ACCESS, value, &root_user());
+    assert_eq!(put(&named(7)), Err(Errno::ENOSPC));
+    assert_eq!(mode(&world, file), before);
+    let of_a_mode = value(&[(1, 7, NO_ID), (4, 5, NO_ID), (32, 0, NO_ID)]);
+    assert_eq!(put(&of_a_mode), Ok(()), "it is not kept");
+    world
+        .ask(|engine| engine.remove_xattr(file, &name(0)))
+        .expect("removes");
+    assert_eq!(put(&named(7)), Ok(()));
+    assert_eq!(put(&named(8)), Ok(()), "in the place of the other one");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Checkpoints: what they say is what the logs said, whatever happens while they are made and
-//! wherever they are cut short.
+//! Checkpoints: a checkpoint means the same as its logs, even if operations run while it is made,
+//! and wherever it is cut short.
 
 mod support;
 
@@ -338,7 +338,7 @@ fn checkpoint_until_killed() {
     world.put("later", &[4; 100]);
     let place = PathBuf::from(std::env::var("CHECKPOINT_DIR").expect("the parent says"));
     fs::write(place.join("tree"), format!("{:#?}", world.tree())).expect("writes");
-    // Nobody removes the temporary directory of a process that is killed.
+    // A killed process does not remove its temporary directory.
     std::os::unix::fs::symlink(world.temp.path().join("working"), place.join("working"))
         .expect("links");
     world.engine().checkpoint().expect("dies in it");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use cowfs_base::Ino;
-use cowfs_engine::{AttrChange, Engine};
+use cowfs_engine::{AttrChange, Engine, Punching};
 use support::{Base, ROOT, World, root_user, tree_of};
 
 #[test]
@@ -58,7 +58,7 @@ fn commits_go_on_while_threads_write_and_trim() {
                         .write(fh, (number % 40) * 500, &bytes, true)
                         .expect("writes");
                     let seen = engine.read_file(fh, (number % 40) * 500, 700);
-                    // Bytes committed and trimmed in between are in chunks, which nobody loads
+                    // Bytes committed and trimmed in between are in chunks, which no thread loads
                     // here.
                     assert!(seen.is_err() || seen.is_ok_and(|seen| seen == bytes));
                     number += 1;
@@ -120,7 +120,8 @@ fn directories_hold_when_threads_fight_over_names() {
                     } else {
                         (right, left)
                     };
-                    // Each may fail, depending on who was first; none may leave the tables at odds.
+                    // Each may fail, depending on the order; none may leave the tables
+                    // inconsistent.
                     let _ = engine.mkdir(from, name.as_bytes(), 0o755, &caller);
                     let _ = engine.rename(
                         from,
@@ -224,7 +225,7 @@ fn nothing_is_lost_beside_endless_passes_over_staging() {
             });
         };
         pass(|engine| assert!(engine.reclaim_staging().is_ok(), "reclaims"));
-        pass(|engine| assert!(engine.punch_staging().is_ok(), "punches"));
+        pass(|engine| assert!(engine.punch_staging(Punching::Thorough).is_ok(), "punches"));
         pass(|engine| {
             if let Some(layer) = engine.freeze().expect("freezes") {
                 thread::yield_now();

@@ -1,9 +1,9 @@
-//! A disk that runs full in the middle of operations: an append to the journal or to staging that
-//! fails, part of it written.
+//! A disk that runs full in the middle of operations: an append to the journal or to staging fails
+//! with a part of it written.
 //!
 //! The process's file size limit stands in for the disk: a write across it is cut short and the
-//! next one fails. Whatever failed has changed nothing, in memory or on disk; what comes afterwards
-//! works, and is all there after a crash. One test only: the limit is the whole process's.
+//! next one fails. A failed operation has changed nothing, in memory or on disk. Later operations
+//! work, and are complete after a crash. One test only: the limit applies to the whole process.
 
 mod support;
 

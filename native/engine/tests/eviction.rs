@@ -1,4 +1,4 @@
-//! What may leave memory, what may not, and that nobody can tell what was away.
+//! Which data may leave memory and which may not, and that an eviction cannot be observed.
 
 mod support;
 
@@ -227,4 +227,82 @@ fn a_budget_holds_whatever_is_walked() {
     let before = inodes(&world);
     assert_eq!(world.engine().evict(1 << 30).expect("evicts"), 0);
     assert_eq!(inodes(&world), before);
+}
+
+#[test]
+fn attributes_leave_an_inode_that_must_stay() {
+    let mut world = World::on(Base::empty());
+    let value = vec![7; 64 << 10];
+    let set = |world: &World, ino: u64| {
+        world
+            .ask(|engine| engine.set_xattr(ino, b"user.a", &value, 0))
+            .expect("sets");
+    };
+    let get = |world: &World, ino: u64| {
+        world.ask(|engine| engine.get_xattr(ino, b"user.a").map(|value| value.len()))
+    };
+    let paths = ["open", "changed", "removed", "reset"];
+    let inodes = paths.map(|path| world.put(path, path.as_bytes()));
+    for ino in inodes {
+        set(&world, ino);
+    }
+    let layer = world.freeze().expect("dirty");
+    world.commit(layer);
+    world.crash();
+    for path in paths {
+        world.resolve(path).expect("is there");
+    }
+    for ino in [inodes[0], inodes[2]] {
+        world
+            .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+            .expect("opens");
+    }
+    let change = AttrChange {
+        mode: Some(0o600),
+        ..AttrChange::default()
+    };
+    world
+        .ask(|engine| engine.setattr(inodes[1], &root_user(), &change))
+        .expect("changes");
+    for ino in inodes {
+        assert_eq!(get(&world, ino), Ok(value.len()));
+    }
+    world.unlink("removed").expect("goes");
+    set(&world, inodes[3]);
+    evict_all(&world);
+    evict_all(&world);
+    for ino in [inodes[0], inodes[1]] {
+        let missing = world
+            .engine()
+            .get_xattr(ino, b"user.a")
+            .map(|value| value.len())
+            .expect_err("is away");
+        assert!(matches!(
+            missing,
+            Error::NotResident(Missing::Content { .. })
+        ));
+    }
+    for ino in [inodes[2], inodes[3]] {
+        assert_eq!(
+            world
+                .engine()
+                .get_xattr(ino, b"user.a")
+                .expect("stays")
+                .len(),
+            value.len()
+        );
+    }
+    world.write_at("open", 0, b"O").expect("writes");
+    assert_eq!(world.get("open"), b"Open");
+    for ino in inodes {
+        assert_eq!(get(&world, ino), Ok(value.len()));
+    }
+    let layer = world.freeze().expect("dirty");
+    world.commit(layer);
+    world.crash();
+    assert_eq!(world.get("open"), b"Open");
+    assert_eq!(world.stat("changed").mode & 0o777, 0o600);
+    for ino in [inodes[0], inodes[1], inodes[3]] {
+        assert_eq!(get(&world, ino), Ok(value.len()));
+    }
 }

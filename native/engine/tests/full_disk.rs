@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use cowfs_base::Errno;
-use cowfs_engine::AttrChange;
+use cowfs_engine::{AttrChange, Punching};
 use proptest::prelude::*;
 use support::{Base, World, root_user, tree_of};
 
@@ -86,7 +86,7 @@ fn others(world: &World) -> PathBuf {
     world.temp.path().join("working/others")
 }
 
-/// Somebody else takes all that is free but for `left` bytes.
+/// Other programs take all free space but for `left` bytes.
 fn fill(world: &World, left: u64) {
     let file = File::options()
         .write(true)
@@ -261,6 +261,61 @@ fn half_of_what_filled_the_disk_makes_room_without_room_for_copies() {
     }
 }
 
+/// Fewer dead bytes than a sixteenth of each segment, in many places or in one.
+#[test]
+fn little_that_is_removed_on_a_full_disk_shows_and_makes_room() {
+    let free_bytes = |world: &World| world.engine().statfs().expect("answers").2;
+    for every in [20, usize::MAX] {
+        let mut world = small_disk_with(4 << 20);
+        world.put("first", &[1; 8192]);
+        let count = fill_through_the_engine(&world, 30_000);
+        let full_bytes = free_bytes(&world);
+        let gone: Vec<usize> = (1..count).step_by(every).collect();
+        for number in &gone {
+            world.unlink(&format!("f{number}")).expect("rm");
+        }
+        let dead_bytes = gone.len() * 6 * 4096;
+        let shown_bytes = (free_bytes(&world) - full_bytes) as usize;
+        assert!(
+            shown_bytes >= dead_bytes / 2,
+            "{shown_bytes} of {dead_bytes} show"
+        );
+        world.put("new", &vec![3; shown_bytes / 2]);
+        let before = world.tree();
+        world.crash();
+        assert_eq!(world.tree(), before, "after a kill");
+    }
+}
+
+/// What a pass has punched is not dead any more, and parts of blocks never are.
+#[test]
+fn nothing_is_punched_twice() {
+    let world = small_disk_with(4 << 20);
+    for number in 0..200 {
+        world.put(&format!("f{number}"), &vec![1; 10_000]);
+    }
+    for number in (0..200).step_by(2) {
+        world.unlink(&format!("f{number}")).expect("rm");
+    }
+    let punch = || world.engine().punch_staging(Punching::Thorough);
+    assert!(punch().expect("punches") > 0);
+    let journal_bytes = journal_bytes(&world);
+    assert_eq!(punch().expect("looks"), 0);
+    assert_eq!(
+        self::journal_bytes(&world),
+        journal_bytes,
+        "nothing was mapped again"
+    );
+}
+
+fn journal_bytes(world: &World) -> u64 {
+    let folder = world.temp.path().join("working/journal");
+    let entries = std::fs::read_dir(folder).expect("lists");
+    entries
+        .map(|entry| entry.expect("entry").metadata().expect("exists").len())
+        .sum()
+}
+
 #[derive(Debug, Clone)]
 enum Op {
     Mkdir(usize),
@@ -371,7 +426,12 @@ fn check_op(world: &mut World, frozen: &mut Option<u64>, op: &Op) {
         }
         Op::Trim => drop(world.engine().trim_staging(0).expect("trims")),
         Op::Reclaim => drop(world.engine().reclaim_staging().expect("reclaims")),
-        Op::Punch => drop(world.engine().punch_staging().expect("punches")),
+        Op::Punch => drop(
+            world
+                .engine()
+                .punch_staging(Punching::Thorough)
+                .expect("punches"),
+        ),
         Op::Crash => {
             *frozen = None;
             let before = world.tree();
@@ -420,7 +480,13 @@ fn a_disk_that_was_full_when_opened_has_its_dead_parts_punched() {
     fill(&world, 4332);
     world.engine().close().expect("closes");
     world.crash();
-    assert!(world.engine().punch_staging().expect("punches") > 0);
+    assert!(
+        world
+            .engine()
+            .punch_staging(Punching::Thorough)
+            .expect("punches")
+            > 0
+    );
 }
 
 proptest! {

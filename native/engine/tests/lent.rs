@@ -9,8 +9,8 @@ use support::{Base, ROOT, World};
 const FILE: u64 = 2;
 const READ_MAX: usize = 1 << 20;
 
-/// An extent of the file: what lies in front of it (a hole), of its chunk in front of it, in it,
-/// and of its chunk behind it. In bytes.
+/// An extent of the file, in bytes: the hole in front of it, the part of its chunk in front of it,
+/// its length, and the part of its chunk behind it.
 type Part = (u64, u32, u64, u32);
 
 /// A version whose file `f` has these extents, and a hole at its end.

@@ -1,14 +1,14 @@
 //! Random operations on an engine whose disk loses pages of segments, and of cached chunks, at any
-//! moment while it runs (`kernel` says how). What must hold:
+//! moment while it runs (`kernel` says how). Invariants:
 //!
-//! - a read gives the bytes that were written, or EIO; EIO only of a file that was neither synced
-//!   nor committed since its last change;
-//! - a sync succeeds only if what it covers is never lost again; a commit has the tree as it was at
-//!   the freeze, or is refused;
-//! - all this over a restart, after which the kernel may know nothing of earlier failures;
-//! - when what is lost has been written anew, a commit succeeds;
-//! - where the kernel tells nothing, a version still has the tree as it was at the freeze, or there
-//!   is none.
+//! - a read gives the written bytes, or EIO; EIO only for a file that was neither synced nor
+//!   committed since its last change;
+//! - a sync succeeds only if the bytes that it covers are never lost again; a commit has the tree
+//!   as it was at the freeze, or is refused;
+//! - all this holds over a restart, after which the kernel may not remember earlier failures;
+//! - when lost bytes have been written anew, a commit succeeds;
+//! - if the kernel reports nothing, a version still has the tree as it was at the freeze, or there
+//!   is no version.
 
 #[path = "lost_pages/kernel.rs"]
 mod kernel;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cowfs_base::{Errno, Layer};
-use cowfs_engine::{AttrChange, SEGMENT_BYTES};
+use cowfs_engine::{AttrChange, Punching, SEGMENT_BYTES};
 use op::{Op, Pass, ops};
 use proptest::prelude::*;
 use support::cases::{Dice, count, run_cases};
@@ -172,7 +172,7 @@ impl Mount {
             match pass {
                 Pass::Reclaim => drop(engine.reclaim_staging()?),
                 Pass::ReclaimWhenDue => drop(engine.reclaim_when_due(Duration::ZERO)?),
-                Pass::Punch => drop(engine.punch_staging()?),
+                Pass::Punch => drop(engine.punch_staging(Punching::Thorough)?),
                 Pass::Checkpoint => drop(engine.checkpoint()?),
             }
             Ok(())
@@ -209,7 +209,7 @@ impl Mount {
         outcome
     }
 
-    /// What is written next goes to another segment. Not with long ones: they would have to be
+    /// Makes the next write go to another segment. Not with long segments: they would have to be
     /// written.
     fn fill_segment(&mut self) {
         if self.world.segment_bytes < SEGMENT_BYTES {
@@ -271,7 +271,7 @@ impl Mount {
         outcome
     }
 
-    /// A sync of all covers what is not known to be lost.
+    /// A sync of everything covers all bytes that are not known to be lost.
     fn note_sync(&mut self) {
         let lost = self.world.engine().lost_files().expect("says");
         for (name, known) in &mut self.files {

@@ -1,6 +1,5 @@
-//! A local disk that loses what was written to it: bytes of segments change behind the engine's
-//! back. What was lost never becomes a version, a copy or a new checksum, and is never served as
-//! something else.
+//! A local disk that loses written bytes: bytes of segments change behind the engine's back. Lost
+//! bytes never become a version, a copy or a new checksum, and are never served as other bytes.
 
 mod support;
 
@@ -70,6 +69,34 @@ fn a_commit_does_not_read_what_was_lost() {
 }
 
 #[test]
+fn what_is_lost_is_named() {
+    let world = World::new();
+    let ino = world.put("a", &[1; 300_000]);
+    lose(&world, ino, 200_000, 1);
+    assert_eq!(commit_reads(&world, ino), Err(Errno::EIO));
+    let (segment, from) = world.engine().live_extents(ino).expect("extents").1[0]
+        .staged
+        .expect("staged");
+    let run = from + 196_608; // of 16 KiB
+    let expected = format!(
+        "staging segment {segment:016x}: bytes {run} to {}",
+        run + 16_384
+    );
+    let reasons = cowfs_base::faults::take();
+    let found = reasons
+        .iter()
+        .find(|(reason, _)| reason.starts_with(&expected));
+    assert!(found.is_some(), "{expected} in {reasons:?}");
+    world.engine().lose_unreadable(ino).expect("marks");
+    let fh = open(&world, ino, libc::O_RDONLY);
+    let read = world.ask(|engine| engine.read_file(fh, 196_608, 10_000));
+    assert_eq!(read, Err(Errno::EIO));
+    let reasons = cowfs_base::faults::take();
+    let is_named = |(reason, _): &(String, u64)| reason.starts_with(&format!("inode {ino}: "));
+    assert!(reasons.iter().any(is_named), "{reasons:?}");
+}
+
+#[test]
 fn every_part_of_a_cut_extent_is_checked() {
     for at in [0, 5_000, 39_999, 50_000, 99_999] {
         let world = World::new();
@@ -90,7 +117,7 @@ fn a_copy_keeps_the_checksum_of_what_was_written() {
         open(&world, ino, libc::O_RDONLY),
         open(&world, copy, libc::O_WRONLY),
     );
-    // Sharing reads the runs at both ends only; what is lost between them comes out later.
+    // Sharing reads the runs at both ends only; losses between them are found later.
     let copied = world.ask(|engine| engine.copy_range((from, 100), (to, 0), 99_000, false));
     assert!(matches!(copied, Ok(99_000) | Err(Errno::EIO)));
     if copied.is_ok() {
@@ -186,7 +213,7 @@ fn a_failed_sync_is_remembered_and_its_segment_is_left() {
         "a sync that failed succeeds after a restart"
     );
     assert!(fsync().is_err());
-    // What is still there moves to another segment, where it can be synced.
+    // Intact bytes move to another segment, where they can be synced.
     world
         .engine()
         .reclaim_when_due(Duration::from_secs(600))
@@ -232,12 +259,12 @@ fn log_descriptor(world: &World) -> i32 {
     found.max().expect("is open").1
 }
 
-/// The log's descriptor is one that cannot be synced, for the time of a call: the disk fails under
-/// fdatasync.
+/// For the time of a call, replaces the log's descriptor by one that cannot be synced: the disk
+/// fails under fdatasync.
 fn while_the_log_cannot_be_synced(world: &World, call: impl FnOnce()) {
     let log = log_descriptor(world);
     let mut pipe = [0; 2];
-    // SAFETY: all of them are descriptors of this process, and nobody else uses this engine
+    // SAFETY: all of them are descriptors of this process, and no other thread uses this engine
     // meanwhile.
     unsafe {
         assert_eq!(libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC), 0);

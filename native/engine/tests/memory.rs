@@ -5,6 +5,8 @@
 //! `cargo test --release -p cowfs-engine --test memory -- --ignored --nocapture --test-threads 1`
 //! measures a million, and how fast look-ups and listings are among them.
 
+#![allow(clippy::print_stdout, reason = "what was measured")]
+
 mod support;
 
 use std::time::Instant;

@@ -2,11 +2,11 @@
 //! commits, failed commits, crashes and trimming among them: same errors, same trees, and every
 //! committed version is the tree as it was at its freeze.
 //!
-//! The engine starts cold: what it works on was committed before, nothing of it is in memory, and
-//! little of it gets there before files are opened, unlinked, replaced and committed over. Some
-//! cases have so little room for staged bytes that writes fail; such an operation has changed
-//! nothing. Ends of commits and trims also come between the halves of other operations, and rows of
-//! an old version late.
+//! The engine starts cold: its tree was committed before, nothing of it is in memory, and little of
+//! it is loaded before files are opened, unlinked, replaced and committed over. Some cases have so
+//! little room for staged bytes that writes fail; such an operation has changed nothing. Ends of
+//! commits and trims also come between the halves of other operations, and rows of an old version
+//! late.
 
 #[path = "model/engine.rs"]
 mod engine;
@@ -18,6 +18,7 @@ mod op;
 mod passes;
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -40,7 +41,7 @@ const LIMIT_BYTES: u64 = 4 << 20;
 /// Less than many cases write without a commit.
 const NARROW_LIMIT_BYTES: u64 = 64 << 10;
 
-/// What is there at first: else most operations would find nothing to work on.
+/// The initial tree: without it most operations would find nothing to work on.
 const POPULATION: [OpAt; 10] = [
     (&[0], Op::Mkdir),
     (&[0, 1], Op::Create),
@@ -65,7 +66,7 @@ struct Held {
     is_writable: bool,
 }
 
-/// Both sides, and what is going on.
+/// Both sides, and the operations under way.
 struct Model {
     world: World,
     local: Local,
@@ -73,6 +74,10 @@ struct Model {
     held: Vec<Held>,
     /// Rows on their way from a version.
     late: Vec<ContentRows>,
+    /// Files with allocated ranges, all allocated after the last commit: no version keeps them.
+    allocated: BTreeSet<Ino>,
+    /// Those of before it.
+    allocated_before: BTreeSet<Ino>,
 }
 
 impl Model {
@@ -84,6 +89,8 @@ impl Model {
             frozen: None,
             held: Vec::new(),
             late: Vec::new(),
+            allocated: BTreeSet::new(),
+            allocated_before: BTreeSet::new(),
         };
         model.world.staging_limit_bytes = LIMIT_BYTES;
         model.world.crash();
@@ -111,8 +118,29 @@ impl Model {
         count(op, outcome.is_ok() && self.has_object(op));
         let expected = self.local.run(op).map_err(Errno::from);
         assert_eq!(outcome, expected, "{op:?}");
+        if let Op::Allocate(at, ..) = op
+            && let Ok(ino) = self.world.resolve(&at.path())
+            && !self.allocated_before.contains(&ino)
+        {
+            self.allocated.insert(ino);
+        }
+        if let Op::Commit | Op::CrashBehindHead | Op::Remount = op {
+            self.allocated_before.append(&mut self.allocated);
+        }
+        let blocks = self.blocks_of_allocated();
         self.run_layer_op(op);
+        assert_eq!(self.blocks_of_allocated(), blocks, "{op:?}");
         self.run_on_open(op);
+    }
+
+    /// Of the files that have some by `fallocate` and are in no version yet: no pass, checkpoint or
+    /// replay changes them.
+    fn blocks_of_allocated(&self) -> Vec<(Ino, u64)> {
+        let blocks = |ino: &Ino| {
+            let attr = self.world.ask(|engine| engine.getattr(*ino)).ok()?;
+            (attr.nlink > 0).then_some((*ino, attr.blocks))
+        };
+        self.allocated.iter().filter_map(blocks).collect()
     }
 
     /// Whether there is what the operation is about, if that is no path.
@@ -140,9 +168,10 @@ impl Model {
                     self.run_layer_op(&Op::Freeze);
                 }
                 let (layer, then) = self.frozen.take()?;
+                self.allocated_before.append(&mut self.allocated);
                 self.world.load_nameless();
                 let (base, contents) = self.world.publish(layer);
-                // What is asked for in the meantime may be in the new version already.
+                // Chunks requested in the meantime may be in the new version already.
                 self.world.base.chunks = base.chunks.clone();
                 let rows = contents.clone();
                 self.world.interrupt_with(move |engine| {
@@ -205,6 +234,9 @@ impl Model {
             Op::Commit => {
                 if let Some((layer, then)) = self.frozen.take() {
                     self.world.commit(layer);
+                    // Rows are never handed over after a commit (decision 21): the inodes that it
+                    // published may be evicted now.
+                    self.late.clear();
                     assert_eq!(
                         tree_of(&self.world.base),
                         then,
@@ -298,13 +330,8 @@ impl Model {
                 let closed = self.held.swap_remove(which % self.held.len());
                 let released = self.world.ask(|engine| engine.release(closed.fh));
                 released.expect("closes");
-                // As below: what may be evicted now is not loaded late.
-                self.late
-                    .retain(|(ino, ..)| self.held.iter().any(|held| held.ino == *ino));
             }
             Op::StartLoad(which) => {
-                // One that nobody has open may be evicted, and such rows are never handed over
-                // behind a commit (decision 21).
                 let ino = self.pick(*which).map(|held| held.ino);
                 if let Some(ino) = ino.filter(|ino| self.world.base.inodes.contains_key(ino)) {
                     let base = &self.world.base;
@@ -467,7 +494,7 @@ impl Model {
     }
 }
 
-/// Layer, tree at its freeze, the version, and what `layer_committed` is told.
+/// Layer, tree at its freeze, the version, and the argument of `layer_committed`.
 type Committing = (u64, Tree, Base, Vec<(Ino, u64, Vec<ExtentRow>)>);
 
 /// Modes of the roots differ by the umask and are not the engine's.
@@ -483,7 +510,9 @@ fn check(before: &[Op], ops: &[Op], segment_bytes: u64, limit_bytes: u64) {
         model.read_open(which);
     }
     model.compare("at the end");
+    let blocks = model.blocks_of_allocated();
     model.crash();
+    assert_eq!(model.blocks_of_allocated(), blocks, "after a crash");
     model.compare("after a crash");
     model.remount();
     assert_eq!(

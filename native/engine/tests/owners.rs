@@ -1,4 +1,5 @@
-//! Callers of a mount that takes two owners for one: whose what they make is, and what they may.
+//! Callers of a mount that treats two owners as one: the owner of their new files, and their
+//! permissions.
 
 mod support;
 

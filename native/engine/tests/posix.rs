@@ -2,7 +2,7 @@
 
 mod support;
 
-use cowfs_base::{COUNTED_BYTES, Errno};
+use cowfs_base::{COUNTED_BYTES, Errno, now_ns};
 use cowfs_engine::{AttrChange, Caller, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 use support::{ROOT, World, root_user, user};
 
@@ -187,6 +187,14 @@ fn set_id_bits_go_when_they_must() {
     assert_eq!(mode_of(&world, ino), 0o755);
 }
 
+/// What happens from here on has a later time.
+fn next_tick() {
+    let before_ns = now_ns();
+    while now_ns() == before_ns {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn times_move_as_on_a_local_disk() {
     let world = World::new();
@@ -212,6 +220,7 @@ fn times_move_as_on_a_local_disk() {
         "reading changes no time"
     );
     reset(directory);
+    next_tick();
     chmod(&world, ino, &root_user(), 0o600);
     let changed = world.stat("d/f");
     assert_eq!(changed.mtime_ns, 2);
@@ -229,6 +238,7 @@ fn times_move_as_on_a_local_disk() {
     assert!(world.stat("d").mtime_ns > 2);
     reset(directory);
     let linked = world.stat("d/f").ctime_ns;
+    next_tick();
     world.unlink("d/g").expect("unlink");
     assert!(world.stat("d").mtime_ns > 2);
     assert!(world.stat("d/f").ctime_ns > linked);
@@ -410,6 +420,82 @@ fn a_write_goes_to_its_offset_also_through_a_handle_that_appends() {
 }
 
 #[test]
+fn allocated_ranges_count_as_blocks_until_they_are_cut_off_or_punched() {
+    const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP_SIZE;
+    let mut world = World::new();
+    world.put("f", b"");
+    let allocate = |world: &World, mode, offset, length| {
+        let ino = world.resolve("f").expect("exists");
+        let fh = world
+            .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+            .expect("opens");
+        world
+            .ask(|engine| engine.allocate(fh, offset, length, mode, false))
+            .expect("allocates");
+        world.ask(|engine| engine.release(fh)).expect("closes");
+    };
+    let truncate = |world: &World, size| {
+        let ino = world.resolve("f").expect("exists");
+        let change = AttrChange {
+            size: Some(size),
+            ..AttrChange::default()
+        };
+        world
+            .ask(|engine| engine.setattr(ino, &root_user(), &change))
+            .expect("cuts");
+    };
+    let seen = |world: &World| (world.stat("f").size, world.stat("f").blocks);
+
+    allocate(&world, 0, 0, 1 << 20);
+    assert_eq!(seen(&world), (1 << 20, 2048));
+    allocate(&world, KEEP_SIZE, 1 << 20, 1 << 20);
+    assert_eq!(seen(&world), (1 << 20, 4096));
+    world.write_at("f", 4096, &[1; 8192]).expect("writes");
+    allocate(&world, 0, 0, 65536);
+    assert_eq!(seen(&world), (1 << 20, 4096), "data counts once");
+    allocate(&world, PUNCH, 8192, 8192);
+    assert_eq!(seen(&world), (1 << 20, 4096 - 16));
+    allocate(&world, libc::FALLOC_FL_ZERO_RANGE, 0, 16384);
+    assert_eq!(seen(&world), (1 << 20, 4096));
+    world.crash();
+    assert_eq!(seen(&world), (1 << 20, 4096), "after a replay");
+    world.engine().checkpoint().expect("checkpoints");
+    world.crash();
+    assert_eq!(seen(&world), (1 << 20, 4096), "after a checkpoint");
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert_eq!(seen(&world), (1 << 20, 4096), "after a commit");
+    truncate(&world, 1 << 20);
+    assert_eq!(
+        seen(&world),
+        (1 << 20, 2048),
+        "what lies behind the end is given back"
+    );
+    truncate(&world, 4096);
+    assert_eq!(seen(&world), (4096, 8));
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    world.crash();
+    assert_eq!(seen(&world), (4096, 0), "a version keeps data alone");
+}
+
+#[test]
+fn allocated_ranges_without_end_take_bounded_memory() {
+    let world = World::new();
+    let ino = world.put("f", b"");
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+        .expect("opens");
+    for number in 0..5000 {
+        let allocated = world.ask(|engine| engine.allocate(fh, number * 8192, 4096, 0, false));
+        allocated.expect("allocates");
+    }
+    assert_eq!(world.stat("f").blocks, 1024 * 8);
+    world.engine().release(fh).expect("closes");
+}
+
+#[test]
 fn sizes_end_where_an_off_t_does() {
     let world = World::new();
     let ino = world.put("f", b"x");
@@ -481,6 +567,12 @@ fn xattrs_have_their_rules() {
         world.ask(|engine| engine.remove_xattr(file, b"user.a")),
         Err(Errno::ENODATA)
     );
+    let long = |number: u32| format!("user.{number:0>250}").into_bytes();
+    for number in 0..255 {
+        assert_eq!(set(file, &long(number), b"", 0), Ok(()));
+    }
+    assert_eq!(set(file, &long(255), b"", 0), Err(Errno::ENOSPC));
+    assert_eq!(set(file, &long(0), b"again", 0), Ok(()));
     assert_eq!(
         world.ask(|engine| engine.get_xattr(file, b"user.a")),
         Err(Errno::ENODATA)

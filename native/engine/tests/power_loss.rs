@@ -1,6 +1,6 @@
-//! Random operations, then a power loss: whatever no fsync had covered is kept, zeroed, garbled or
-//! cut, files that had been removed come back, segments without any synced byte vanish. What must
-//! hold afterwards:
+//! Random operations, then a power loss: bytes that no fsync had covered are kept, zeroed, garbled
+//! or cut, files that had been removed come back, segments without any synced byte vanish.
+//! Invariants afterwards:
 //!
 //! - names, links, modes, attributes and sizes are those behind some operation, not earlier than
 //!   the last fsync or commit;
@@ -8,9 +8,9 @@
 //!   none; never anything else;
 //! - recovering once more, and a commit, see the same.
 //!
-//! Only what fsync promises is taken as synced: the journal as far as it goes, and the segments the
-//! file lies in. When staging lets go of overwritten bytes that were promised, it must have synced
-//! what is mapped instead: then that is synced, too.
+//! Only fsync's promises count as synced: the journal up to that point, and the segments of the
+//! file. When staging releases overwritten bytes that were promised, it must have synced the bytes
+//! mapped instead: then those count as synced, too.
 
 #[path = "power_loss/disk.rs"]
 mod disk;
@@ -87,8 +87,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is there at first, durable: else most operations would find nothing to work on, and copies
-/// nothing synced to lie over.
+/// The initial tree, durable: without it most operations would find nothing to work on, and copies
+/// would have no synced bytes to cover.
 const POPULATION: [Op; 8] = [
     Op::Mkdir(true),
     Op::Mkdir(false),

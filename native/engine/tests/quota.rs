@@ -1,9 +1,9 @@
-//! What a volume may have together, and what is allowed beyond it.
+//! The limit of a volume, and the operations allowed beyond it.
 
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, Engine, Error};
+use cowfs_engine::{AttrChange, Engine, Error, HELD_XATTRS_MAX_BYTES};
 use support::{World, root_user};
 
 #[test]
@@ -71,4 +71,106 @@ fn what_is_made_apart_is_room_for_nobody_else() {
     assert!(matches!(begun, Error::Os(Errno::EDQUOT)));
     engine.begin_apart(0).expect("grows nothing");
     engine.end_apart().expect("ends");
+}
+
+#[test]
+fn attributes_and_targets_count_and_have_bounds() {
+    let mut world = World::new();
+    world.engine().set_quota(5 << 20).expect("limits");
+    let file = world.put("file", b"x");
+    let used = |world: &World| world.engine().statfs().expect("answers").0;
+    let set = |world: &World, number: u32, bytes: usize| {
+        let name = format!("user.{number}");
+        world.ask(|engine| engine.set_xattr(file, name.as_bytes(), &vec![7; bytes], 0))
+    };
+    for number in 10..26 {
+        set(&world, number, 64 << 10).expect("16 of them fit");
+    }
+    assert_eq!(used(&world), 1 + (1 << 20) + 16 * 7);
+    assert_eq!(set(&world, 26, 1), Err(Errno::ENOSPC));
+    set(&world, 10, 10).expect("takes less");
+    set(&world, 26, 10).expect("has room");
+    let engine = world.engine();
+    engine.set_quota(used(&world) + 100).expect("limits");
+    let link = |name: &[u8], target: &[u8]| {
+        world.ask(|engine| engine.symlink(support::ROOT, name, target, &root_user()))
+    };
+    assert_eq!(
+        link(b"long", &[b'x'; 101]).expect_err("too long"),
+        Errno::EDQUOT
+    );
+    link(b"link", &[b'x'; 100]).expect("fits");
+    assert_eq!(set(&world, 10, 11), Err(Errno::EDQUOT));
+    world.unlink("link").expect("makes room");
+    set(&world, 10, 110).expect("fits");
+    let before = used(&world);
+    let layer = world.freeze().expect("something changed");
+    world.commit(layer);
+    assert_eq!(used(&world), before);
+    world.unlink("file").expect("makes room");
+    assert_eq!(used(&world), 0);
+}
+
+#[test]
+fn names_go_with_the_quota() {
+    let world = World::new();
+    world.engine().set_quota(2560).expect("limits");
+    let file = world.put("file", b"x");
+    let link = |number: u32| {
+        let name = format!("link {number}");
+        world.ask(|engine| engine.link(file, support::ROOT, name.as_bytes()))
+    };
+    let made = (0..5000).take_while(|number| link(*number).is_ok()).count();
+    assert_eq!(made, 4096 + 10 - 2, "the root and the file are there");
+    let full = world.ask(|engine| engine.mkdir(support::ROOT, b"d", 0o755, &root_user()));
+    assert_eq!(full.expect_err("one too many"), Errno::EDQUOT);
+    world.unlink("link 7").expect("makes room");
+    world.mkdir("folder");
+}
+
+#[test]
+fn attributes_that_no_version_has_have_a_bound_without_a_quota() {
+    let mut world = World::new();
+    let value = vec![7; 64 << 10];
+    let set = |world: &World, ino: u64, bytes: usize| {
+        world.ask(|engine| engine.set_xattr(ino, b"user.a", &value[..bytes], 0))
+    };
+    let most = HELD_XATTRS_MAX_BYTES / ((64 << 10) + 6);
+    let files: Vec<u64> = (0..=most)
+        .map(|number| world.put(&number.to_string(), b""))
+        .collect();
+    let full = |world: &World| {
+        assert_eq!(
+            set(world, files[most as usize], 64 << 10),
+            Err(Errno::ENOSPC)
+        );
+    };
+    for ino in &files[..most as usize] {
+        set(&world, *ino, 64 << 10).expect("is within the bound");
+    }
+    full(&world);
+    set(&world, files[0], 64 << 10).expect("replaces as much");
+    set(&world, files[0], 10).expect("takes less");
+    set(&world, files[0], 64 << 10).expect("has room");
+
+    let handle = world
+        .ask(|engine| engine.open_file(files[0], libc::O_RDWR))
+        .expect("opens");
+    world.unlink("0").expect("goes");
+    full(&world);
+    world.ask(|engine| engine.release(handle)).expect("closes");
+    set(&world, files[most as usize], 64 << 10).expect("has the room of the removed one");
+
+    let layer = world.freeze().expect("something changed");
+    assert_eq!(
+        set(&world, files[1], 64 << 10),
+        Err(Errno::ENOSPC),
+        "the layer needs the old value too"
+    );
+    world.engine().layer_failed(layer).expect("joins");
+    set(&world, files[1], 10).expect("takes less");
+    set(&world, files[1], 64 << 10).expect("counts once again");
+    let layer = world.freeze().expect("something changed");
+    world.commit(layer);
+    set(&world, files[1], 64 << 10).expect("what is committed does not count");
 }

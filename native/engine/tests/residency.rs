@@ -1,4 +1,5 @@
-//! What is not in memory: what is asked for, what wins, what is refused.
+//! Data that is not in memory: which requests name it, which state wins, and which rows are
+//! refused.
 
 mod support;
 
@@ -294,14 +295,38 @@ fn rows_that_cannot_be_are_refused() {
         }],
         &[],
     ));
-    // Less than the inode's row counts, or what it says that there is not: as from a version that
-    // has not got the file.
+    // Less than the inode's row counts, or data that the row denies: as from a version without the
+    // file.
     refused(engine.load_content(file, &[], &[]));
     refused(engine.load_content(file, &[row], &[]));
     let rows = world.base.extents_of(file);
     let xattr = (b"user.a"[..].into(), b"1"[..].into());
     refused(engine.load_content(file, &rows, &[xattr]));
     engine.load_content(file, &rows, &[]).expect("loads");
+}
+
+#[test]
+fn a_directory_in_two_others_is_refused_with_the_reason() {
+    let (mut base, directory, _) = large();
+    let row = base.inodes[&directory].clone();
+    let other = InodeRow {
+        ino: 4,
+        ..row.clone()
+    };
+    base.entries.insert((ROOT, b"e".to_vec()), 4);
+    base.inodes.insert(4, other);
+    base.next_ino = 5;
+    let world = World::on(base);
+    world.resolve("d").expect("exists");
+    world.resolve("e").expect("exists");
+    let outcome = world.engine().load_directory(4, &[(b"d"[..].into(), row)]);
+    assert!(matches!(outcome, Err(Error::Os(Errno::EIO))), "{outcome:?}");
+    let reasons = cowfs_base::faults::take();
+    let reason = format!("directory {directory} cannot be in directories {ROOT} and 4");
+    assert!(
+        reasons.iter().any(|(said, _)| *said == reason),
+        "{reasons:?}"
+    );
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use cowfs_base::Errno;
 use cowfs_engine::Caller;
 use support::{Base, ROOT, World, root_user};
@@ -190,6 +193,32 @@ fn an_unnamed_file_is_gone_after_a_crash_and_a_named_one_is_whole() {
     let layer = world.freeze().expect("changed");
     world.commit(layer);
     assert_eq!(world.tree(), before);
+}
+
+#[test]
+fn an_unnamed_file_that_is_written_all_the_time_gets_its_name() {
+    let mut world = World::new();
+    let caller = root_user();
+    let (attr, fh) = world
+        .ask(|engine| engine.create_unnamed(ROOT, 0o640, libc::O_RDWR, &caller))
+        .expect("makes");
+    let turns = Arc::new(AtomicU8::new(1));
+    let counted = turns.clone();
+    world.interrupt_always_with(move |engine| {
+        let turn = counted.load(Ordering::Acquire);
+        if turn > 0 {
+            let outcome = engine.write(fh, 4000, &[turn; 5000], true);
+            outcome.expect("writes");
+            counted.store(turn + 1, Ordering::Release);
+        }
+    });
+    let named = world.ask(|engine| engine.link(attr.ino, ROOT, b"named"));
+    assert_eq!(named.expect("links").nlink, 1);
+    assert!(turns.swap(0, Ordering::AcqRel) > 4);
+    let before = world.get("named");
+    assert_eq!(before.len(), 9000);
+    world.crash();
+    assert!(world.get("named") == before);
 }
 
 #[test]

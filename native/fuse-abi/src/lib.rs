@@ -35,9 +35,9 @@
 //! statfs          blocks bfree bavail files ffree u64, bsize namelen frsize padding u32, 6 × spare u32
 //! ```
 //!
-//! Guarantees: no input makes the parser panic, read outside of its bytes, or allocate. What is too
-//! short, or has a name without its end, is refused as a whole. Not here: what a request means, and
-//! any I/O.
+//! Guarantees: no input makes the parser panic, read outside of its bytes, or allocate. A message
+//! that is too short, or has a name without a zero byte, is refused as a whole. Not here: what a
+//! request means, and any I/O.
 
 mod init;
 pub mod opcode;

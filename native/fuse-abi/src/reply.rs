@@ -1,4 +1,4 @@
-//! Replies: what is known to bytes.
+//! Encoding of replies.
 
 use cowfs_base::Attr;
 
@@ -20,18 +20,18 @@ const DIRENT_BYTES: usize = 24;
 const NOTIFY_INVAL_INODE: i32 = 2;
 const NOTIFY_INVAL_ENTRY: i32 = 3;
 
-/// What an entry says besides the attributes: how long the kernel may believe it, in nanoseconds.
+/// The part of an entry besides the attributes: how long the kernel may cache it, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// That the name leads to the inode, or nowhere.
+    /// For the fact that the name leads to the inode, or does not exist.
     pub entry_ns: u64,
-    /// That the attributes are these.
+    /// For the attributes.
     pub attr_ns: u64,
     /// Tells the inode from others that had its number, or will: file handles hold both.
     pub generation: u64,
 }
 
-/// What STATFS tells, in blocks of 4096 bytes.
+/// The reply to STATFS, in blocks of 4096 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of statvfs(3)")]
 pub struct Statistics {
@@ -201,7 +201,7 @@ impl Listing {
         }
     }
 
-    /// Adds an entry; false, and nothing done, when there is no room for it.
+    /// Adds an entry; returns false, and does nothing, if there is no room for it.
     pub fn add(&mut self, name: &[u8], cookie: u64, ino: u64, mode: u32) -> bool {
         self.fits(DIRENT_BYTES, name) && self.put(name, cookie, ino, mode)
     }

@@ -4,8 +4,8 @@ use crate::opcode;
 
 /// Bytes in front of every request's body.
 pub const HEADER_BYTES: usize = 40;
-/// In the flags of a write: bytes from the page cache, stored through a mapping; nobody is told
-/// when it fails.
+/// In the flags of a write: bytes from the page cache, stored through a mapping. The program gets
+/// no error if it fails.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// In the flags of a write: set-id bits of the file are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -24,7 +24,7 @@ pub mod set_attr {
     pub const CTIME: u32 = 1 << 10;
 }
 
-/// Who asks, what for, and under which number.
+/// The request's header: its caller, operation and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the kernel's header")]
 pub struct Header {
@@ -59,7 +59,7 @@ impl Header {
     }
 }
 
-/// What SETATTR changes. A time beyond what 64 bits of nanoseconds hold is `i64::MIN` or
+/// The changes of SETATTR. A time beyond the range of 64 bits of nanoseconds is `i64::MIN` or
 /// `i64::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
@@ -77,7 +77,7 @@ pub struct SetAttrIn {
     pub gid: u32,
 }
 
-/// Which bytes of which handle.
+/// A handle, and a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the kernel's header")]
 pub struct IoIn {
@@ -111,7 +111,7 @@ impl Iterator for Forgets<'_> {
     }
 }
 
-/// One request's body, taken apart.
+/// The parsed body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the kernel's header")]
 pub enum Operation<'a> {
@@ -232,7 +232,7 @@ pub enum Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// None: the body is not what the operation has.
+    /// None if the body does not fit the operation.
     pub fn parse(number: u32, body: &'a [u8]) -> Option<Operation<'a>> {
         let mut input = Input(body);
         Some(match number {

@@ -34,7 +34,7 @@ const FIXED_AT: usize = 128;
 const COMMIT_ID_AT: usize = 264;
 const PAYLOAD_SIZE_AT: usize = 272;
 
-/// What an entry's header says about the request in it.
+/// The fields of an entry's header about its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingRequest {
     /// The request's number, which the reply is handed in under.
@@ -46,7 +46,7 @@ pub struct RingRequest {
 }
 
 impl RingRequest {
-    /// None: the lengths contradict each other.
+    /// None if the lengths contradict each other.
     pub fn parse(header: &[u8; RING_HEADER_BYTES]) -> Option<RingRequest> {
         let length = u32_at(header, 0)? as usize;
         let payload_bytes = u32_at(header, PAYLOAD_SIZE_AT)? as usize;
@@ -58,7 +58,8 @@ impl RingRequest {
         })
     }
 
-    /// Puts what stands in front of the payload into `head`, whose length is `head_bytes`.
+    /// Copies the header and the fixed part in front of the payload into `head`, whose length is
+    /// `head_bytes`.
     pub fn copy_head(&self, header: &[u8; RING_HEADER_BYTES], head: &mut [u8]) {
         head[..HEADER_BYTES].copy_from_slice(&header[..HEADER_BYTES]);
         head[HEADER_BYTES..].copy_from_slice(&header[FIXED_AT..FIXED_AT + self.fixed_bytes]);

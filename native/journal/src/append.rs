@@ -1,8 +1,8 @@
-//! Appending to the journal of one layer, syncing it, and going on in the next.
+//! Appends to the journal of one layer, syncs it, and continues with the next layer.
 //!
 //! Locks: `tail` (numbering and writing; a successor takes its own, then its predecessor's once)
-//! and `syncing` (the one fdatasync in flight; those who wait for it usually find their record
-//! covered). `syncing` → `tail`, never the other way; appends go on while an fdatasync runs.
+//! and `syncing` (the one fdatasync in flight; a waiting caller usually finds its record covered).
+//! `syncing` → `tail`, never the other way; appends go on while an fdatasync runs.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -41,14 +41,14 @@ struct Tail {
     ordinal: u32,
     /// Records in the predecessor's file.
     before: u32,
-    /// Where numbering goes on from; taken by the first append, which seals it.
+    /// The journal whose numbering this one continues; taken by the first append, which seals it.
     continues: Option<Journal>,
     sealed: bool,
     buffer: Vec<u8>,
 }
 
 struct Syncing {
-    /// Must be durable before anything here is; let go once it is.
+    /// Must be durable before anything here is; dropped once it is.
     predecessor: Option<Journal>,
     /// A failed fdatasync is final: the kernel reports a lost page once and calls it clean
     /// afterwards.
@@ -58,9 +58,9 @@ struct Syncing {
 impl Journal {
     /// Starts the first journal after an open or a recovery.
     ///
-    /// `layer` must be greater than any in `dir`, and nobody may append to those any more: they are
-    /// made durable first. Creates `dir` if need be; the file and its name are durable on return
-    /// (some fsyncs). AlreadyExists if the layer has one.
+    /// `layer` must be greater than any in `dir`, and no process may append to those any more: they
+    /// are made durable first. Creates `dir` if need be; the file and its name are durable on
+    /// return (some fsyncs). AlreadyExists if the layer has one.
     pub fn create(dir: &Path, layer: u64, boot_id: &str) -> io::Result<Journal> {
         std::fs::create_dir_all(dir)?;
         for older in JournalFiles::list(dir)?.logs {
@@ -217,7 +217,7 @@ impl Journal {
             return self.sync(self.last_seq());
         }
         let predecessor = self.inner.lock_syncing().predecessor.clone();
-        // One that is forgotten is durable.
+        // A dropped predecessor is durable.
         predecessor.map_or(Ok(()), |predecessor| predecessor.sync_through(layer))
     }
 
@@ -232,8 +232,8 @@ impl Journal {
                 .is_some_and(Journal::has_failed)
     }
 
-    /// Sequence number of the newest record, a predecessor's if there is none here yet; 0 before
-    /// the first.
+    /// Sequence number of the newest record, or of a predecessor's newest if this journal has none
+    /// yet; 0 before the first.
     pub fn last_seq(&self) -> u64 {
         let tail = self.inner.lock_tail();
         match &tail.continues {
@@ -242,8 +242,8 @@ impl Journal {
         }
     }
 
-    /// Whether every record is on stable storage, those of predecessors that were not removed
-    /// included.
+    /// Whether every record is on stable storage, including those of predecessors that were not
+    /// removed.
     pub fn is_synced(&self) -> bool {
         let syncing = self.inner.lock_syncing();
         let (last_sequence, has_records) = {
@@ -268,7 +268,7 @@ impl Journal {
         self.inner.lock_tail().ordinal == 0
     }
 
-    /// Bytes of the file, for those who decide when to commit.
+    /// Bytes of the file, for deciding when to commit.
     pub fn size_bytes(&self) -> u64 {
         self.inner.lock_tail().end
     }
@@ -278,9 +278,9 @@ impl Journal {
         self.size_bytes() - HEADER_BYTES as u64
     }
 
-    /// Deletes the journals of layers up to and including `layer`, which the store holds now;
-    /// nothing here waits for them any more, and a failed sync of one of them is forgotten. Not
-    /// this journal's own layer: that goes on in its successor first.
+    /// Deletes the journals of layers up to and including `layer`, which the store holds now.
+    /// Nothing here waits for them any more, and a failed sync of one of them is forgotten. This
+    /// journal's own layer is not deleted: it continues in its successor first.
     pub fn remove_through(&self, layer: u64) -> io::Result<()> {
         if layer >= self.layer() {
             return Err(io::Error::new(
@@ -300,9 +300,9 @@ impl Journal {
         crate::remove_through(&self.inner.dir, layer)
     }
 
-    /// Starts a checkpoint of the layers from `first` to this journal's. Nobody appends here any
-    /// more: a successor takes the records. The caller appends to it what all these layers come to,
-    /// and calls `finish`. next_ino: see `Scan`.
+    /// Starts a checkpoint of the layers from `first` to this journal's. Ends appends here: a
+    /// successor takes the records. The caller appends the combined effects of all these layers to
+    /// the checkpoint, and calls `finish`. next_ino: see `Scan`.
     pub fn checkpoint(&self, first: u64, next_ino: u64) -> io::Result<Checkpoint> {
         let (sequence, records) = self.seal();
         let header = checkpoint::Header {
@@ -317,9 +317,9 @@ impl Journal {
         Checkpoint::create(&self.inner.dir, &header)
     }
 
-    /// A finished checkpoint stands for the layers from `first` to the one before this journal's:
-    /// their logs, and older checkpoints of them, are deleted. Nothing here waits for those logs
-    /// any more, and a failed sync of one is forgotten.
+    /// Deletes the logs from layer `first` to the one before this journal's, and older checkpoints
+    /// of them: a finished checkpoint replaces them. Nothing here waits for those logs any more,
+    /// and a failed sync of one is forgotten.
     pub fn replace_from(&self, first: u64) -> io::Result<()> {
         let mut tail = self.inner.lock_tail();
         self.take_over(&mut tail);
@@ -352,8 +352,8 @@ impl Journal {
         }
     }
 
-    /// Syncs the predecessor and lets go of it if that succeeds, so that freezes without any sync
-    /// don't pile up open files.
+    /// Syncs the predecessor and drops it if that succeeds, so that freezes without any sync don't
+    /// pile up open files.
     fn settle_predecessor(&self) {
         let has_records = self.inner.lock_tail().ordinal > 0;
         let mut syncing = self.inner.lock_syncing();

@@ -1,10 +1,10 @@
-//! Checkpoints: what the records of layers `first` to `last` come to, in one file,
-//! `<last, 16 hex>.ckpt`, that takes the place of their logs. Integers are little-endian.
+//! Checkpoints: the combined effects of layers `first` to `last`, in one file, `<last, 16
+//! hex>.ckpt`, that replaces their logs. Integers are little-endian.
 //!
 //! ```text
 //! header, 160 bytes                                     record, 8 bytes and its payload
 //!   0   8  "cowfsckp"                                     0  4  payload length, at most 64 MiB
-//!   8   4  format, 1                                      4  4  crc32c, started from that of what stands before it
+//!   8   4  format, 1                                      4  4  crc32c, started from the one before
 //!  12   4  crc32c of the header, this field zero                (the header's, then each record's), of bytes 0..4 and payload
 //!  16   8  first layer                                    8     payload
 //!  24   8  last layer
@@ -17,9 +17,9 @@
 //! 134  26  zero, ignored when read
 //! ```
 //!
-//! A checkpoint is whole or it is not there: it is written under a temporary name, synced, renamed,
-//! and its directory synced. So one that has its name and is damaged is corruption, never a crash.
-//! Its checksums form a chain: a record that is missing, doubled, moved or cut is seen. Sequence
+//! A checkpoint is whole or absent: it is written under a temporary name, synced, renamed, and its
+//! directory synced. So a damaged file under the final name means corruption, never a crash. The
+//! checksums form a chain, which detects a record that is missing, doubled, moved or cut. Sequence
 //! number and count tie the log of the next layer to it.
 
 use std::fs::{File, OpenOptions};
@@ -98,7 +98,7 @@ fn chained(before: u32, length: u32, payload: &[u8]) -> u32 {
     )
 }
 
-/// A checkpoint that is being written. Dropped before `finish`, it leaves nothing.
+/// A checkpoint that is being written. If it is dropped before `finish`, no file remains.
 pub struct Checkpoint {
     file: BufWriter<File>,
     path: PathBuf,
@@ -172,7 +172,7 @@ impl Checkpoint {
 impl Drop for Checkpoint {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What stays is deleted by the next open.
+            // If this fails, the next open deletes the file.
             let _ = std::fs::remove_file(fresh(&self.path));
         }
     }

@@ -75,7 +75,7 @@ impl Header {
         })
     }
 
-    /// What the checksum of each record of this file starts from.
+    /// The start value of the checksum of each record of this file.
     pub fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.chain), &self.layer.to_le_bytes())
     }
@@ -142,8 +142,8 @@ impl Record {
         (checksum(seed, whole) == u32_at(bytes, 4)).then_some(record)
     }
 
-    /// What the fields at the start of `bytes` say, unless no writer would say so; the checksum is
-    /// not looked at.
+    /// The fields at the start of `bytes`, unless no writer would write them; the checksum is not
+    /// checked.
     pub fn peek(bytes: &[u8]) -> Option<Record> {
         if bytes.len() < RECORD_BYTES {
             return None;

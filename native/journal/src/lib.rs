@@ -1,19 +1,19 @@
 //! The local log that rebuilds engine and staging after a crash: one file per layer,
 //! `<layer, 16 hex>.log`.
 //!
-//! `Journal` appends and syncs, `scan` reads back what a crash left, `remove_through` deletes what
-//! a commit has published. A `Checkpoint`, `<last layer, 16 hex>.ckpt`, takes the place of the logs
-//! of some layers, so that a journal does not grow with the number of changes. Payloads are opaque
-//! here; the engine knows what they mean. Bytes and recovery rules: `format.rs`, `checkpoint.rs`,
-//! `scan.rs` and `docs/format/journal.md`.
+//! `Journal` appends and syncs, `scan` reads the records left by a crash, `remove_through` deletes
+//! layers that a commit has published. A `Checkpoint`, `<last layer, 16 hex>.ckpt`, takes the place
+//! of the logs of some layers, so that a journal does not grow with the number of changes. Payloads
+//! are opaque here; the engine knows what they mean. Bytes and recovery rules: `format.rs`,
+//! `checkpoint.rs`, `scan.rs` and `docs/format/journal.md`.
 //!
 //! Guarantees
 //! - Records are whole, checksummed and in order: one short lock covers numbering and writing, so
-//!   there is never a hole in front of a record that somebody was told about.
+//!   there is never a hole in front of an acknowledged record.
 //! - `append` returns when the record is in the kernel's page cache: it survives `kill -9`. `sync`
 //!   returns when it survives power loss. A later layer is never more durable than an earlier one.
-//! - `scan` never invents, reorders or skips records. Damage to something that was acknowledged is
-//!   an error that leaves all files as they are, not a shorter history.
+//! - `scan` never invents, reorders or skips records. Damage to an acknowledged record is an error
+//!   that leaves all files as they are, not a shorter history.
 //!
 //! Refuses: two writers. The caller holds the working copy's lock; nothing here checks it.
 //!
@@ -47,13 +47,13 @@ pub use scan::scan;
 pub enum JournalError {
     /// The operating system refused.
     Io(io::Error),
-    /// Something that had been written whole is not there any more. Nothing was changed.
+    /// Data that had been written completely is missing. No file was changed.
     Corrupt {
         /// The file it was found in.
         path: PathBuf,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// What is wrong, in words.
+        /// The fault, in words.
         reason: String,
     },
     /// A newer cowfs wrote it.
@@ -100,7 +100,8 @@ impl From<io::Error> for JournalError {
 
 /// Deletes logs and checkpoints of layers up to and including `layer`.
 ///
-/// Not synced: a file that comes back after a power loss is of a layer that `scan` is told to skip.
+/// Not synced: if a file returns after a power loss, its layer is one that `scan` skips
+/// (`after_layer`).
 pub fn remove_through(dir: &Path, layer: u64) -> io::Result<()> {
     let found = JournalFiles::list(dir)?;
     for file in found.logs.iter().chain(&found.checkpoints) {
@@ -146,12 +147,13 @@ struct LayerFile {
 struct JournalFiles {
     logs: Vec<LayerFile>,
     checkpoints: Vec<LayerFile>,
-    /// What interrupted writers left.
+    /// Leftovers of interrupted writers.
     unfinished: Vec<PathBuf>,
 }
 
 impl JournalFiles {
-    /// A directory that does not exist has none. Other names are ignored.
+    /// Lists the journal's files in the directory. A directory that does not exist has none. Other
+    /// names are ignored.
     fn list(dir: &Path) -> io::Result<JournalFiles> {
         let mut files = JournalFiles::default();
         let entries = match std::fs::read_dir(dir) {

@@ -1,5 +1,5 @@
-//! What a scan found: logs and checkpoints, each with what is known of it. Records stay in the
-//! files, and are read from there as often as somebody asks for them.
+//! The result of a scan: logs and checkpoints, each with its data. Records stay in the files, and
+//! can be read from there any number of times.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use crate::format::{BadHeader, ChainId, HEADER_BYTES, Header};
 use crate::records::Records;
 use crate::{JournalError, corrupt};
 
-/// What `scan` found: logs and checkpoints in order.
+/// The result of `scan`: logs and checkpoints in order.
 #[derive(Debug)]
 pub struct Scan {
     /// Ascending, without gaps, starting at `after_layer` + 1.
@@ -59,7 +59,7 @@ impl Scan {
 pub enum Part {
     /// The log of one layer.
     Log(LayerScan),
-    /// What takes the place of some layers' logs.
+    /// A checkpoint that replaces some layers' logs.
     Checkpoint(CheckpointScan),
 }
 
@@ -127,7 +127,7 @@ pub enum Payloads<'a> {
 }
 
 impl Payloads<'_> {
-    /// The next payload; None behind the last. Corrupt: it is not what `scan` saw any more.
+    /// The next payload; None behind the last. Corrupt if the file has changed since `scan`.
     pub fn read(&mut self) -> Result<Option<&[u8]>, JournalError> {
         match self {
             Payloads::Log(log) => log.read(),
@@ -136,7 +136,7 @@ impl Payloads<'_> {
     }
 }
 
-/// What is known of one layer's file. The records stay in it.
+/// The data of one layer's file. The records stay in it.
 #[derive(Debug)]
 pub struct LayerScan {
     /// Its number.

@@ -37,8 +37,8 @@ impl Records {
         })
     }
 
-    /// The next record; None at the end, and where no whole and valid one stands. `payload` then
-    /// has what it holds.
+    /// The next record; its payload is then in `payload`. None at the end, or if the next record is
+    /// incomplete or invalid.
     pub fn read(&mut self) -> io::Result<Option<Record>> {
         let left = self.end - self.at;
         if left < RECORD_BYTES as u64 {

@@ -1,4 +1,4 @@
-//! Reading back what a crash left: which records count, and whether what is missing had been
+//! Reads the journal after a crash: which records count, and whether missing ones had been
 //! acknowledged.
 //!
 //! Layers are read in order, and the files of a chain (format.rs) as one log. Where that log first
@@ -9,16 +9,17 @@
 //! who wrote it      valid records behind the failure        verdict
 //! this boot         none                                    torn tail of the append the process died in: cut
 //!                   some                                    Corrupt: appends are whole and in order, so this one was
-//! another boot      none that proves                        power loss took records nobody had synced: cut
+//! another boot      none that proves                        power loss took records that were never synced: cut
 //! (power loss)      one that says the failed one was synced Corrupt
 //! any               a later chain                           Corrupt: a chain starts only when those before it are durable
 //! ```
 //!
 //! A missing layer or an unreadable header is Corrupt always: a file gets its name when its header
 //! is durable. So is any damage in a checkpoint, and a log before one fails as one before a later
-//! chain does. A log of the checkpoint's chain that follows must go on where it says; logs and
-//! checkpoints that it covers are what its writer had no time to delete. Files are changed (cut,
-//! last one first, then fsynced) only after all of them have passed; scanning again finds the same.
+//! chain does. A following log of the checkpoint's chain must continue at the checkpoint's end;
+//! logs and checkpoints that it covers are there only because its writer had no time to delete
+//! them. Files are changed (cut, last one first, then fsynced) only after all of them have passed;
+//! scanning again finds the same.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -87,7 +88,7 @@ fn load_parts(
         }
     }
     let mut parts: Vec<Part> = Vec::new();
-    let mut expected = after_layer.saturating_add(1);
+    let mut expected = following(dir, after_layer)?;
     loop {
         let covers =
             |scan: &CheckpointScan| (scan.header.first..=scan.header.last).contains(&expected);
@@ -98,7 +99,7 @@ fn load_parts(
             (None, None) => break,
         };
         check_boot(parts.last(), &part)?;
-        expected = part.last_layer().saturating_add(1);
+        expected = following(dir, part.last_layer())?;
         parts.push(part);
     }
     let behind = found.last_layer().filter(|last| *last >= expected);
@@ -115,6 +116,16 @@ fn load_parts(
     Ok(parts)
 }
 
+/// The number of the layer behind this one. No real journal counts that far: a number at the end of
+/// all numbers is damage.
+fn following(dir: &Path, layer: u64) -> Result<u64, JournalError> {
+    let next = layer.checked_add(1).filter(|next| *next < u64::MAX);
+    next.ok_or_else(|| {
+        let reason = format!("no layer can follow layer {layer}");
+        corrupt(&format::path_of(dir, layer), 0, reason)
+    })
+}
+
 fn check_boot(before: Option<&Part>, part: &Part) -> Result<(), JournalError> {
     match before {
         Some(before) if before.chain() == part.chain() && before.boot_id() != part.boot_id() => {
@@ -125,8 +136,8 @@ fn check_boot(before: Option<&Part>, part: &Part) -> Result<(), JournalError> {
     }
 }
 
-/// Where in a chain the next record stands. None: not known, for a commit may have removed the
-/// chain's first files.
+/// The position of the next record in a chain. None if it is not known, because a commit may have
+/// removed the chain's first files.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     next_sequence: Option<u64>,
@@ -135,7 +146,7 @@ struct Place {
 }
 
 impl Place {
-    /// Where the first record of the run that starts with `part` stands.
+    /// The position of the first record of the run that starts with `part`.
     fn behind(before: Option<&Part>, part: &Part) -> Place {
         match (before, part) {
             (Some(Part::Checkpoint(checkpoint)), part)
@@ -164,8 +175,8 @@ impl Place {
     }
 }
 
-/// Marks in each log of a run how far it is valid, or checks its one checkpoint. is_last: nothing
-/// follows that was begun only when this was durable.
+/// Marks in each log of a run how far it is valid, or checks its one checkpoint. is_last: no
+/// following file depends on this one being durable.
 fn accept_run(run: &mut [Part], mut place: Place, is_last: bool) -> Result<(), JournalError> {
     let mut chain: Vec<&mut LayerScan> = Vec::new();
     for part in run {
@@ -244,7 +255,7 @@ fn proves_loss(failed: &[&mut LayerScan], place: Place) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The number of the first record that is lost when nothing of its chain was accepted, from a
+/// The number of the first lost record if no record of its chain was accepted, derived from a
 /// record in the failed file (index 0) or a later one.
 fn first_lost_before(index: usize, behind: &Record, place: Place) -> u64 {
     let missing_before = match index {

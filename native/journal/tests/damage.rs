@@ -11,7 +11,7 @@ const BOOT: &str = "first boot";
 const HEADER_BYTES: usize = 128;
 const RECORD_BYTES: usize = 32;
 
-/// Where a record lies and what it says was synced when it was written.
+/// The place of a record, and the synced number that it states.
 #[derive(Debug, Clone)]
 struct Written {
     file: usize,
@@ -352,4 +352,18 @@ fn an_unknown_format_is_named() {
         JournalError::UnsupportedFormat { format: 9, .. }
     ));
     assert!(error.to_string().contains("format 9"));
+}
+
+#[test]
+fn a_layer_at_the_end_of_the_numbers_is_damage() {
+    for layer in [u64::MAX, u64::MAX - 1] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Journal::create(dir.path(), layer, "boot").unwrap());
+        let scanned = scan(dir.path(), layer - 1, "boot");
+        let error = scanned
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert!(error.contains("no layer can follow"), "{error}");
+    }
 }

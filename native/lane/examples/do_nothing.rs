@@ -4,8 +4,8 @@
 //!
 //! `do_nothing MOUNT_POINT SMALL_BYTES LARGE_BYTES`: as root, until it is unmounted. It remembers
 //! which names exist and nothing else. Names that begin with `d` are directories, those with
-//! `large` files of LARGE_BYTES, all others of SMALL_BYTES; what is read is zeros, what is written
-//! is gone, and directories cannot be listed.
+//! `large` files of LARGE_BYTES, all others of SMALL_BYTES. Reads give zeros, writes are discarded,
+//! and directories cannot be listed.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -126,12 +126,12 @@ impl Server {
         };
         let operation = Operation::parse(header.opcode, body).unwrap_or(Operation::Other);
         if let Some((reply, data)) = self.answer(&header, operation) {
-            // The one error there is: nobody waits for it any more.
+            // The only possible error: the request's caller no longer waits.
             let _ = self.device.send(&reply.finish(data.len()), [data]);
         }
     }
 
-    /// The reply and the bytes behind it; None: the request has none.
+    /// The reply and the bytes behind it; None for a request without a reply.
     fn answer(&self, header: &Header, operation: Operation<'_>) -> Option<(Reply, &[u8])> {
         let reply = Reply::new(header.unique);
         let parent = header.nodeid;

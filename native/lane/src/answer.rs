@@ -26,20 +26,23 @@ use crate::passthrough::STACK_DEPTH;
 /// Reads that wait for a store count; beyond this number reads of other files would wait behind
 /// them in the kernel.
 pub const MAX_BACKGROUND: u16 = 1024;
-/// With that many in flight the kernel reads nothing ahead of what was asked for.
+/// With this many requests in flight the kernel stops reading ahead.
 pub const CONGESTION: u16 = 96;
 const BLOCK_BYTES: u64 = 4096;
-/// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
+/// The error numbers that a reply may have: `fuse_dev_do_write` refuses all others.
 const ERRNOS: Range<i32> = 1..512;
-/// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no
-/// program.
+/// The free inodes that statfs reports: inode numbers have 64 bits, and a number of this size
+/// confuses no program.
 const FREE_INODES: u64 = 1 << 32;
 const NAME_MAX_BYTES: u32 = 255;
-/// Every change of a file goes through this kernel, so its pages never are out of date; every write
-/// was staged before it was answered, so nothing is left to do when a descriptor is closed.
+/// Every change of a file goes through this kernel, so its pages never are out of date. Every write
+/// was staged before it was answered, so closing a descriptor needs no work.
 pub(crate) const OPENED: u32 = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH;
 
-/// How long the kernel may believe what it is told.
+/// The place of the request's number in a reply's header, behind length and error.
+const UNIQUE_AT: usize = 8;
+
+/// How long the kernel may cache an answer.
 pub(crate) struct Lifetime {
     pub attr_ns: u64,
     pub entry_ns: u64,
@@ -58,19 +61,25 @@ pub(crate) struct Answer {
     pub fh: Option<u64>,
     /// The inodes whose counts a listing raised.
     pub listed: Vec<u64>,
-    /// The reply to the kernel's handshake: what it agrees on.
+    /// The reply to the kernel's handshake: the agreed values.
     pub agreed: Option<Handshake>,
 }
 
 impl Answer {
-    /// The kernel takes no reply with a number outside of `ERRNOS`, and whoever asked would wait
-    /// for ever.
+    /// The kernel rejects a reply with a number outside of `ERRNOS`, and the caller would wait
+    /// without end.
     pub fn error(unique: u64, errno: Errno) -> Answer {
         let errno = match ERRNOS.contains(&errno.0) {
             true => errno,
             false => Errno::EIO,
         };
         Answer::plain(Reply::error(unique, errno.0))
+    }
+
+    /// The number of the request that it answers.
+    pub fn unique(&self) -> u64 {
+        let number = self.message.get(UNIQUE_AT..).and_then(<[u8]>::first_chunk);
+        number.map_or(0, |number| u64::from_le_bytes(*number))
     }
 
     pub fn plain(reply: Reply) -> Answer {
@@ -239,7 +248,7 @@ impl Shared {
         if is_beyond(set_attr::ATIME, set_attr::ATIME_NOW, asked.atime_ns)
             || is_beyond(set_attr::MTIME, set_attr::MTIME_NOW, asked.mtime_ns)
         {
-            // Another time than the one that was asked for would be kept.
+            // Otherwise another time than the requested one would be stored.
             return Err(Errno::EINVAL.into());
         }
         let time = |bit: u32, now: u32, ns: i64| {
@@ -302,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// Attributes as this mount shows them: nothing else puts an owner into a reply.
+    /// Attributes as this mount shows them: the only code that puts an owner into a reply.
     fn shown(&self, attr: &Attr) -> Attr {
         Attr {
             uid: self.owners.shown_user(attr.uid),
@@ -422,8 +431,8 @@ fn statistics(files: &Mounted, unique: u64) -> Result<Answer> {
     Ok(Answer::plain(Reply::new(unique).statistics(&found)))
 }
 
-/// What an operation that is not answered at all gets: never ENOSYS for one that another file may
-/// have an answer to.
+/// The error for an operation that this file does not answer. Never ENOSYS for one that another
+/// file may answer.
 pub(crate) fn unknown(number: u32) -> Errno {
     match number {
         opcode::IOCTL => Errno(libc::ENOTTY),

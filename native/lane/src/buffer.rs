@@ -15,7 +15,7 @@ thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What follows the message of an answer.
+/// The bytes that follow the message of an answer.
 pub(crate) enum Data {
     Copied(ReadBuffer),
     Lent(Vec<Lent>),
@@ -33,7 +33,7 @@ pub(crate) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// A buffer of this length; what is in it is undefined.
+    /// A buffer of this length, with undefined content.
     pub fn take(length: usize) -> ReadBuffer {
         let mut bytes = SPARE.take();
         if bytes.is_empty() {
@@ -61,7 +61,7 @@ impl Data {
         self.parts().map(<[u8]>::len).sum()
     }
 
-    /// One behind the other, none empty.
+    /// The parts in order, none of them empty.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let (copied, lent): (Option<&[u8]>, &[Lent]) = match self {
             Data::Copied(data) => (Some(&**data), &[]),
@@ -75,8 +75,8 @@ impl Data {
     }
 }
 
-/// For threads that answer a read now and then, of which there are many: what this one keeps goes
-/// to whichever is the next, or back to the heap.
+/// For the many threads that answer a read only now and then: this thread's spare buffer goes to
+/// the next such thread, or back to the heap.
 pub(crate) fn share_spare() {
     let bytes = SPARE.take();
     let mut shared = SHARED.lock();

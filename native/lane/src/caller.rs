@@ -1,4 +1,4 @@
-//! What /proc says about the caller of a request: its groups, and whether a fatal signal is
+//! Information from /proc about the caller of a request: its groups, and whether a fatal signal is
 //! pending.
 
 use cowfs_engine::Caller;
@@ -9,8 +9,8 @@ use crate::lane::Shared;
 const S_ISGID: u32 = libc::S_ISGID;
 
 impl Shared {
-    /// Who asks. Supplementary groups cost a look into /proc; only whether a setgid bit in `mode`
-    /// may stay depends on them.
+    /// The caller of a request. Its supplementary groups cost a look into /proc; they matter only
+    /// for whether a setgid bit in `mode` may stay.
     pub(crate) fn caller(&self, header: &Header, umask: u32, mode: u32) -> Caller {
         let needs_groups = mode & S_ISGID != 0 && header.uid != 0 && header.pid != 0;
         Caller {
@@ -28,8 +28,8 @@ impl Shared {
     }
 }
 
-/// Whether the thread is to die: a fatal signal puts SIGKILL among those pending for every thread
-/// of its process. A thread that has ended waits for nothing.
+/// Whether the thread is about to die or has ended, and so waits for no reply. A fatal signal makes
+/// SIGKILL pending for every thread of its process.
 pub(crate) fn is_dying(pid: u32) -> bool {
     let kill = 1u64 << (libc::SIGKILL - 1);
     status(pid).map_or(pid != 0, |status| pending(&status) & kill != 0)

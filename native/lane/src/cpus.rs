@@ -18,11 +18,12 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
 /// Binds a thread of this process to processors; where that is not permitted it runs anywhere, a
 /// little slower.
 pub(crate) fn bind(thread: libc::pid_t, cpus: &[usize]) {
-    // SAFETY: a zeroed set is an empty one; CPU_SET ignores numbers that do not fit; the kernel
-    // reads the set's own size.
+    let fitting = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
+    // SAFETY: a zeroed set is an empty one; CPU_SET panics for numbers that do not fit, and is given
+    // none; the kernel reads the set's own size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
+        fitting.for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
         libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &set);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const REQUEST_BYTES: usize = MAX_WRITE_BYTES as usize + 4096;
 
 pub(crate) struct Device(File);
 
-/// What a read of the device gave.
+/// The result of a read of the device.
 pub(crate) enum Received {
     Request(usize),
     /// Nothing this time: the request was taken back, or a signal came.
@@ -23,7 +23,7 @@ pub(crate) enum Received {
 }
 
 impl Device {
-    /// Reads block from now on, whoever opened the descriptor.
+    /// Makes reads of the descriptor block, even if it was opened non-blocking.
     pub fn new(descriptor: OwnedFd) -> io::Result<Device> {
         let raw = descriptor.as_raw_fd();
         // SAFETY: fcntl on a descriptor that we own, with flags it has itself given.
@@ -54,8 +54,8 @@ impl Device {
         }
     }
 
-    /// Writes one reply or notice; what the kernel says to it is the error. ENOENT: nobody waits
-    /// for the reply any more.
+    /// Writes one reply or notice; fails if the kernel refuses it. ENOENT: the request's caller no
+    /// longer waits for the reply.
     pub fn send<'a>(
         &self,
         message: &'a [u8],
@@ -70,9 +70,6 @@ impl Device {
                 (&self.0).write_vectored(&slices)
             }
         };
-        match written {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        written.map(drop).map_err(Errno::from)
     }
 }

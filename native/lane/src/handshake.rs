@@ -1,8 +1,9 @@
-//! What the lane and the kernel agree on, once in a mount's life.
+//! The agreement between lane and kernel, made once in a mount's life.
 //!
 //! The kernel's first request is INIT: it offers features, and the reply says which of them are
-//! used, and how large requests may be. It never asks again. So a lane that takes over a descriptor
-//! whose INIT was answered is told what was agreed on, and refuses what it could not go on from.
+//! used, and how large requests may be. The kernel never asks again. So a lane that takes over a
+//! descriptor whose INIT was answered must be given that agreement. It refuses one that it cannot
+//! continue.
 //!
 //! Two features cannot be taken over. With io_uring, requests that lay in the old server's rings
 //! are lost: the kernel neither resends them nor goes back to the device. With passthrough, the
@@ -19,8 +20,9 @@ const PAGE_BYTES: u32 = 4096;
 /// Pages of one request: those of the largest write.
 pub(crate) const MAX_PAGES: u16 = (MAX_WRITE_BYTES / PAGE_BYTES) as u16;
 
-/// What the lane can do. The kernel's writeback cache stays off, since a write would return before
-/// its bytes are staged, and so do remote locks: the kernel's own serve one machine.
+/// The features of the lane. The kernel's writeback cache stays off, since a write would return
+/// before its bytes are staged. Remote locks stay off, too: the kernel's own locks suffice on one
+/// machine.
 const FEATURES: u64 = flag::ASYNC_READ
     | flag::EXPORT_SUPPORT
     | flag::BIG_WRITES
@@ -33,7 +35,7 @@ const FEATURES: u64 = flag::ASYNC_READ
     | flag::CACHE_SYMLINKS
     | flag::HANDLE_KILLPRIV_V2;
 
-/// What was agreed on.
+/// The agreed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handshake {
     /// The protocol's minor number.
@@ -46,7 +48,7 @@ pub struct Handshake {
     pub max_pages: u16,
 }
 
-/// What the lane can do without its passthrough and rings. ASYNC_DIO is for read-only mounts:
+/// The features of the lane without passthrough and rings. ASYNC_DIO is for read-only mounts:
 /// before Linux 7.0 the kernel keeps pages that were read while an asynchronous direct write was
 /// under way (docs/decisions/0025-direct-writes.md).
 pub(crate) fn features(is_read_only: bool) -> u64 {
@@ -57,7 +59,7 @@ pub(crate) fn features(is_read_only: bool) -> u64 {
 }
 
 impl Handshake {
-    /// Whether a lane can go on from it; InvalidInput, with the reason.
+    /// Checks that a lane can continue with it; InvalidInput, with the reason, if not.
     pub(crate) fn check(&self, is_read_only: bool, transport: Transport) -> io::Result<()> {
         let refused = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         let unknown = self.flags & !features(is_read_only);

@@ -22,7 +22,7 @@ pub(crate) struct Interrupts {
 
 #[derive(Default)]
 struct State {
-    /// By request, how often it was not found since it last was.
+    /// For each request, how many looks in a row have not found it.
     watched: HashMap<u64, u32>,
     is_closed: bool,
 }
@@ -44,7 +44,7 @@ impl Interrupts {
         }
     }
 
-    /// Waits until it is time to look at requests, and names them; None once closed.
+    /// Waits until it is time to look, and returns the requests to check; None once closed.
     pub fn next(&self) -> Option<Vec<u64>> {
         let mut state = self.state.lock();
         while state.watched.is_empty() && !state.is_closed {
@@ -62,7 +62,7 @@ impl Interrupts {
         Some(state.watched.keys().copied().collect())
     }
 
-    /// Nobody is looked after any more.
+    /// Stops watching callers.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(interrupts.next(), None);
     }
 
-    /// Requests that keep coming do not put off those that are watched.
+    /// A steady flow of new interrupts does not delay looking after the watched callers.
     #[test]
     fn callers_are_looked_after_while_others_are_interrupted() {
         let interrupts = Interrupts::default();

@@ -3,11 +3,11 @@
 //!
 //! `start` prepares rings, if they are wanted, before any thread reads the device: the kernel's
 //! handshake, the first request, says whether they are used. `stop` wakes the device's threads by a
-//! signal and joins them; then parked requests have their time; then rings end. The last thread
-//! that takes requests answers what is parked, should the mount go by itself. A thread that panics
+//! signal and joins them; then parked requests have their time; then rings end. If the mount goes
+//! by itself, the last thread that takes requests answers the parked ones. A thread that panics
 //! outside of a request ends the lane with EIO.
 //!
-//! Not here: what happens to a request (`route`).
+//! Not here: the handling of a request (`route`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -55,22 +55,22 @@ pub enum Transport {
 pub struct Options {
     /// How long the kernel may believe attributes.
     pub attr_ns: u64,
-    /// How long names, also those that lead nowhere.
+    /// How long the kernel may cache names, including names that do not exist.
     pub entry_ns: u64,
     /// How long names of directories.
     pub dir_entry_ns: u64,
     /// Whether the kernel may read files of a read-only mount from local files by itself, if it
     /// can.
     pub passthrough: bool,
-    /// Whether a thread may keep a processor busy while requests follow each other closely, where
-    /// that pays.
+    /// Whether a thread may spin on a processor while requests follow each other closely, if that
+    /// pays.
     pub spins: bool,
-    /// What carries requests once the handshake, which always is the device's, has been made.
+    /// The transport of requests after the handshake, which always goes over the device.
     pub transport: Transport,
     /// Whom the mount shows in whose place.
     pub owners: Owners,
-    /// What was agreed on before, for a descriptor whose INIT has been answered; None: the kernel
-    /// asks first.
+    /// The earlier agreement, for a descriptor whose INIT has been answered; None: the kernel asks
+    /// first.
     pub handshake: Option<Handshake>,
 }
 
@@ -102,13 +102,13 @@ pub(crate) struct Shared {
     failure: AtomicI32,
     /// How many threads are left that take requests.
     running: Mutex<usize>,
-    /// Of `running`, `failure` and `handshake`.
+    /// For changes of `running`, `failure` and `handshake`.
     changed: Condvar,
 }
 
 impl Lane {
-    /// Takes over the device, which is mounted. InvalidInput, with the reason: a handshake that
-    /// this lane cannot go on from.
+    /// Takes over the device, which is mounted. InvalidInput, with the reason, for a handshake that
+    /// this lane cannot continue.
     pub fn new(files: Arc<Mounted>, device: OwnedFd, options: &Options) -> io::Result<Lane> {
         let handshake = OnceLock::new();
         if let Some(agreed) = options.handshake {
@@ -207,8 +207,8 @@ impl Lane {
         prepared
     }
 
-    /// Waits until requests are answered, which they are once the kernel has finished its
-    /// handshake: what was agreed on. None: the lane has ended before.
+    /// Waits until the kernel has finished its handshake, from when on requests are answered.
+    /// Returns the agreed values; None if the lane ended before.
     pub fn handshake(&self) -> Option<Handshake> {
         let mut running = self.shared.running.lock();
         loop {
@@ -226,7 +226,7 @@ impl Lane {
         self.shared.uring.is_serving()
     }
 
-    /// Waits until the lane has ended or can't go on; the errno of a device that failed.
+    /// Waits until the lane has ended or cannot continue; returns the errno of a failed device.
     pub fn wait(&self) -> Result<(), Errno> {
         let mut running = self.shared.running.lock();
         loop {
@@ -238,9 +238,9 @@ impl Lane {
         }
     }
 
-    /// Ends the lane: no request is taken any more; those that are parked have `grace` to be
-    /// answered, then they get EIO. The kernel still has the mount, and its requests wait for
-    /// whoever reads the descriptor next, or closes it last.
+    /// Ends the lane: it takes no more requests. Parked requests have `grace` to be answered, then
+    /// they get EIO. The kernel still has the mount, and its requests wait until another server
+    /// reads the descriptor, or the last one closes it.
     pub fn stop(&self, grace: Duration) {
         self.shared.is_stopping.store(true, Ordering::Release);
         for thread in self.threads.lock().drain(..) {
@@ -266,12 +266,12 @@ impl Lane {
         }
     }
 
-    /// Waits for the next thing that must be loaded; None once the lane has ended.
+    /// Waits for the next need; None once the lane has ended.
     pub fn next_wanted(&self) -> Option<Wanted> {
         self.shared.park.next()
     }
 
-    /// Everything that is parked: for somebody who sees to it that nothing waits for nobody.
+    /// All parked requests, so that a caller can find those whose need is not being served.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.shared.park.waiting()
     }
@@ -356,7 +356,7 @@ impl Shared {
         } else {
             self.uring.end();
         }
-        let _running = self.running.lock(); // so that nobody is between looking and waiting
+        let _running = self.running.lock(); // so that no thread is between looking and waiting
         self.handshake.get_or_init(|| agreed); // the kernel asks once
         self.changed.notify_all();
     }

@@ -21,7 +21,7 @@
 //! A caller with a fatal signal is released: its parked request is answered EINTR (`interrupts`).
 //! Other signals wait, as on a local disk: programs do not expect EINTR from `stat`.
 //!
-//! Not here: mounting, loading what is missing, the file system itself.
+//! Not here: mounting, loading missing data, the file system itself.
 //!
 //! Threads and locks: `docs/concurrency.md`. No lock is held during a write to the device, and
 //! only that of `passthrough` during an engine call.

@@ -1,8 +1,8 @@
-//! Requests that wait for something to be made resident, or for space; and the queue of what they
-//! need.
+//! Requests that wait for something to be made resident, or for space; and the queue of their
+//! needs.
 //!
 //! A request is parked before its need is queued. `take` hands it to one caller only: the thread
-//! that has loaded what was missing, or the one that releases the request's caller. So only one
+//! that has loaded the missing data, or the one that releases the request's caller. So only one
 //! reply is written.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -12,10 +12,10 @@ use cowfs_base::sync::{Condvar, Mutex};
 use cowfs_fuse_abi::Header;
 use cowfs_mounted::Missing;
 
-/// What a parked request needs.
+/// The need of a parked request.
 #[derive(Debug, Clone)]
 pub enum Need {
-    /// Rows or chunks of the base version, or of one that somebody looks at.
+    /// Rows or chunks of the base version, or of another version being viewed.
     Resident(Missing),
     /// Local disk space.
     Space,
@@ -39,11 +39,11 @@ impl Need {
 pub struct Waiting {
     /// The request's number.
     pub unique: u64,
-    /// What it needs (`Need::name`).
+    /// The name of its need (`Need::name`).
     pub need: &'static str,
     /// For how long.
     pub age: Duration,
-    /// Nobody has taken it from the queue yet.
+    /// The need is still in the queue.
     pub is_queued: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Waiting {
 pub struct Wanted {
     /// The request's number.
     pub unique: u64,
-    /// What it needs.
+    /// The reason for the wait.
     pub need: Need,
 }
 
@@ -69,7 +69,7 @@ struct Place {
     since: Instant,
 }
 
-/// What has been done for a request.
+/// The attempts made for a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tries {
     pub loads: u32,
@@ -91,7 +91,7 @@ struct State {
 }
 
 impl Park {
-    /// Parks a request. False, and nothing done, when the park is closed.
+    /// Parks a request. Returns false, and does nothing, if the park is closed.
     pub fn park(&self, unique: u64, parked: Parked, need: Need) -> bool {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -121,13 +121,13 @@ impl Park {
         state.wanted.pop_front()
     }
 
-    /// The request, which is not parked any more; None: somebody else has it.
+    /// Removes and returns a parked request; None if another thread has taken it.
     pub fn take(&self, unique: u64) -> Option<Parked> {
         let place = self.state.lock().parked.remove(&unique)?;
         Some(place.parked)
     }
 
-    /// Who waits for a parked request.
+    /// The thread that waits for a parked request.
     pub fn caller(&self, unique: u64) -> Option<u32> {
         let state = self.state.lock();
         Header::parse(&state.parked.get(&unique)?.parked.message).map(|(header, _)| header.pid)
@@ -152,7 +152,7 @@ impl Park {
         self.state.lock().parked.is_empty()
     }
 
-    /// Nothing is parked from now on; gives back what was.
+    /// Parks no more requests; returns those that were parked.
     pub fn close(&self) -> Vec<(u64, Parked)> {
         let mut state = self.state.lock();
         state.is_closed = true;

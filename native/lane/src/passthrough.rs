@@ -54,7 +54,7 @@ struct Open {
 
 struct OpenFile {
     handles: u32,
-    /// None: read by requests.
+    /// None: the file is read by requests.
     backing_id: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ impl Passthrough {
         }
     }
 
-    /// What the handshake may agree on.
+    /// The features that the handshake may offer.
     pub fn features(&self) -> u64 {
         match self.is_offered {
             true => flag::INIT_EXT | flag::PASSTHROUGH,
@@ -147,8 +147,8 @@ impl Shared {
         match backing_open(self.device.descriptor(), file) {
             Ok(id) => Some(id),
             Err(errno) => {
-                // Nobody here may, or nothing on this disk: asking for each file again would only
-                // cost the copies.
+                // This process may not register files, or not on this disk. Trying again for each
+                // file would only cost the copies.
                 if matches!(errno.0, libc::EPERM | libc::ELOOP | libc::EOPNOTSUPP) {
                     self.passthrough.is_on.store(false, Ordering::Release);
                 }
@@ -176,8 +176,7 @@ fn backing_open(device: RawFd, file: &File) -> std::result::Result<u32, Errno> {
     u32::try_from(id).map_err(|_| std::io::Error::last_os_error().into())
 }
 
-/// Files that are open keep theirs. It fails on a connection that is gone only, and that has let go
-/// of all of them.
+/// Open files keep theirs. Fails only on a connection that is gone and has dropped all of them.
 fn backing_close(device: RawFd, id: u32) {
     // SAFETY: the kernel reads four bytes.
     unsafe { libc::ioctl(device, BACKING_CLOSE as _, &id) };

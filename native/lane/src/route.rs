@@ -1,14 +1,14 @@
-//! The way of a request through the lane: answered at once, parked until what it lacks is here, or
-//! handed to a thread that may wait for the disk; and the way of its answer.
+//! The way of a request through the lane: answered at once, parked until the missing data is here,
+//! or handed to a thread that may wait for the disk; and the way of its answer.
 //!
-//! Each request gets one answer, from whichever thread has it at the end. One that came over
-//! io_uring is answered through the ring that holds it (`Uring::post`), any other through the
-//! device. An answer that the kernel does not take is taken back: what it counted and opened.
+//! Each request gets one answer, from the thread that handles it last. An answer to a request from
+//! io_uring goes through the ring that holds it (`Uring::post`), any other through the device. If
+//! the kernel does not accept an answer, its effects are undone: raised counts and opened handles.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cowfs_base::Errno;
+use cowfs_base::{Errno, faults};
 use cowfs_fuse_abi::{Header, Operation, Reply};
 use cowfs_mounted::{Error, Mounted};
 
@@ -24,19 +24,30 @@ pub const LOADS_MAX: u32 = 64;
 /// Copying so much takes longer than waking a thread.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// What became of a request.
+/// The message for a failed request.
+fn said(error: &Error) -> String {
+    match error {
+        Error::NotResident(missing) => {
+            let what = missing.name();
+            format!("{what} was loaded {LOADS_MAX} times and was missing again each time")
+        }
+        Error::JournalCorrupt(reason) => reason.clone(),
+        Error::Os(errno) => errno.to_string(),
+    }
+}
+
+/// The outcome of a request.
 pub(crate) enum Outcome {
-    /// Whoever took the request sends this.
+    /// The thread that took the request sends this.
     Answered(Answer),
     /// It will be answered by its number, from another thread perhaps.
     Later,
-    /// Nothing is to be sent.
+    /// No reply is sent.
     Silent,
 }
 
 impl Shared {
-    /// Whether a thread that is not needed is to keep its processor busy, now that this request
-    /// gets its answer.
+    /// Whether an idle thread should spin on its processor, now that this request gets its answer.
     pub(crate) fn is_to_keep_near(&self, message: &[u8], answer: &Answer) -> bool {
         self.spin.is_on() && {
             let caller = Header::parse(message).map_or(0, |(header, _)| header.pid);
@@ -45,9 +56,9 @@ impl Shared {
         }
     }
 
-    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever.
-    /// `place`: where in a ring the request lies, unless it came from the device or has been put
-    /// off before.
+    /// Handles a request; a panic is answered EIO, since a caller without an answer would wait
+    /// without end. `place`: where in a ring the request lies; None if it came from the device or
+    /// was parked before.
     pub(crate) fn handle(
         self: &Arc<Shared>,
         message: &[u8],
@@ -77,6 +88,10 @@ impl Shared {
     ) -> Outcome {
         let unique = header.unique;
         let Some(operation) = Operation::parse(header.opcode, body) else {
+            let (opcode, bytes) = (header.opcode, message.len());
+            faults::note(format_args!(
+                "request {opcode} of {bytes} bytes is not laid out as the protocol says"
+            ));
             return Outcome::Answered(Answer::error(unique, Errno::EIO));
         };
         match operation {
@@ -115,7 +130,7 @@ impl Shared {
         Outcome::Silent
     }
 
-    /// Parks what can be answered later; anything else is refused.
+    /// Parks a request that can be answered later; refuses any other.
     fn put_off(
         &self,
         header: &Header,
@@ -135,13 +150,16 @@ impl Shared {
                 (Need::Space, Errno::ENOSPC)
             }
             Error::Os(errno) => return refused(errno),
-            _ => return refused(Errno::EIO),
+            error => {
+                faults::note(format_args!("request {}: {}", header.opcode, said(&error)));
+                return refused(Errno::EIO);
+            }
         };
         self.park(header, message, tries, place, need, errno);
         Outcome::Later
     }
 
-    /// Parks a request; `errno` is its answer when nothing is parked any more.
+    /// Parks a request; `errno` is its answer if the park is closed.
     fn park(
         &self,
         header: &Header,
@@ -162,8 +180,8 @@ impl Shared {
         }
     }
 
-    /// The kernel tells nobody of a request that was interrupted before it was put into a ring
-    /// (fs/fuse/dev_uring.c does not look, as dev.c does), so that is looked for here.
+    /// The kernel does not report requests that were interrupted before they were put into a ring
+    /// (fs/fuse/dev_uring.c does not look, as dev.c does), so this looks for them.
     fn watch_interrupted(&self, header: &Header, place: Option<Place>) {
         if place.is_some() && is_signalled(header.pid) {
             self.interrupts.watch(header.unique);
@@ -180,7 +198,11 @@ impl Shared {
             move || match catch_unwind(AssertUnwindSafe(|| call(&shared.files))) {
                 Ok(Ok(())) => shared.deliver(unique, Answer::plain(Reply::new(unique))),
                 Ok(Err(Error::Os(errno))) => shared.refuse(unique, errno),
-                _ => shared.refuse(unique, Errno::EIO),
+                Ok(Err(error)) => {
+                    faults::note(format_args!("a sync: {}", said(&error)));
+                    shared.refuse(unique, Errno::EIO);
+                }
+                Err(_) => shared.refuse(unique, Errno::EIO), // the hook has reported the panic
             },
         );
     }
@@ -192,22 +214,25 @@ impl Shared {
         }
     }
 
-    /// Writes an answer to the device; whether the kernel took it.
+    /// Writes an answer to the device; whether the kernel took it. If it failed before it looked at
+    /// the request (EFAULT, ENOMEM), its caller still waits, and gets EIO.
     pub(crate) fn send(&self, answer: &Answer) -> bool {
-        let is_taken = self
-            .device
-            .send(&answer.message, answer.data.parts())
-            .is_ok();
-        if !is_taken {
-            self.take_back(answer);
+        let Err(errno) = self.device.send(&answer.message, answer.data.parts()) else {
+            return true;
+        };
+        self.take_back(answer);
+        if !matches!(errno.0, libc::ENOENT | libc::ENODEV | libc::ECONNABORTED) {
+            faults::note(format_args!("the kernel did not take a reply: {errno}"));
+            let refusal = Answer::error(answer.unique(), Errno::EIO);
+            let _ = self.device.send(&refusal.message, []);
         }
-        is_taken
+        false
     }
 
     /// The kernel never got the reply that raised a count or opened a handle.
     pub(crate) fn take_back(&self, answer: &Answer) {
         if let Some(fh) = answer.fh {
-            // Nobody can have closed it: nobody knows it.
+            // No caller can have closed it: none has received it.
             let _ = self.close(fh);
         }
         let counted = answer.node.iter().chain(&answer.listed);
@@ -215,7 +240,7 @@ impl Shared {
     }
 
     fn forget(&self, node: u64, count: u64) {
-        // It fails on a closed engine only, where no count matters any more.
+        // It fails only on a closed engine, where counts no longer matter.
         let _ = self.files.forget(node, count);
     }
 

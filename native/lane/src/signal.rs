@@ -8,7 +8,7 @@ pub(crate) fn wake_signal() -> libc::c_int {
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Its handler does nothing, in the whole process.
+/// Installs a handler that does nothing, for the whole process.
 pub(crate) fn ignore_wake_signal() -> io::Result<()> {
     // SAFETY: a zeroed sigaction is a valid one without flags (reads are not restarted); the
     // handler touches nothing.

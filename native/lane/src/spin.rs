@@ -29,16 +29,16 @@ const TRIAL: u64 = 32;
 const PERIOD_NS: u64 = 250_000_000;
 const REST_MIN_NS: u64 = 5_000_000;
 const REST_MAX_NS: u64 = 1_000_000_000;
-/// Of the gap without, what is left of it with a processor kept, at most.
+/// Spinning pays if it reduces the gap between replies to at most this part.
 const WORTH: (u64, u64) = (7, 8);
 /// Looks at the clock are that many pauses apart: 2 µs.
 const PAUSES: usize = 64;
 
 pub(crate) struct Spin {
-    /// The two processors; None: nothing is tried.
+    /// The two processors; None if spinning is never tried.
     processors: Option<[usize; 2]>,
     replied_ns: AtomicU64,
-    /// Whether a thread is to keep its processor busy.
+    /// Whether a thread should spin on its processor.
     is_kept: AtomicBool,
     flow: Mutex<Flow>,
     /// Threads of the device.
@@ -50,7 +50,7 @@ pub(crate) struct Spin {
 struct Flow {
     caller: u32,
     last_ns: u64,
-    /// Of them since `start_ns`, all with or all without a processor kept.
+    /// Replies since `start_ns`, all with or all without spinning.
     count: u64,
     start_ns: u64,
     gap_without_ns: u64,
@@ -102,7 +102,7 @@ impl Spin {
         self.replied_ns.store(now_ns, Ordering::Relaxed);
         let mut flow = self.flow.lock();
         let is_near = now_ns.saturating_sub(flow.last_ns) <= NEAR_NS && !is_large;
-        // What the kernel asks by itself, closing a file say, has no caller.
+        // Requests that the kernel makes by itself, for example at a close, have no caller.
         let is_same = caller == 0 || caller == flow.caller;
         flow.last_ns = now_ns;
         if !is_near || !is_same {
@@ -193,7 +193,7 @@ impl DeviceThread<'_> {
 
 impl Drop for DeviceThread<'_> {
     fn drop(&mut self) {
-        // Its number may soon be somebody else's.
+        // The number may soon belong to another thread.
         self.spin.entered.lock().retain(|it| *it != self.thread);
     }
 }

@@ -43,7 +43,7 @@ impl Syncing {
         let mut state = self.0.state.lock();
         state.tasks.push_back(Box::new(task));
         if state.idle < state.tasks.len() && state.threads < THREADS_MAX {
-            // Without one more, those that are there take longer.
+            // If this fails, the existing threads take longer.
             let _ = self.add_thread(&mut state);
         }
         drop(state);

@@ -38,12 +38,14 @@ const DEPTH_MIN: usize = 256;
 /// As many buffered reads as the kernel has in flight at once (`answer::MAX_BACKGROUND`, over all
 /// queues), and what else waits.
 const DEPTH_MAX: usize = 1280;
-/// For a CPU that is not online; one that comes later works, with fewer requests waiting.
+/// For a CPU that is not online. If it comes online later, it works with fewer waiting requests.
 const DEPTH_OFFLINE: usize = 8;
 const THREADS_MAX: usize = 16;
+/// Entries are laid out, and given back, in pages of this size.
+pub(crate) const PAGE_BYTES: usize = 4096;
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Where a request lies: the ring, and its entry.
+/// The place of a request: the ring, and its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub ring: usize,
@@ -90,8 +92,13 @@ struct Stage {
 }
 
 impl Uring {
-    /// A share for each thread there is to be.
+    /// A share for each thread to start. EOPNOTSUPP if pages are larger than PAGE_BYTES: the kernel
+    /// then wants larger entries.
     pub fn plan(&self) -> io::Result<Vec<Share>> {
+        // SAFETY: it takes a number and gives one.
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE_BYTES as libc::c_long {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         let shares = shares(&cpus("possible")?, &cpus("online")?, &allowed_cpus()?);
         let boxes = shares
             .iter()
@@ -109,7 +116,7 @@ impl Uring {
         self.mailboxes().len()
     }
 
-    /// What to offer in the handshake.
+    /// The feature to offer in the handshake.
     pub fn features(&self) -> u64 {
         let stage = self.stage.lock();
         match stage.prepared > 0 && !stage.is_over {
@@ -132,7 +139,7 @@ impl Uring {
         stage.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Reports a ring, and waits until it is to be registered; None: never.
+    /// Reports a ring, and waits for its registration to begin; None if it never does.
     pub fn prepared(&self, ring: io::Result<Ring>) -> Option<Ring> {
         let mut stage = self.stage.lock();
         stage.prepared += 1;
@@ -154,8 +161,8 @@ impl Uring {
         self.changed.notify_all();
     }
 
-    /// Lets the rings be registered; returns when they are. Where one fails, the kernel stays with
-    /// the device.
+    /// Lets the rings be registered; returns when they are. If one fails, the kernel stays with the
+    /// device.
     pub fn begin(&self) {
         let mut stage = self.stage.lock();
         stage.is_begun = true;
@@ -177,8 +184,8 @@ impl Uring {
         self.stage.lock().is_over
     }
 
-    /// A request that is put off lies there; whoever answers it does so by its number. Before
-    /// anybody else can know it.
+    /// Notes where a parked request lies, so that it can be answered by its number. Called before
+    /// any other thread knows the request.
     pub fn hold(&self, unique: u64, place: Option<Place>) {
         if let Some(place) = place {
             self.held.lock().insert(unique, place);
@@ -217,12 +224,12 @@ impl Uring {
         }
     }
 
-    /// Whether a ring's thread was asked to keep its processor busy, since the last time it looked.
+    /// Whether another thread has asked this ring's thread to spin since the last call.
     pub fn is_asked_to_keep(&self, ring: usize) -> bool {
         self.mailboxes()[ring].keeps.swap(false, Ordering::Relaxed)
     }
 
-    /// What was posted to a ring.
+    /// Takes the answers posted to a ring.
     pub fn collect(&self, ring: usize) -> Vec<Outgoing> {
         std::mem::take(&mut *self.mailboxes()[ring].outgoing.lock())
     }

@@ -1,8 +1,8 @@
-//! Directories of this machine as uploads read them: what is in one, and small files.
+//! Directories of this machine as uploads read them: their entries, and small files.
 //!
 //! A tree of many small files costs a few system calls, a hash and a short compression a file.
-//! Python gives up its lock and takes it again around each of them, and with several threads waits
-//! longer for that than for the work. So a directory, and the small files of one, are one call.
+//! Around each of them Python releases its lock and takes it again. With several threads, that wait
+//! is longer than the work. So one call covers a directory, and one call the small files in it.
 //!
 //! Names are looked up in an open directory and never followed if they are links.
 
@@ -11,17 +11,16 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, openat2, seek, statat,
-};
+use rustix::fs::{AtFlags, Dir, ResolveFlags, SeekFrom, fstat, openat, openat2, seek, statat};
+pub use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// A file's times come from the kernel's tick, 1 to 10 ms: a change within it need not show.
 pub const TICK_NS: i64 = 20_000_000;
-/// What FAT keeps times to; nothing that is in use is coarser.
+/// The resolution of times on FAT; no file system in use is coarser.
 const COARSE_NS: i64 = 2_000_000_000;
 
-/// What of stat(2) tells whether a file is the one it was, and how it is stored.
+/// The fields of stat(2) that tell whether a file has changed, and how it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of stat(2)")]
 pub struct Stat {
@@ -32,7 +31,7 @@ pub struct Stat {
     pub size: u64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,
-    /// Of 512 bytes.
+    /// In units of 512 bytes.
     pub blocks: u64,
 }
 
@@ -55,22 +54,65 @@ impl From<rustix::fs::Stat> for Stat {
 
 /// Opens the directory `path` below `root`, and no link on the way; "" is the root itself.
 pub fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(
+        root,
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY,
+        Mode::empty(),
+    )
+}
+
+/// Opens `path` below `root`. A symbolic link anywhere in `path`, its last name included, is ELOOP;
+/// `..` is EXDEV. "" is the root itself.
+pub fn open(root: BorrowedFd<'_>, path: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC;
     let path = if path.is_empty() { b"." } else { path };
+    let mode = if flags.intersects(OFlags::CREATE | OFlags::TMPFILE) {
+        mode
+    } else {
+        Mode::empty() // openat2 refuses an unused mode
+    };
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match openat2(root, path, flags, Mode::empty(), beneath) {
+    match openat2(root, path, flags, mode, beneath) {
         // Kernels before 5.6, and sandboxes that do not know the call.
-        Err(Errno::NOSYS | Errno::PERM) => {}
-        outcome => return Ok(outcome?),
+        Err(Errno::NOSYS | Errno::PERM) => open_by_name(root, path, flags, mode),
+        outcome => Ok(outcome?),
     }
+}
+
+/// As above without openat2: one name at a time.
+fn open_by_name(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    if path.first() == Some(&b'/') || path.split(|byte| *byte == b'/').any(|name| name == b"..") {
+        return Err(Errno::XDEV.into());
+    }
+    let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&path[..0], path),
+    };
+    let step = |directory: &OwnedFd, name: &[u8], flags, mode| {
+        openat(directory, name, flags | OFlags::NOFOLLOW, mode).map_err(|error| {
+            // O_DIRECTORY with O_NOFOLLOW calls a link no directory.
+            match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) if found.st_mode & 0o170_000 == 0o120_000 => Errno::LOOP,
+                _ => error,
+            }
+        })
+    };
     let mut directory = root.try_clone_to_owned()?;
-    for name in path.split(|byte| *byte == b'/') {
-        if name == b".." {
-            return Err(Errno::XDEV.into());
-        }
-        directory = openat(&directory, name, flags, Mode::empty())?;
+    for each in above
+        .split(|byte| *byte == b'/')
+        .filter(|each| !each.is_empty())
+    {
+        directory = step(&directory, each, STEP, Mode::empty())?;
     }
-    Ok(directory)
+    let name = if name.is_empty() { b"." } else { name };
+    Ok(step(&directory, name, flags, mode)?)
 }
 
 /// The entries of a directory, sorted by name; what vanishes meanwhile is left out.
@@ -92,10 +134,10 @@ pub fn list(directory: impl AsFd) -> io::Result<Vec<(Vec<u8>, Stat)>> {
     Ok(found)
 }
 
-/// A regular file of at most `limit` bytes: its attributes and all of its bytes, as both were at
-/// one moment.
+/// A regular file of at most `limit` bytes: its attributes and all of its bytes, both from one
+/// moment.
 ///
-/// None, and it is for the caller to look closer: it is larger, has holes, is something else, was
+/// None if the caller must look closer: the file is larger, has holes, is of another kind, was
 /// changed just now or meanwhile, or cannot be opened.
 pub fn read_small(directory: BorrowedFd<'_>, name: &[u8], limit: u64) -> Option<(Stat, Vec<u8>)> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -116,8 +158,9 @@ pub fn read_small(directory: BorrowedFd<'_>, name: &[u8], limit: u64) -> Option<
     (after == before && data.len() as u64 == before.size).then_some((before, data))
 }
 
-/// Whether every later change will alter the time: it lies further back than a tick. Whole seconds
-/// come from file systems that keep no more (`cowfs/machine/stamps.py` names some).
+/// Whether every later change will alter the time, because it is more than a tick ago. Whole
+/// seconds come from file systems that keep no fraction (`cowfs/machine/folders/stamps.py` names
+/// some).
 fn is_settled(ctime_ns: i64) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ns = now.map_or(0, |since| since.as_nanos() as i64);

@@ -70,3 +70,56 @@ fn a_file_that_was_just_changed_is_not_trusted() {
     settled();
     assert!(small(&directory, b"file").is_some());
 }
+
+#[test]
+fn nothing_is_opened_through_a_link_or_outside_of_the_root() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir_all(path("root/directory/below")).unwrap();
+    fs::write(path("root/directory/file"), b"content").unwrap();
+    fs::write(path("outside"), b"").unwrap();
+    symlink("directory", path("root/link")).unwrap();
+    symlink("file", path("root/directory/link")).unwrap();
+    symlink("link", path("root/directory/directory")).unwrap();
+    let root = File::open(path("root")).unwrap();
+    type Open = fn(BorrowedFd<'_>, &[u8], OFlags, Mode) -> io::Result<OwnedFd>;
+    let ways: [Open; 2] = [open, open_by_name];
+    for way in ways {
+        let read = |path: &str| way(root.as_fd(), path.as_bytes(), OFlags::RDONLY, Mode::empty());
+        for found in ["directory", "directory/file", "directory/below", "."] {
+            read(found).unwrap();
+        }
+        let refused = [
+            ("link", Errno::LOOP),
+            ("link/file", Errno::LOOP),
+            ("directory/link", Errno::LOOP),
+            ("directory/link/x", Errno::LOOP),
+            ("../outside", Errno::XDEV),
+            ("directory/../../outside", Errno::XDEV),
+            ("/etc", Errno::XDEV),
+            ("directory/file/x", Errno::NOTDIR),
+            ("missing", Errno::NOENT),
+            ("missing/x", Errno::NOENT),
+        ];
+        for (name, expected) in refused {
+            let error = read(name).unwrap_err();
+            assert_eq!(
+                error.raw_os_error(),
+                Some(expected.raw_os_error()),
+                "{name}"
+            );
+        }
+        let directory = OFlags::RDONLY | OFlags::DIRECTORY;
+        let error = way(root.as_fd(), b"link", directory, Mode::empty()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        let made = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        way(
+            root.as_fd(),
+            b"directory/new",
+            made,
+            Mode::from_raw_mode(0o600),
+        )
+        .unwrap();
+        fs::remove_file(path("root/directory/new")).unwrap();
+    }
+}

@@ -7,14 +7,15 @@ use crate::number::{OWN, Version};
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What must be there before a call can be answered. The caller sees to it and calls again.
+/// The data that must be there before a call can be answered. The caller provides it and calls
+/// again.
 #[derive(Debug, Clone)]
 pub enum Missing {
     /// Something that an engine lacks; 0: the volume's.
     Of(Version, cowfs_engine::Missing),
     /// The engine of a version: `Mounted::open_version`.
     Closed(Version),
-    /// What a name in `.cowfs/versions` leads to: `Mounted::name_version`, or the call is to fail.
+    /// The target of a name in `.cowfs/versions`: `Mounted::name_version`, or the call must fail.
     Name(Vec<u8>),
     /// The names in `.cowfs/versions`: `Mounted::list_versions`.
     Names,

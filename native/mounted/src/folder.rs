@@ -1,8 +1,8 @@
-//! `.cowfs` and `.cowfs/versions`: what is in them is asked for when somebody looks.
+//! `.cowfs` and `.cowfs/versions`: their entries are loaded on demand.
 //!
 //! A version is a directory named by its whole id; a tag or a shortened id is a symbolic link to
-//! that. What an id leads to never changes. A link is believed for LINK_LIFE, then it is asked for
-//! again, since a tag can be moved by anybody.
+//! that. The target of an id never changes. A link is cached for LINK_LIFE and then looked up
+//! again, since any writer can move a tag.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::number::{
 
 const LINK_LIFE: Duration = Duration::from_secs(2);
 
-/// What a name in `.cowfs/versions` leads to.
+/// The target of a name in `.cowfs/versions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// It is a version's whole id.
@@ -131,13 +131,13 @@ impl Folder {
         }
     }
 
-    /// What tells the version from others that have its number in another mount.
+    /// A number that distinguishes the version from others with the same number in another mount.
     pub fn generation(&self, version: Version) -> u64 {
         let known = self.0.lock().generations.get(&version).copied();
         known.unwrap_or(0)
     }
 
-    /// What a link leads to.
+    /// The target of a link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let target = self.0.lock().targets.get(&ino).cloned();
         Ok(target.ok_or(Errno::EINVAL)?)

@@ -9,11 +9,11 @@
 //! error    why a call could not be answered
 //! ```
 //!
-//! Nothing of this is ever part of a volume: a change below `.cowfs` is EROFS, and commits, uploads
-//! and whoever else asks the volume's engine itself never meet it. A volume that has an entry
+//! Nothing of this is ever part of a volume: a change below `.cowfs` is EROFS, and callers of the
+//! volume's own engine, such as commits and uploads, never see it. A volume that has an entry
 //! `.cowfs` of its own keeps it, and its mount shows that one.
 //!
-//! Costs a mount whose versions nobody looks at one comparison of a number a call.
+//! A mount whose versions are not viewed pays one comparison of a number per call.
 
 mod error;
 mod folder;

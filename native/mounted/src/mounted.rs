@@ -2,10 +2,11 @@
 //! that only the volume's own engine answers: `own`, `own_parent`.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use cowfs_base::sync::Mutex;
-use cowfs_base::{Attr, Errno, Ino, ROOT_INO, now_ns};
+use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
 use cowfs_engine::{DirectoryEntry, Engine, ReadBytes};
 
 use crate::error::Result;
@@ -15,7 +16,7 @@ use crate::number::{
 };
 use crate::versions::Versions;
 
-/// Behind every cookie of a directory: `.cowfs` is the last entry of the root.
+/// Behind every cookie of a directory, because `.cowfs` is the last entry of the root.
 const HIDDEN_COOKIE: u64 = i64::MAX as u64;
 
 /// The files of one mount. Every method may be called from any thread.
@@ -27,9 +28,9 @@ pub struct Mounted {
 struct Beside {
     versions: Versions,
     folder: Folder,
-    /// Whether a listing of the root has `.cowfs` in it.
+    /// Whether a listing of the root includes `.cowfs`.
     is_listed: bool,
-    /// Of the links, which another mount numbers in another way.
+    /// The generation of the links, whose numbers differ in another mount.
     generation: u64,
     /// Handles of the root directory, where that matters.
     roots: Mutex<HashSet<u64>>,
@@ -52,7 +53,7 @@ impl Mounted {
                 versions: Versions::default(),
                 folder: Folder::default(),
                 is_listed,
-                generation: now_ns() as u64 & u64::from(u32::MAX),
+                generation: RandomState::new().build_hasher().finish() & u64::from(u32::MAX),
                 roots: Mutex::default(),
             }),
         }
@@ -63,7 +64,7 @@ impl Mounted {
         &self.engine
     }
 
-    // -- what is beside the volume
+    // -- versions beside the volume
 
     /// Answers `Missing::Name`.
     pub fn name_version(&self, name: Vec<u8>, target: Target) {
@@ -86,14 +87,14 @@ impl Mounted {
         }
     }
 
-    /// Lets go of the engine of a version, unless it has an open handle; whether it did.
+    /// Drops the engine of a version, unless it has an open handle; returns whether it did.
     pub fn close_version(&self, version: Version) -> bool {
         self.beside
             .as_ref()
             .is_none_or(|beside| beside.versions.close(version))
     }
 
-    /// Versions that are open, the one that was asked longest ago first.
+    /// The open versions, least recently used first.
     pub fn open_versions(&self) -> Vec<Version> {
         let beside = self.beside.as_ref();
         beside.map_or_else(Vec::new, |beside| beside.versions.by_use())
@@ -101,7 +102,7 @@ impl Mounted {
 
     // -- changes
 
-    /// The engine that may change what this inode or handle is of; EROFS: there is none.
+    /// The engine that may change this inode or handle; EROFS if there is none.
     pub fn own(&self, number: u64) -> Result<&Engine> {
         match is_own(number) {
             true => Ok(&self.engine),
@@ -109,8 +110,8 @@ impl Mounted {
         }
     }
 
-    /// The inode or handle of which a part is to be shared with the volume; EXDEV: it is not the
-    /// volume's, so that whoever asked copies the bytes.
+    /// The inode or handle from which the volume is to share a part. EXDEV if it is not the
+    /// volume's, so that the caller copies the bytes.
     pub fn own_source(&self, number: u64) -> Result<u64> {
         match is_own(number) {
             true => Ok(number),
@@ -118,8 +119,8 @@ impl Mounted {
         }
     }
 
-    /// As `own`, of a directory in which `name` is to be made, replaced or removed: not where it is
-    /// the `.cowfs` of this mount.
+    /// As `own`, for a directory in which `name` is made, replaced or removed; EROFS if it is the
+    /// `.cowfs` of this mount.
     pub fn own_parent(&self, parent: Ino, name: &[u8]) -> Result<&Engine> {
         let engine = self.own(parent)?;
         let is_cowfs = self.beside.is_some() && parent == ROOT_INO && name == HIDDEN_NAME;
@@ -213,8 +214,8 @@ impl Mounted {
         }
     }
 
-    /// As `Engine::forget`. Counts of versions are kept while they are open; one that is not has
-    /// nothing to keep in memory.
+    /// As `Engine::forget`. Counts of a version are kept while it is open; a closed one has no
+    /// inodes in memory.
     pub fn forget(&self, ino: Ino, count: u64) -> Result<()> {
         self.if_open(ino, |engine, ino| engine.forget(ino, count))
     }
@@ -224,14 +225,14 @@ impl Mounted {
         self.if_open(ino, Engine::entry_delivered)
     }
 
-    /// Whether names of this inode, or in it, may lead elsewhere in a moment, so that nobody is to
-    /// remember them.
+    /// Whether names of this inode, or in it, may soon lead elsewhere, so that they must not be
+    /// cached.
     pub fn may_move(&self, ino: Ino) -> bool {
         inner(ino).0 == FOLDER
     }
 
-    /// What tells the inode from others that have its number in another mount: a version has
-    /// another number there.
+    /// A number that distinguishes the inode from others with the same number in another mount,
+    /// where a version has another number.
     pub fn generation(&self, ino: Ino) -> u64 {
         match (inner(ino), &self.beside) {
             ((0, _), _) | (_, None) => 0,

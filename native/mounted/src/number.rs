@@ -1,7 +1,8 @@
 //! Numbers of inodes and handles as the kernel gets them: which engine they belong to is in the
-//! highest 16 bits, 0 for the volume's own. No volume has given out 2^48 of either.
+//! highest 16 bits, 0 for the volume's own. Numbers of inodes are smaller than 2^48: an engine takes
+//! in no other (`InodeRow::check`). No process opens 2^48 handles.
 
-use cowfs_base::{Ino, ROOT_INO};
+use cowfs_base::{INO_BITS, Ino, LAST_INO, ROOT_INO};
 
 /// One of the versions beside the volume, as long as the mount lives.
 pub type Version = u16;
@@ -20,20 +21,18 @@ pub(crate) const HIDDEN_INO: Ino = outer(FOLDER, 1);
 pub(crate) const VERSIONS_INO: Ino = outer(FOLDER, 2);
 pub(crate) const FIRST_LINK_INO: Ino = outer(FOLDER, 3);
 
-const BITS: u32 = 48;
-
 /// The number that the kernel gets.
 pub(crate) const fn outer(version: Version, number: u64) -> u64 {
-    ((version as u64) << BITS) | number
+    ((version as u64) << INO_BITS) | number
 }
 
-/// Whose it is, and the number there.
+/// The version of a number, and the number there.
 pub(crate) const fn inner(number: u64) -> (Version, u64) {
-    ((number >> BITS) as Version, number & ((1 << BITS) - 1))
+    ((number >> INO_BITS) as Version, number & LAST_INO)
 }
 
 pub(crate) const fn is_own(number: u64) -> bool {
-    number >> BITS == OWN as u64
+    number >> INO_BITS == OWN as u64
 }
 
 /// Whether it is the root directory of a version beside the volume.

@@ -1,5 +1,5 @@
-//! The engines of versions that somebody looks at. One that nobody has a file open in can be
-//! closed; who goes on with a number of it gets `Missing::Closed`, and it is opened again.
+//! The engines of viewed versions. An engine without open files can be closed. A call with one of
+//! its numbers then gets `Missing::Closed`, and the engine is opened again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::number::Version;
 
 #[derive(Default)]
 struct Place {
-    /// Held shared while a call is answered from it, so that none meets an engine that is being
-    /// closed. Calls wait for nothing but the local disk.
+    /// Held shared while its engine answers a call, so that no call meets an engine that is being
+    /// closed. Calls wait only for the local disk.
     engine: RwLock<Option<Arc<Engine>>>,
     handles: AtomicU64,
     /// When it was asked last, by the count of all calls.
@@ -28,7 +28,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// What `call` says of the engine of a version.
+    /// The result of `call` on the engine of a version.
     pub fn ask<T>(
         &self,
         version: Version,
@@ -82,7 +82,7 @@ impl Versions {
         *place.engine.write() = Some(engine);
     }
 
-    /// Lets go of the engine of a version, unless it has an open handle; whether it did.
+    /// Drops the engine of a version, unless it has an open handle; returns whether it did.
     pub fn close(&self, version: Version) -> bool {
         let Some(place) = self.place(version) else {
             return true;
@@ -95,7 +95,7 @@ impl Versions {
         is_idle
     }
 
-    /// Those with an engine, the one that was asked longest ago first.
+    /// Versions with an engine, least recently used first.
     pub fn by_use(&self) -> Vec<Version> {
         let places: Vec<(Version, Arc<Place>)> = {
             let places = self.places.read();

@@ -1,4 +1,4 @@
-//! Which engine answers what, and what is missing before any can.
+//! Which engine answers a call, and which data is missing before one can.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,10 @@
 //! Cut points, zero runs and compression, of any buffer or a part of it; and buffers to fill.
+//!
+//! A buffer must not be changed while a call has it. Python has to ensure that, since a buffer can
+//! be locked against resizing only. `version.publish.recut` gives whole `bytes`.
+//! `version.publish.cut_file` gives buffers of its own, which it fills before it cuts them, and
+//! only while no piece refers to them. Pieces of a range (`store.contract`) stay unchanged until
+//! the next one is requested.
 
 use cowfs_chunking::Gear;
 use pyo3::buffer::PyBuffer;
@@ -17,7 +23,8 @@ pub(crate) fn cut_points(
     end: Option<usize>,
     gear: Option<&[u8]>,
 ) -> PyResult<Vec<usize>> {
-    let part = part(&data, begin, end)?;
+    // SAFETY: Python's part of this call.
+    let part = unsafe { part(&data, begin, end) }?;
     let gear = gear.map(parse_gear).transpose()?;
     let ends = py.detach(|| match gear {
         None => cowfs_chunking::cut_points(part, r#final),
@@ -35,7 +42,8 @@ pub(crate) fn zero_runs(
     minimum: usize,
     end: Option<usize>,
 ) -> PyResult<Vec<(usize, usize)>> {
-    let part = part(&data, 0, end)?;
+    // SAFETY: Python's part of this call.
+    let part = unsafe { part(&data, 0, end) }?;
     Ok(py.detach(|| cowfs_chunking::zero_runs(part, minimum)))
 }
 
@@ -45,7 +53,8 @@ pub(crate) fn compressed<'py>(
     py: Python<'py>,
     data: PyBuffer<u8>,
 ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    let raw = part(&data, 0, None)?;
+    // SAFETY: Python's part of this call.
+    let raw = unsafe { part(&data, 0, None) }?;
     let stored = py.detach(|| cowfs_blob::compressed(raw));
     Ok(stored.map(|stored| PyBytes::new(py, &stored)))
 }
@@ -58,7 +67,14 @@ fn parse_gear(bytes: &[u8]) -> PyResult<Gear> {
 }
 
 /// The bytes of `data[begin:end]`, for as long as the buffer is held.
-pub(crate) fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyResult<&[u8]> {
+///
+/// # Safety
+/// These bytes must not be written meanwhile.
+pub(crate) unsafe fn part(
+    data: &PyBuffer<u8>,
+    begin: usize,
+    end: Option<usize>,
+) -> PyResult<&[u8]> {
     let end = end.unwrap_or(data.item_count());
     if !data.is_c_contiguous() || begin > end || end > data.item_count() {
         return Err(PyValueError::new_err("a range outside of the buffer"));
@@ -66,28 +82,25 @@ pub(crate) fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyR
     if begin == end {
         return Ok(&[]); // an empty buffer may have no address
     }
-    // SAFETY: contiguous and in bounds, as just checked; memory and length stay what they are while
-    // the buffer is exported, which `data` holds. Bytes that somebody changes meanwhile would be
-    // cut at other places, or cached under a wrong name, which callers rule out: `version.recut`
-    // gives whole `bytes`, `version.cut_file` buffers of its own that nobody writes to until they
-    // are stored, and pieces of a range (`store.contract`) stay as they are until the next one is
-    // asked for.
+    // SAFETY: contiguous and in bounds, as just checked; memory and length do not change while the
+    // buffer is exported, which `data` holds; the caller rules out writers.
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>().add(begin), end - begin) })
 }
 
-/// The bytes of a buffer that is written to, for as long as it is held.
+/// The bytes of a writable buffer, for as long as it is held.
+///
+/// # Safety
+/// No other code may read or write these bytes meanwhile.
 #[allow(clippy::mut_from_ref, reason = "whoever holds the buffer writes it")]
-pub(crate) fn writable(target: &PyBuffer<u8>) -> PyResult<&mut [u8]> {
+pub(crate) unsafe fn writable(target: &PyBuffer<u8>) -> PyResult<&mut [u8]> {
     if target.readonly() || !target.is_c_contiguous() {
         return Err(PyValueError::new_err("a buffer that cannot be filled"));
     }
     if target.item_count() == 0 {
         return Ok(&mut []); // an empty buffer may have no address
     }
-    // SAFETY: contiguous and writable, as just checked; memory and length stay what they are while
-    // the buffer is exported, which `target` holds. Callers rule out that anybody else reads or
-    // writes these bytes meanwhile: `version.cut_file` fills only a part of a buffer that no piece
-    // shows yet.
+    // SAFETY: contiguous and writable, as just checked; memory and length do not change while the
+    // buffer is exported, which `target` holds; the caller rules out other users.
     Ok(unsafe {
         std::slice::from_raw_parts_mut(target.buf_ptr().cast::<u8>(), target.item_count())
     })

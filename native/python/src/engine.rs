@@ -169,7 +169,7 @@ impl PyEngine {
     }
 }
 
-/// What a name in `.cowfs/versions` leads to: the number of a version, or the id it stands for.
+/// The target of a name in `.cowfs/versions`: the number of a version, or the id behind the name.
 #[derive(FromPyObject)]
 enum TargetIn {
     Version(u16),

@@ -62,7 +62,8 @@ impl PyEngine {
 #[pymethods]
 impl PyChunkRun {
     fn take(&self, py: Python<'_>, piece: PyBuffer<u8>) -> PyResult<usize> {
-        let piece = part(&piece, 0, None)?;
+        // SAFETY: Python's part of this call (`cutting`).
+        let piece = unsafe { part(&piece, 0, None) }?;
         Ok(py.detach(|| {
             let mut run = self.lock();
             run.take(piece, |name, raw| self.keep(name, raw));
@@ -71,7 +72,8 @@ impl PyChunkRun {
     }
 
     fn take_next(&self, py: Python<'_>, stored: PyBuffer<u8>) -> PyResult<usize> {
-        let stored = part(&stored, 0, None)?;
+        // SAFETY: Python's part of this call (`cutting`).
+        let stored = unsafe { part(&stored, 0, None) }?;
         Ok(py.detach(|| {
             let mut run = self.lock();
             run.take_next(stored, |name, raw| self.keep(name, raw));

@@ -44,7 +44,10 @@ impl PyLane {
         owners: Option<&PyOwners>,
         handshake: Option<Agreed>,
     ) -> PyResult<PyLane> {
-        // SAFETY: an open descriptor that the caller gives up (`_native.pyi`).
+        if device_fd < 0 {
+            return Err(os_error(py, Errno::EBADF));
+        }
+        // SAFETY: not -1, and an open descriptor that the caller gives up (`_native.pyi`).
         let device = unsafe { OwnedFd::from_raw_fd(device_fd) };
         let options = Options {
             attr_ns,

@@ -1,8 +1,8 @@
-//! What a commit publishes, and what becomes of staged bytes.
+//! Data that a commit publishes, and the handling of staged bytes.
 
 use std::time::Duration;
 
-use cowfs_engine::Engine;
+use cowfs_engine::{Engine, Punching};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -16,6 +16,13 @@ use crate::values::PyLayerExtent;
 
 /// Inode, bytes, errno.
 type RefusedStore = (u64, u64, i32);
+
+/// A day at most, also for infinity and NaN: a longer duration could exceed the clock's range. None
+/// if negative.
+fn duration_of(seconds: f64) -> Duration {
+    const DAY_S: f64 = 86_400.0;
+    Duration::try_from_secs_f64(seconds.min(DAY_S)).unwrap_or_default()
+}
 
 #[pymethods]
 impl PyEngine {
@@ -137,7 +144,7 @@ impl PyEngine {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        // Straight into the object: nobody else knows it yet.
+        // Straight into the object: no other reference to it exists yet.
         PyBytes::new_with(py, length, |buffer| {
             self.call(py, |engine| engine.read_staged(segment, offset, buffer))
         })
@@ -151,7 +158,8 @@ impl PyEngine {
         offset: u64,
         target: PyBuffer<u8>,
     ) -> PyResult<()> {
-        let buffer = writable(&target)?;
+        // SAFETY: Python's part of this call (`cutting`).
+        let buffer = unsafe { writable(&target) }?;
         self.call(py, |engine| engine.read_staged(segment, offset, buffer))
     }
 
@@ -171,8 +179,13 @@ impl PyEngine {
         self.call(py, |engine| engine.committed_staged_bytes())
     }
 
-    fn relieve(&self, py: Python<'_>, wanted_bytes: u64) -> PyResult<u64> {
-        self.call(py, |engine| engine.relieve(wanted_bytes))
+    #[pyo3(signature = (wanted_bytes, *, is_refused))]
+    fn relieve(&self, py: Python<'_>, wanted_bytes: u64, is_refused: bool) -> PyResult<u64> {
+        let punching = match is_refused {
+            true => Punching::Thorough,
+            false => Punching::Cheap,
+        };
+        self.call(py, |engine| engine.relieve(wanted_bytes, punching))
     }
 
     fn restore_ballast(&self, py: Python<'_>) -> PyResult<bool> {
@@ -192,7 +205,7 @@ impl PyEngine {
     }
 
     fn reclaim_when_due(&self, py: Python<'_>, timeout_s: f64) -> PyResult<u64> {
-        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
+        let timeout = duration_of(timeout_s);
         self.call(py, |engine| engine.reclaim_when_due(timeout))
     }
 
@@ -201,7 +214,7 @@ impl PyEngine {
     }
 
     fn wait_changed(&self, py: Python<'_>, since: u64, timeout_s: f64) -> PyResult<()> {
-        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
+        let timeout = duration_of(timeout_s);
         self.call(py, |engine| {
             engine.wait_changed(since, timeout);
             Ok(())

@@ -8,7 +8,9 @@ mod convert;
 mod cutting;
 mod engine;
 mod errors;
+mod faults;
 mod filling;
+mod ignoring;
 mod lane;
 mod layers;
 mod local;
@@ -34,7 +36,11 @@ mod native {
     #[pymodule_export]
     use crate::errors::{JournalCorrupt, NotResident};
     #[pymodule_export]
+    use crate::faults::take_faults;
+    #[pymodule_export]
     use crate::filling::PyChunkRun;
+    #[pymodule_export]
+    use crate::ignoring::PyIgnorePatterns;
     #[pymodule_export]
     use crate::lane::PyLane;
     #[pymodule_export]
@@ -52,6 +58,7 @@ mod native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("INODE_HAS_XATTRS", cowfs_engine::INODE_HAS_XATTRS)?;
         module.add("ROOT_INO", cowfs_base::ROOT_INO)?;
+        module.add("LAST_INO", cowfs_base::LAST_INO)?;
         module.add("COUNTED_BYTES", cowfs_base::COUNTED_BYTES)?;
         module.add("ACL_ACCESS", cowfs_engine::ACL_ACCESS)?;
         module.add("ACL_DEFAULT", cowfs_engine::ACL_DEFAULT)?;

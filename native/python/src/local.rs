@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use cowfs_base::Errno;
 use cowfs_blob::{Blob, CODEC_RAW, CODEC_ZSTD};
-use cowfs_local::Stat;
+use cowfs_local::{Mode, OFlags, Stat};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -31,20 +31,25 @@ fn shown(found: Stat) -> Shown {
     )
 }
 
-/// Borrows a descriptor for the length of a call.
-fn borrowed<'a>(fd: i32) -> BorrowedFd<'a> {
-    // SAFETY: the caller keeps it open until the call has returned, as it would for os.listdir.
-    unsafe { BorrowedFd::borrow_raw(fd) }
+/// Borrows a descriptor for the length of a call; EBADF for a negative number.
+fn borrowed<'a>(py: Python<'_>, fd: i32) -> PyResult<BorrowedFd<'a>> {
+    if fd < 0 {
+        return Err(to_python(py, Errno::EBADF));
+    }
+    // SAFETY: not -1; the caller keeps it open until the call has returned, as it would for
+    // os.listdir.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// (name, attributes) of what is in a directory, by name.
+/// (name, attributes) of the entries of a directory, by name.
 #[pyfunction]
 pub(crate) fn list_directory(
     py: Python<'_>,
     fd: i32,
 ) -> PyResult<Vec<(Bound<'_, PyBytes>, Shown)>> {
+    let fd = borrowed(py, fd)?;
     let found = py
-        .detach(|| cowfs_local::list(borrowed(fd)))
+        .detach(|| cowfs_local::list(fd))
         .map_err(|error| os_error(py, error))?;
     let entry = |(name, stat): (Vec<u8>, Stat)| (PyBytes::new(py, &name), shown(stat));
     Ok(found.into_iter().map(entry).collect())
@@ -56,11 +61,22 @@ fn os_error(py: Python<'_>, error: std::io::Error) -> PyErr {
     to_python(py, errno)
 }
 
-/// A descriptor of a directory below that of `root`.
+/// A descriptor of the file or directory at `path` below the directory `root`; flags as of
+/// `os.open`.
 #[pyfunction]
-pub(crate) fn open_beneath(py: Python<'_>, root: i32, path: &[u8]) -> PyResult<i32> {
+#[pyo3(signature = (root, path, flags, mode = 0))]
+pub(crate) fn open_beneath(
+    py: Python<'_>,
+    root: i32,
+    path: &[u8],
+    flags: u32,
+    mode: u32,
+) -> PyResult<i32> {
+    let flags = OFlags::from_bits_retain(flags);
+    let mode = Mode::from_raw_mode(mode);
+    let root = borrowed(py, root)?;
     let opened = py
-        .detach(|| cowfs_local::open_directory(borrowed(root), path))
+        .detach(|| cowfs_local::open(root, path, flags, mode))
         .map_err(|error| os_error(py, error))?;
     Ok(opened.into_raw_fd())
 }
@@ -76,11 +92,13 @@ pub(crate) fn read_small_files(
     names: Vec<Vec<u8>>,
     limit: u64,
     name_key: Option<[u8; 32]>,
+    compresses: bool,
 ) -> PyResult<Vec<Option<Small<'_>>>> {
+    let fd = borrowed(py, fd)?;
     let found: Vec<_> = py.detach(|| {
         let read = |name: &Vec<u8>| {
-            cowfs_local::read_small(borrowed(fd), name, limit)
-                .map(|(stat, data)| (stat, Blob::of(&data, name_key.as_ref()), data))
+            cowfs_local::read_small(fd, name, limit)
+                .map(|(stat, data)| (stat, Blob::of(&data, name_key.as_ref(), compresses), data))
         };
         names.iter().map(read).collect()
     });

@@ -1,4 +1,4 @@
-//! What comes in from the base version and the packs.
+//! Loading from the base version and the packs.
 
 use cowfs_engine::{Engine, ReadRange};
 use pyo3::prelude::*;

@@ -1,9 +1,10 @@
-//! Which rows of an index are plainly right: exact types, in range, in order.
+//! A quick check that rows of an index are right: exact types, in range, in order.
 //!
-//! `cowfs/index/rows.py` and `validation.py` have the rules and say what is wrong with a row. To
-//! ask them of each row of a large change set takes longer than to write it, so whole windows are
-//! looked at here first: of the rows that are counted nothing more need be asked, and of no others.
+//! `cowfs/index/rows.py` and `validation.py` have the rules and say what is wrong with a row.
+//! Applying them to each row of a large change set takes longer than writing it, so whole windows
+//! are checked here first. The rows counted here need no further check; all others do.
 
+use cowfs_base::LAST_INO;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
 
@@ -16,6 +17,7 @@ const U32_MAX: i64 = u32::MAX as i64;
 const MODE_MAX: i64 = 0o177_777;
 const S_IFMT: i64 = libc::S_IFMT as i64;
 const S_IFREG: i64 = libc::S_IFREG as i64;
+const S_IFLNK: i64 = libc::S_IFLNK as i64;
 const TYPES: [u32; 7] = [
     libc::S_IFREG,
     libc::S_IFDIR,
@@ -38,7 +40,7 @@ pub(crate) fn plain_inodes(rows: &Bound<'_, PyList>, last: i64, next_ino: i64) -
     })
 }
 
-/// The same of entries. `last`: parent and name before them.
+/// The same for entries. `last`: parent and name before them.
 #[pyfunction]
 pub(crate) fn plain_entries(rows: &Bound<'_, PyList>, last: (i64, Vec<u8>)) -> usize {
     let (mut last_parent, mut last_name) = last;
@@ -57,11 +59,11 @@ pub(crate) fn plain_entries(rows: &Bound<'_, PyList>, last: (i64, Vec<u8>)) -> u
         last_parent = parent;
         last_name.clear();
         last_name.extend_from_slice(name);
-        (is_name && is_next && ino >= 0).then_some(())
+        (is_name && is_next && (0..=LAST_INO as i64).contains(&ino)).then_some(())
     })
 }
 
-/// The same of contents: inode, list of extents. `last`: the inode before them.
+/// The same for contents: inode, list of extents. `last`: the inode before them.
 #[pyfunction]
 pub(crate) fn plain_contents(rows: &Bound<'_, PyList>, last: i64) -> usize {
     let mut last = last;
@@ -114,21 +116,23 @@ fn inode(row: &Bound<'_, PyAny>) -> Option<i64> {
     let target = bytes(&target)?;
     let is_known = (0..=MODE_MAX).contains(&mode)
         && TYPES.iter().any(|kind| i64::from(*kind) == mode & S_IFMT);
-    let are_short = [nlink, uid, gid, rdev, flags]
+    let are_short = [uid, gid, rdev, flags]
         .iter()
         .all(|value| (0..=U32_MAX).contains(value));
     let mapped_max = if mode & S_IFMT == S_IFREG { size } else { 0 };
-    let is_right = ino >= 1
+    let target_min = usize::from(mode & S_IFMT == S_IFLNK);
+    let is_right = (1..=LAST_INO as i64).contains(&ino)
         && is_known
+        && (1..=U32_MAX).contains(&nlink)
         && are_short
         && size >= 0
-        && target.len() <= TARGET_MAX_BYTES
+        && (target_min..=TARGET_MAX_BYTES).contains(&target.len())
         && !target.contains(&0)
         && (0..=mapped_max).contains(&mapped);
     is_right.then_some(ino)
 }
 
-/// Where the extent ends. `from`: where the one before it does.
+/// The end of the extent. `from`: the end of the one before.
 fn extent_end(row: &Bound<'_, PyAny>, from: i64) -> Option<i64> {
     let row = tuple(row, 9)?;
     let hash = row.get_item(2).ok()?;
@@ -145,7 +149,7 @@ fn extent_end(row: &Bound<'_, PyAny>, from: i64) -> Option<i64> {
         && (codec == 0 || codec == 1)
         && skip >= 0
         && skip.checked_add(length)? <= raw
-        && stored > 0
+        && (1..=U32_MAX).contains(&stored)
         && raw <= RAW_MAX_BYTES;
     is_right.then_some(end)
 }

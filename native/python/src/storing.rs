@@ -1,4 +1,6 @@
 //! Small files on their way into packs.
+//!
+//! Locks, in this order: a batch, file rows, chunk places.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +16,9 @@ use pyo3::types::PyBytes;
 
 use crate::cutting::{part, writable};
 use crate::engine::PyEngine;
-use crate::tables::{PlaceIn, PyChunkPlaces, PyFileRows, locked, place_in, sized};
+use crate::tables::{
+    PlaceIn, PyChunkPlaces, PyFileRows, lock_all, lock_order, locked, place_in, sized,
+};
 
 /// A batch of small files.
 #[pyclass(name = "SmallFiles", module = "cowfs._native", frozen)]
@@ -46,8 +50,9 @@ impl PyEngine {
         name_key: Option<[u8; 32]>,
     ) -> PyResult<PySmallFiles> {
         let stored: Vec<&PyFileRows> = stored.iter().map(|rows| &**rows).collect();
+        let order = lock_order(&stored)?;
         self.call(py, |engine| {
-            let stored: Vec<_> = stored.iter().map(|rows| rows.lock()).collect();
+            let stored = lock_all(&order, &stored);
             let stored: Vec<_> = stored.iter().map(|rows| &**rows).collect();
             let small = engine.layer_small_files(layer, after, limit, &stored)?;
             Ok(PySmallFiles::new(small, name_key.as_ref()))
@@ -106,12 +111,17 @@ impl PySmallFiles {
     ) -> PyResult<Vec<Missing<'py>>> {
         let entries = catalogues.iter();
         let entries: PyResult<Vec<&[u8]>> = entries
-            .map(|(data, start)| part(data, *start, None))
+            // SAFETY: Python's part of this call (`cutting`).
+            .map(|(data, start)| unsafe { part(data, *start, None) })
             .collect();
         let (entries, noted) = (entries?, noted.iter().map(|hash| &**hash).collect());
-        let batch = self.lock();
-        let missing = py.detach(|| batch.missing_in(&entries, &noted));
-        let out = |(number, hash): &(usize, &[u8; 32])| (*number, PyBytes::new(py, &hash[..]));
+        // Locked and unlocked without the GIL: a thread that has it may wait for the batch.
+        let missing: Vec<(usize, [u8; 32])> = py.detach(|| {
+            let batch = self.lock();
+            let missing = batch.missing_in(&entries, &noted).into_iter();
+            missing.map(|(number, hash)| (number, *hash)).collect()
+        });
+        let out = |(number, hash): &(usize, [u8; 32])| (*number, PyBytes::new(py, hash));
         Ok(missing.iter().map(out).collect())
     }
 
@@ -123,8 +133,8 @@ impl PySmallFiles {
         }
     }
 
-    fn compress(&self, py: Python<'_>) {
-        py.detach(|| self.lock().compress());
+    fn compress(&self, py: Python<'_>, compresses: bool) {
+        py.detach(|| self.lock().compress(compresses));
     }
 
     fn is_poured(&self) -> bool {
@@ -140,7 +150,8 @@ impl PySmallFiles {
         target: usize,
         margins: (usize, usize),
     ) -> PyResult<(usize, Bound<'py, PyBytes>)> {
-        let (pack, space) = (sized(pack)?, writable(&room)?);
+        // SAFETY: Python's part of this call (`cutting`).
+        let (pack, space) = (sized(pack)?, unsafe { writable(&room) }?);
         let poured = py.detach(|| self.lock().pour(&pack, offset, space, target, margins));
         Ok((poured.length, PyBytes::new(py, &poured.directory)))
     }
@@ -164,8 +175,9 @@ impl PySmallFiles {
         let numbers = numbers?;
         let is_done = py.detach(|| {
             let number = |pack: &Pack| numbers.get(pack).copied();
-            self.lock()
-                .finish(&mut locked(&places.0), number, &mut rows.lock())
+            let mut batch = self.lock();
+            let mut rows = rows.lock();
+            batch.finish(&mut locked(&places.0), number, &mut rows)
         });
         if is_done {
             Ok(())

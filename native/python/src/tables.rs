@@ -1,4 +1,4 @@
-//! What a commit and a load collect: kept on this side in little memory, handed over and read in
+//! Tables of a commit and of a load: kept on this side in little memory, handed over and read in
 //! pages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use pyo3::types::PyBytes;
 
 use crate::convert::{ExtentOut, ExtentTuple, InodeIn, extent_out, extent_rows};
 
-/// Whoever panicked while it held the lock left a table that says less than it might, not one that
-/// is wrong.
+/// Locks the table, even after a panic of an earlier holder: an interrupted change may leave it
+/// incomplete, but never wrong.
 pub(crate) fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -29,6 +29,33 @@ impl PyFileRows {
     pub(crate) fn lock(&self) -> MutexGuard<'_, FileRows> {
         locked(&self.0)
     }
+}
+
+/// In which order these tables are locked: by address, so that two callers cannot wait for each
+/// other. ValueError: one is there twice, and would wait for itself.
+pub(crate) fn lock_order(tables: &[&PyFileRows]) -> PyResult<Vec<usize>> {
+    let address = |at: &usize| std::ptr::from_ref(tables[*at]).addr();
+    let mut order: Vec<usize> = (0..tables.len()).collect();
+    order.sort_by_key(address);
+    match order
+        .windows(2)
+        .any(|pair| address(&pair[0]) == address(&pair[1]))
+    {
+        true => Err(PyValueError::new_err("the same file rows are given twice")),
+        false => Ok(order),
+    }
+}
+
+/// All of them, locked in this order.
+pub(crate) fn lock_all<'a>(
+    order: &[usize],
+    tables: &[&'a PyFileRows],
+) -> Vec<MutexGuard<'a, FileRows>> {
+    let mut guards: Vec<Option<_>> = tables.iter().map(|_| None).collect();
+    for at in order {
+        guards[*at] = Some(tables[*at].lock());
+    }
+    guards.into_iter().flatten().collect()
 }
 
 #[pymethods]
@@ -83,7 +110,7 @@ impl PyFileRows {
     }
 }
 
-/// Where chunks lie.
+/// The places of chunks.
 #[pyclass(name = "ChunkPlaces", module = "cowfs._native", frozen)]
 #[derive(Default)]
 pub struct PyChunkPlaces(pub(crate) Mutex<ChunkPlaces>);

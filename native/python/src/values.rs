@@ -99,7 +99,7 @@ fn as_bytes(py: Python<'_>, value: Result<Vec<u8>, Errno>) -> PyResult<Bound<'_,
         .map_err(|errno| to_python(py, errno))
 }
 
-/// Who asks.
+/// The caller of an operation.
 #[pyclass(name = "Caller", module = "cowfs._native", frozen)]
 pub struct PyCaller(pub(crate) Caller);
 
@@ -126,7 +126,7 @@ impl PyCaller {
     }
 }
 
-/// Where one chunk lies.
+/// The place of one chunk.
 #[pyclass(name = "ChunkRef", module = "cowfs._native", frozen, eq, hash)]
 #[derive(Clone, PartialEq)]
 pub struct PyChunkRef(pub(crate) Arc<ChunkRef>);
@@ -243,7 +243,7 @@ impl PyLayerExtent {
     }
 }
 
-/// What the journal of a working copy held.
+/// The content of a working copy's journal.
 #[pyclass(name = "Recovery", module = "cowfs._native", frozen, get_all)]
 #[allow(missing_docs, reason = "see the stub file")]
 pub struct PyRecovery {

@@ -1,15 +1,16 @@
-//! Space of the local disk that is set aside for leaving a full one: a file `ballast` in the
-//! working copy, really allocated.
+//! Space of the local disk reserved for calls that free space on a full disk: a file `ballast` in
+//! the working copy, really allocated.
 //!
 //! Removing, truncating, committing and discarding need a few KiB for the journal, for a new layer,
-//! for the state. On a disk that writes have filled they would fail too, and nothing could be freed
-//! any more. So whoever does what frees space takes a step of the ballast when the disk is full.
-//! Who adds bytes may not while any of it is missing (`is_whole`): what is free then is for those
-//! who leave. `restore` takes it back when there is room.
+//! for the state. On a disk that writes have filled they would fail too, and no space could be
+//! freed any more. So a call that frees space takes a step of the ballast when the disk is full. A
+//! call that adds bytes is refused while any of the ballast is missing (`is_whole`), because the
+//! free space is then for calls that free more. `restore` takes the ballast back when there is
+//! room.
 //!
-//! At most 16 MiB, at most 1/32 of the disk, in 16 steps. Steps only shrink the file: no new space
-//! is needed for giving some up. Where a file system can't allocate in advance there is none, and
-//! the ballast counts as whole.
+//! At most 16 MiB, at most 1/32 of the disk, in 16 steps. A step only shrinks the file, so giving
+//! it up needs no new space. Where a file system can't allocate in advance there is no ballast, and
+//! it counts as whole.
 //!
 //! Locks: `held` over the system calls of one change.
 
@@ -31,7 +32,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 const PART_OF_DISK: u64 = 32;
 const STEPS: u64 = 16;
 
-/// Who asks for space on a full disk.
+/// The kind of call that needs space on a full disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
     /// A change that adds no bytes: the last quarter stays for commits.
@@ -74,7 +75,7 @@ impl Ballast {
         self.is_whole.load(Ordering::Acquire)
     }
 
-    /// Gives up a step; false: there is none left for this.
+    /// Gives up a step; false if no step is left for this kind of call.
     pub fn give_up(&self, leaving: Leaving) -> bool {
         let mut held = self.lock();
         let kept = match leaving {
@@ -94,7 +95,8 @@ impl Ballast {
         true
     }
 
-    /// Takes back what is missing if the disk has room for all of it; whether it is whole.
+    /// Takes back the missing part if the disk has room for all of it; returns whether the ballast
+    /// is whole.
     pub fn restore(&self) -> bool {
         if self.is_whole() {
             return true;
@@ -108,7 +110,7 @@ impl Ballast {
         is_whole
     }
 
-    /// Deletes the file: nothing is left in the working copy that could have to leave a full disk.
+    /// Deletes the file: the working copy has no work left that could need the space.
     pub fn remove(&self) {
         let mut held = self.lock();
         *held = Held::default();
@@ -121,8 +123,8 @@ impl Ballast {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o600);
             let file = options.open(&self.path)?;
-            // What an earlier process held; not believed to be allocated, but no room is asked for
-            // it twice.
+            // The size held by an earlier process. It may not be allocated, but no space is
+            // requested twice.
             held.bytes = file.metadata()?.len().min(self.whole_bytes);
             held.file = Some(file);
         }
@@ -137,7 +139,7 @@ impl Ballast {
         let allocated = fallocate(file, FallocateFlags::empty(), 0, self.whole_bytes);
         held.bytes = match allocated {
             Ok(()) => self.whole_bytes,
-            // Part of it may have been allocated: nobody else is to miss that.
+            // A part may have been allocated: release it.
             Err(_) => file.set_len(held.bytes).map(|()| held.bytes)?,
         };
         Ok(allocated?)

@@ -1,8 +1,7 @@
 //! Reading staged bytes against the checksums they were appended with (`sums.rs`).
 //!
-//! Whatever becomes a version, a copy, or a new place of the bytes is read here: a disk that lost a
-//! write-back answers with zeros or with what was in the file before, and no error. A failed check
-//! is EIO.
+//! All bytes for a version, a copy, or a new place are read here: a disk that lost a write-back
+//! returns zeros or earlier content of the file, and no error. A failed check is EIO.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 
 use crate::sums::{RUN_BYTES, Sum, combine};
-use crate::{Staging, checksum, crc_of, ends_early_is_eio, missing_is_eio, segment::Segment};
+use crate::{Staging, checksum, crc_of, ends_early_is_eio, lost, missing_is_eio, segment::Segment};
 
 const CHECKED_AT_ONCE_BYTES: u64 = 1 << 20;
 
@@ -19,7 +18,9 @@ impl Staging {
     /// Tells what a range of a segment of an earlier process must look like, as a record of the
     /// journal has it. Unknown segments are ignored.
     pub fn note(&self, segment: u64, offset: u64, length: u64, crc: u32) {
-        if let (Some(segment), Ok(length)) = (self.find(segment), u32::try_from(length)) {
+        if let (Some(segment), Ok(length)) = (self.find(segment), u32::try_from(length))
+            && end_of(offset, length.into()).is_ok()
+        {
             segment.note_sums(&[Sum {
                 offset,
                 length,
@@ -34,24 +35,35 @@ impl Staging {
         Some(self.find(segment)?.sums().all())
     }
 
-    /// As `read_at`, and the bytes are what was appended; EIO when they are not, or were never
-    /// appended.
+    /// As `read_at`, and verifies the bytes against their checksums; EIO if they fail, or were
+    /// never appended.
     pub fn read_checked(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
-        let file = self.file(&segment).map_err(missing_is_eio)?;
+        self.compare(segment, offset, buffer)
+            .map_err(|error| match self.find(segment) {
+                Some(_) => error,
+                // Removed meanwhile, and a hole punched into its file perhaps.
+                None => Errno::IO.into(),
+            })
+    }
+
+    fn compare(&self, number: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let segment = self.find(number).ok_or(io::Error::from(Errno::IO))?;
+        let ends_early = |error| ends_early_is_eio(number, error);
+        let file = self
+            .file(&segment)
+            .map_err(|error| missing_is_eio(number, error))?;
         let end = end_of(offset, buffer.len() as u64)?;
         let sums = short_sums(&segment, &file, offset, end)?;
-        file.read_exact_at(buffer, offset)
-            .map_err(ends_early_is_eio)?;
+        file.read_exact_at(buffer, offset).map_err(ends_early)?;
         for sum in sums {
             let (from, to) = (sum.offset.max(offset), sum.end().min(end));
             let part = &buffer[(from - offset) as usize..(to - offset) as usize];
-            let before =
-                checksum(&file, sum.offset, from - sum.offset).map_err(ends_early_is_eio)?;
-            let behind = checksum(&file, to, sum.end() - to).map_err(ends_early_is_eio)?;
+            let before = checksum(&file, sum.offset, from - sum.offset).map_err(ends_early)?;
+            let behind = checksum(&file, to, sum.end() - to).map_err(ends_early)?;
             let upto = combine(before, crc_of(part), part.len() as u64);
-            if combine(upto, behind, sum.end() - to) != sum.crc {
-                return Err(Errno::IO.into());
+            let found = combine(upto, behind, sum.end() - to);
+            if found != sum.crc {
+                return Err(mismatch(number, &sum, found));
             }
         }
         Ok(())
@@ -63,7 +75,7 @@ impl Staging {
             .is_some_and(|segment| segment.is_doubted())
     }
 
-    /// Segments of which the kernel has lost bytes.
+    /// Segments with bytes that the kernel has lost.
     pub fn failed_segments(&self) -> Vec<u64> {
         let segments = self.map();
         let failed = segments.values().filter(|segment| segment.has_failed());
@@ -82,7 +94,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Checks all that is known of a segment, once: then its reads need not be.
+    /// Checks all known runs of a segment once, so that its reads need not be checked.
     pub fn check_segment(&self, segment: u64) -> io::Result<()> {
         let found = self.find(segment).ok_or(io::Error::from(Errno::NOENT))?;
         if !found.is_doubted() {
@@ -105,11 +117,13 @@ impl Staging {
             .fold(0, |crc, run| combine(crc, run.crc, run.length.into())))
     }
 
-    /// The same, run by run: for records none of which is to name bytes that may be lost together
-    /// with others.
+    /// The same, run by run: for records that each cover a single run, so that a lost run takes no
+    /// other bytes with it.
     pub fn runs(&self, segment: u64, offset: u64, length: u64) -> io::Result<Vec<Sum>> {
         let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
-        let file = self.file(&found).map_err(missing_is_eio)?;
+        let file = self
+            .file(&found)
+            .map_err(|error| missing_is_eio(segment, error))?;
         let end = end_of(offset, length)?;
         let (mut at, mut runs) = (offset, Vec::new());
         for sum in short_sums(&found, &file, offset, end)? {
@@ -139,28 +153,30 @@ fn end_of(offset: u64, length: u64) -> io::Result<u64> {
 /// The sums of a range, none longer than a run: long ones are checked whole and cut.
 fn short_sums(segment: &Segment, file: &File, from: u64, to: u64) -> io::Result<Vec<Sum>> {
     let covering = || {
-        segment
-            .sums()
-            .covering(from, to)
-            .ok_or(io::Error::from(Errno::IO))
+        let covering = segment.sums().covering(from, to);
+        covering.ok_or_else(|| {
+            let range = format_args!("no checksum is known of bytes {from} to {to}");
+            lost(segment.number, range)
+        })
     };
     let sums = covering()?;
     if !sums.iter().any(Sum::is_long) {
         return Ok(sums);
     }
     for long in sums.into_iter().filter(Sum::is_long) {
-        let parts = parts_of(file, long).map_err(ends_early_is_eio)?;
+        let parts = parts_of(file, segment.number, long)?;
         segment.sums().cut(long, &parts);
     }
     covering()
 }
 
 /// The sums of a long sum's runs; EIO when together they are another.
-fn parts_of(file: &File, long: Sum) -> io::Result<Vec<Sum>> {
+fn parts_of(file: &File, number: u64, long: Sum) -> io::Result<Vec<Sum>> {
     let (mut parts, mut offset, mut whole) = (Vec::new(), long.offset, 0);
     while offset < long.end() {
         let length = RUN_BYTES.min(long.end() - offset);
-        let crc = checksum(file, offset, length)?;
+        let crc =
+            checksum(file, offset, length).map_err(|error| ends_early_is_eio(number, error))?;
         whole = combine(whole, crc, length);
         parts.push(Sum {
             offset,
@@ -172,6 +188,12 @@ fn parts_of(file: &File, long: Sum) -> io::Result<Vec<Sum>> {
     if whole == long.crc {
         Ok(parts)
     } else {
-        Err(Errno::IO.into())
+        Err(mismatch(number, &long, whole))
     }
+}
+
+fn mismatch(number: u64, sum: &Sum, found: u32) -> io::Error {
+    let (from, to, crc) = (sum.offset, sum.end(), sum.crc);
+    let what = format_args!("bytes {from} to {to} have checksum {found:08x} instead of {crc:08x}");
+    lost(number, what)
 }

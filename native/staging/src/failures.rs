@@ -1,10 +1,10 @@
-//! Which syncs of a working copy failed, remembered until the machine is started again.
+//! The failed syncs of a working copy, remembered until the machine restarts.
 //!
-//! The kernel tells of a lost write-back once and calls the pages clean from then on: for the next
-//! process a sync succeeds. So the first failure is written down before anybody is told of it, in
+//! The kernel reports a lost write-back once and calls the pages clean from then on: for the next
+//! process a sync succeeds. So the first failure is written down before any caller learns of it, in
 //! each of `places`; one of them lies on another file system if possible, since this one is
-//! failing. After a power loss nothing here counts: what is not on the disk then fails its
-//! checksum.
+//! failing. After a power loss nothing here counts: bytes that did not reach the disk then fail
+//! their checksum.
 //!
 //! ```text
 //! cowfs-failed 1\n<boot id>\n(<segment, 16 hex; 0: the journal>\n)*<crc32c of all before, 8 hex>\n
@@ -28,8 +28,8 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Reads what an earlier process of this run of the machine left. What cannot be read counts as
-    /// absent.
+    /// Reads the failures recorded by earlier processes since the machine started. An unreadable
+    /// file counts as absent.
     pub fn open(places: Vec<PathBuf>, boot_id: &str) -> Failures {
         let found = places
             .iter()
@@ -80,7 +80,7 @@ impl Failures {
         if change(&mut failed) {
             let text = text(&failed, &self.boot_id);
             for place in &self.places {
-                // Where it cannot be kept, another place has it, or nobody can.
+                // If one place cannot store it, another may.
                 let _ = match failed.is_empty() {
                     true => fs::remove_file(place),
                     false => store(place, &text),
@@ -98,7 +98,7 @@ fn store(place: &Path, text: &str) -> io::Result<()> {
     let fresh = place.with_extension("new");
     let mut file = File::create(&fresh)?;
     file.write_all(text.as_bytes())?;
-    // The name is there for the next process whatever this says.
+    // The next process finds the name even if this fails.
     let synced = file.sync_all();
     fs::rename(&fresh, place)?;
     synced

@@ -6,7 +6,7 @@
 //! `docs/format/journal.md` has the rules of recovery.
 //!
 //! Guarantees
-//! - What was appended has a checksum in memory (`sums.rs`); `read_checked` and `checksum` tell
+//! - Appended bytes have checksums in memory (`sums.rs`); `read_checked` and `checksum` detect
 //!   bytes that the disk has lost.
 //! - Staged bytes are never overwritten, so a frozen layer, an upload and a recovery read them
 //!   without a copy or a lock.
@@ -17,17 +17,17 @@
 //!   be removed.
 //! - A failed sync is final for its segment, also in the next process of this boot (`failures.rs`);
 //!   appends go to another.
-//! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`): a stale
-//!   reference can't find somebody else's bytes.
-//! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody
-//!   still reads it.
+//! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`), so a stale
+//!   reference can't find other bytes.
+//! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless it is
+//!   still being read.
 //!
 //! Locks: `reserving` hands out space. It is held while a segment's file is created (0.1 ms in 64
 //! MiB), allocated or removed; bytes are written outside any lock. `reserving` → `segments` → a
 //! segment's own (segment.rs). Files of idle segments are closed beyond a bound (open_files.rs).
 //!
-//! Not here: which segments may go (the engine knows who refers to them), and locking the directory
-//! against another process.
+//! Not here: which segments may go (the engine knows the references to them), and locking the
+//! directory against another process.
 
 mod ballast;
 mod checked;
@@ -64,7 +64,7 @@ pub use sums::{Sum, combine};
 /// Size of a segment in earnest; a longer write gets one of its own.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Where one write lies.
+/// The place of one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
     /// Segment number; 1 or more, never used twice in a directory's life.
@@ -84,7 +84,7 @@ pub struct Staging {
     reserving: Mutex<Reserving>,
     open_files: OpenFiles,
     failures: Arc<Failures>,
-    /// By this process, removed ones included. Rises only.
+    /// Bytes appended by this process, including those of removed segments. Only rises.
     appended_bytes: AtomicU64,
 }
 
@@ -168,19 +168,21 @@ impl Staging {
         })
     }
 
-    /// Fills `buffer` from the segment; EIO when the segment is not there or ends early, or the
-    /// bytes are not what was appended.
+    /// Fills `buffer` from the segment. EIO if the segment is absent or ends early, or the bytes
+    /// fail their checksum.
     ///
-    /// They are compared with their checksum only if the kernel may have lost some: of a segment of
-    /// an earlier process until all of it was checked, or after a failed write-back. Else the
-    /// kernel is asked, after reading, whether one has failed.
+    /// They are compared with their checksum only if the kernel may have lost some: for a segment
+    /// of an earlier process until all of it was checked, and after a failed write-back. Otherwise
+    /// the kernel is asked, after reading, whether a write-back has failed.
     pub fn read_at(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
         if !found.is_doubted() {
             let is_synced = found.is_synced();
-            let file = self.file(&found).map_err(missing_is_eio)?;
+            let file = self
+                .file(&found)
+                .map_err(|error| missing_is_eio(segment, error))?;
             file.read_exact_at(buffer, offset)
-                .map_err(ends_early_is_eio)?;
+                .map_err(|error| ends_early_is_eio(segment, error))?;
             if is_synced || !found.may_have_lost(&file) {
                 // Holes may have been punched into the file of a segment that is not there any
                 // more.
@@ -206,7 +208,7 @@ impl Staging {
         self.sync_segment(&segment)
     }
 
-    /// The segment's bytes count as durable from now on, and somebody is about to make them so.
+    /// The segment's bytes count as durable from now on, because a sync of them is about to begin.
     /// Unknown segments are ignored.
     pub fn promise(&self, segment: u64) {
         if let Some(segment) = self.find(segment) {
@@ -248,7 +250,7 @@ impl Staging {
     /// Deletes a segment, or keeps its file for a later one; reads that have begun finish. Unknown
     /// segments are ignored.
     ///
-    /// The caller knows that nobody refers to it and that no append to it is under way.
+    /// The caller ensures that nothing refers to the segment and that no append to it is under way.
     pub fn remove(&self, segment: u64) -> io::Result<()> {
         let mut reserving = self.lock_reserving();
         let Some(found) = self.find(segment) else {
@@ -322,7 +324,7 @@ impl Staging {
         self.lock_reserving().shrink_spares(max_bytes)
     }
 
-    /// What the files kept for later segments take.
+    /// The size of the files kept for later segments.
     pub fn spare_bytes(&self) -> u64 {
         self.lock_reserving().spare_bytes()
     }
@@ -389,17 +391,22 @@ fn checksum(file: &File, offset: u64, len: u64) -> io::Result<u32> {
     Ok(found)
 }
 
-fn ends_early_is_eio(error: io::Error) -> io::Error {
+/// EIO, with the reason: these bytes are lost. (EIO without one: the segment was removed.)
+fn lost(segment: u64, what: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("staging segment {segment:016x}: {what}"))
+}
+
+fn ends_early_is_eio(segment: u64, error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Errno::IO.into(),
+        io::ErrorKind::UnexpectedEof => lost(segment, "the file is shorter than what was written"),
         _ => error,
     }
 }
 
 /// A segment that is known but whose file is gone is a loss, not a name that was mistyped.
-fn missing_is_eio(error: io::Error) -> io::Error {
+fn missing_is_eio(segment: u64, error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::NotFound => Errno::IO.into(),
+        io::ErrorKind::NotFound => lost(segment, "the file is missing"),
         _ => error,
     }
 }

@@ -17,7 +17,7 @@ use crate::{Staging, is_full};
 const PAGE_BYTES: u64 = 4096;
 
 impl Staging {
-    /// The segment that takes appends takes no more: its dead parts can be given back, too.
+    /// Ends appends to the current segment, so that its dead parts can be freed, too.
     pub fn seal_current(&self) {
         self.lock_reserving().close_current();
     }
@@ -39,7 +39,7 @@ impl Staging {
     }
 
     /// Syncs a sealed segment and gives its file another number, whose name is not durable yet.
-    /// None where that cannot be: no hard links, or the sync fails.
+    /// None if the file system has no hard links, or the sync fails.
     pub fn link_again(&self, segment: u64) -> io::Result<Option<u64>> {
         let Some(old) = self.find(segment) else {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Staging {
         if self.sync_segment(&old).is_err() || old.has_failed() {
             return Ok(None);
         }
-        // What is mapped under another number would be punched with what is dead here.
+        // Bytes mapped under another number would be punched along with bytes that are dead here.
         if self.file(&old)?.metadata()?.nlink() > 1 {
             return Ok(None);
         }
@@ -71,8 +71,8 @@ impl Staging {
         Ok(Some(number))
     }
 
-    /// Gives back whole pages of the segment that lie in none of the ranges (from, to). Nobody may
-    /// read them any more. Nothing is given back while the file has another number.
+    /// Frees whole pages of the segment that lie in none of the ranges (from, to). They must not be
+    /// read any more. Nothing is freed while the file has another number.
     pub fn punch_all_but(&self, segment: u64, kept: &[(u64, u64)]) -> io::Result<()> {
         let Some(segment) = self.find(segment) else {
             return Ok(());
@@ -81,22 +81,25 @@ impl Staging {
         if file.metadata()?.nlink() > 1 {
             return Ok(());
         }
-        for (from, to) in holes(kept, segment.bytes()) {
+        let holes = holes(kept, segment.bytes());
+        for (from, to) in &holes {
             fallocate(
                 &*file,
                 FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                from,
+                *from,
                 to - from,
             )?;
         }
-        let occupied_bytes = occupied(&file.metadata()?);
+        let hole_bytes: u64 = holes.iter().map(|(from, to)| to - from).sum();
+        // A file system may count blocks of its own as well, which no punching frees.
+        let occupied_bytes = occupied(&file.metadata()?).min(segment.bytes() - hole_bytes);
         self.lock_reserving().shrink(&segment, occupied_bytes);
         Ok(())
     }
 }
 
-/// What a file takes on the disk, which is less than its length if it has holes. Some file systems
-/// count blocks late.
+/// The space of a file on the disk, which is less than its length if it has holes. Some file
+/// systems count blocks late.
 pub fn occupied(found: &Metadata) -> u64 {
     match found.blocks() {
         0 => found.len(),
@@ -104,7 +107,8 @@ pub fn occupied(found: &Metadata) -> u64 {
     }
 }
 
-/// What a process that was killed had allocated for its next appends. Failing costs space only.
+/// Frees space that a killed process had allocated for its next appends. A failure costs only
+/// space.
 pub fn give_back_what_is_behind(path: &Path, found: &Metadata) {
     if found.blocks() * 512 > found.len().next_multiple_of(found.blksize().max(1)) {
         let file = File::options().write(true).open(path);

@@ -1,9 +1,8 @@
 //! Segment numbers that are never used twice, although segments are removed and processes die.
 //!
-//! `next-segment` holds the lowest number that nobody has claimed, as
-//! `<16 hex> <crc32c of those, 8 hex>\n`. A process claims `CLAIMED_AT_ONCE` numbers before it uses
-//! the first, and gives up what it did not use. Opening claims nothing, so that a full disk can be
-//! opened.
+//! `next-segment` holds the lowest unclaimed number, as `<16 hex> <crc32c of those, 8 hex>\n`. A
+//! process claims `CLAIMED_AT_ONCE` numbers before it uses the first, and abandons those that it
+//! did not use. Opening claims nothing, so that a full disk can be opened.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,11 +1,11 @@
-//! Which segments' files are open: at most `open_files_max`, whatever was written without an fsync,
-//! so that a mount never runs into the process's limit of descriptors. The least recently used file
-//! is closed first and opened again on demand.
+//! The open files of segments: at most `open_files_max`, even if many segments were written without
+//! an fsync, so that a mount never runs into the process's limit of descriptors. The least recently
+//! used file is closed first and opened again on demand.
 //!
-//! The kernel tells of a failed write-back at the next fsync, also of a descriptor that was opened
-//! afterwards, but only as long as the inode is in memory. Of a file with unsynced bytes a mapping
-//! of one page is left behind when it is closed: that keeps the inode there and takes no
-//! descriptor. Nothing is ever read or written through it.
+//! The kernel reports a failed write-back at the next fsync, also on a descriptor that was opened
+//! afterwards, but only while the inode is in memory. When a file with unsynced bytes is closed, a
+//! mapping of one page is left behind: it keeps the inode in memory and takes no descriptor. The
+//! mapping is never read or written.
 //!
 //! Locks: a segment's slot → `open`, or another slot if that is free at the moment.
 
@@ -39,7 +39,7 @@ pub enum Slot {
     },
 }
 
-/// A mapping of a file that nobody may touch.
+/// A mapping of a file that is never accessed.
 pub struct Pin(NonNull<std::ffi::c_void>);
 
 // SAFETY: the address is only ever handed to munmap, once.
@@ -107,8 +107,8 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// What `open` returns. When the process has no descriptor left, those of all segments are
-    /// given up first.
+    /// The result of `open`. If the process has no descriptor left, the files of all segments are
+    /// closed first.
     pub fn with_descriptor<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         match open() {
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
@@ -126,15 +126,15 @@ impl OpenFiles {
         self.opened(segment);
     }
 
-    /// The segment's file is not needed any more; who is using it keeps it until done.
+    /// Closes the segment's file; a caller that is using it keeps it until done.
     pub fn close(&self, segment: &Segment) {
         *lock_slot(segment) = Slot::Closed;
         self.lock().retain(|open| open.number != segment.number);
     }
 
-    /// Takes the segment's file away and gives it the name `to`; None, and nothing done, when
-    /// somebody is using the file, or it cannot be renamed. Who comes later finds no file of the
-    /// old name: the lock is held over the renaming.
+    /// Takes the segment's file away and gives it the name `to`. Returns None, and does nothing, if
+    /// the file is in use or cannot be renamed. A later caller does not find the file under the old
+    /// name: the lock is held over the renaming.
     pub fn take_over(&self, segment: &Segment, to: &Path) -> Option<Arc<File>> {
         let file = {
             let mut slot = lock_slot(segment);
@@ -157,7 +157,7 @@ impl OpenFiles {
         segment.last_used.store(now, Ordering::Relaxed);
     }
 
-    /// One more is open: closes the least recently used ones beyond the bound.
+    /// Closes the least recently used files beyond the bound, after one more was opened.
     fn opened(&self, segment: &Arc<Segment>) {
         self.lock().push(segment.clone());
         self.set_aside_down_to(self.open_files_max);

@@ -1,8 +1,8 @@
 //! Handing out space: which segment an append goes to, and where in it.
 //!
 //! The disk's space is taken before the bytes are accepted, 4 MiB at a time (`fallocate` with
-//! KEEP_SIZE, 10 µs; a file's length stays what was written). Where a file system can't, its own
-//! ENOSPC at the write does. What a closed segment has too much is given back.
+//! KEEP_SIZE, 10 µs; a file's length stays that of its bytes). Where a file system can't do that, a
+//! write fails with the file system's own ENOSPC. Surplus space of a closed segment is given back.
 
 use std::fs::File;
 use std::io;
@@ -23,8 +23,7 @@ use crate::spares::Spares;
 const STEP_BYTES: u64 = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
 
-/// From here on every write begins on a page, whatever its length: what that wastes is little
-/// beside it.
+/// From this length on every write begins on a page: the waste is small beside it.
 const ALIGN_FROM_BYTES: u64 = 64 << 10;
 
 /// Space for one append.
@@ -34,7 +33,7 @@ pub struct Reserved {
     pub offset: u64,
 }
 
-/// What the `reserving` lock protects.
+/// The data that the `reserving` lock protects.
 pub struct Reserving {
     numbers: Numbers,
     current: Option<Current>,
@@ -78,8 +77,8 @@ impl Reserving {
         in_current + self.spares.bytes()
     }
 
-    /// Keeps the file of a segment that is being removed for a later one; false: it cannot be, and
-    /// nothing was done.
+    /// Keeps the file of a segment that is being removed for a later one. Returns false, and does
+    /// nothing, if that is not possible.
     pub fn keep_file_of(&mut self, segment: &Segment, open_files: &OpenFiles) -> bool {
         self.current_number() != Some(segment.number)
             && self
@@ -103,7 +102,7 @@ impl Reserving {
         bytes
     }
 
-    /// A segment number that nobody has.
+    /// A new segment number.
     pub fn take_number(&mut self) -> io::Result<u64> {
         self.numbers.take()
     }
@@ -134,7 +133,7 @@ impl Reserving {
             .saturating_sub(segment.allocated.load(Ordering::Acquire));
     }
 
-    /// A new segment in a spare file; None: there is none, or it would be too short.
+    /// A new segment in a spare file; None if there is no spare, or the segment would be too short.
     fn recycle(&mut self, dir: &Path, number: u64, length: u64) -> Option<(Segment, Arc<File>)> {
         if length > self.segment_bytes {
             return None;
@@ -144,14 +143,14 @@ impl Reserving {
         Some((Segment::recycled(number, path, spare.allocated), spare.file))
     }
 
-    /// The segment takes no more appends.
+    /// Ends appends to the segment.
     pub fn close_if_current(&mut self, segment: &Segment) {
         if self.current_number() == Some(segment.number) {
             self.close_current();
         }
     }
 
-    /// The current segment takes no more appends; what was allocated too much is given back.
+    /// Ends appends to the current segment; its surplus space is given back.
     pub fn close_current(&mut self) {
         let Some(Current { segment, file }) = self.current.take() else {
             return;
@@ -165,8 +164,8 @@ impl Reserving {
         }
     }
 
-    /// Takes space so that the segment reaches `end`: a whole step if there is room, else what is
-    /// needed, else ENOSPC.
+    /// Takes space so that the segment reaches `end`: a whole step if there is room, else only the
+    /// bytes needed, else ENOSPC.
     fn allocate(
         &mut self,
         segment: &Segment,

@@ -1,4 +1,4 @@
-//! One segment: its file, and when it was last synced. Which files stay open: open_files.rs.
+//! One segment: its file, and when it was last synced. Open files: open_files.rs.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,14 +24,14 @@ pub struct Segment {
     synced: AtomicU64,
     /// Held over the fdatasync.
     syncing: Mutex<()>,
-    /// Whether the kernel has lost bytes of it, as a failed sync or a look for that told.
+    /// Whether the kernel has lost bytes of it, as found by a failed sync or by asking.
     has_failed: Mutex<bool>,
     /// Bytes of it may be lost: each read is checked.
     is_doubted: AtomicBool,
     is_named_durably: AtomicBool,
     /// Its file has, or had, two numbers: no later segment may take it over.
     is_shared: AtomicBool,
-    /// Somebody was told, or is about to be, that bytes of it survive a power loss.
+    /// A caller relies, or is about to rely, on its bytes surviving a power loss.
     is_promised: AtomicBool,
     sums: Mutex<Sums>,
     pub slot: Mutex<Slot>,
@@ -39,7 +39,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A segment of an earlier process: nobody knows what of it is durable.
+    /// A segment of an earlier process: we do not know which of its bytes are durable.
     pub fn inherited(number: u64, path: PathBuf, bytes: u64, occupied_bytes: u64) -> Segment {
         let mut sums = Sums::default();
         sums.keep_apart();
@@ -116,7 +116,7 @@ impl Segment {
         self.end.load(Ordering::Acquire)
     }
 
-    /// What of its bytes takes space on the disk.
+    /// The space of its bytes on the disk.
     pub fn occupied_bytes(&self) -> u64 {
         self.bytes().min(self.allocated.load(Ordering::Acquire))
     }
@@ -126,7 +126,7 @@ impl Segment {
         self.end.store(end, Ordering::Release);
     }
 
-    /// What appended bytes must look like when they are read.
+    /// Notes the checksums of appended bytes.
     pub fn note_sums(&self, sums: &[Sum]) {
         let mut known = self.sums();
         sums.iter().for_each(|sum| known.note(*sum));
@@ -141,7 +141,7 @@ impl Segment {
         self.writes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// From now on it counts as durable, whatever becomes of the sync that follows.
+    /// From now on it counts as durable, even if the sync that follows fails.
     pub fn promise(&self) {
         self.is_promised.store(true, Ordering::Release);
     }
@@ -151,7 +151,7 @@ impl Segment {
     }
 
     /// Whether another segment may take its file over: it is this process's own, so that its pages
-    /// are likely in memory, as long as segments are, and no sync of it has failed.
+    /// are likely in memory, it is as long as segments are, and no sync of it has failed.
     pub fn is_recyclable(&self, segment_bytes: u64) -> bool {
         let allocated = self.allocated.load(Ordering::Acquire);
         !self.is_inherited
@@ -160,8 +160,8 @@ impl Segment {
             && (segment_bytes / 4 * 3..=segment_bytes).contains(&allocated)
     }
 
-    /// Makes all writes that have returned durable. Whoever waits for another's fdatasync usually
-    /// finds it covered its own.
+    /// Makes all writes that have returned durable. A caller that waits for another's fdatasync
+    /// usually finds that it covered its own writes.
     pub fn sync(
         &self,
         file: impl FnOnce() -> io::Result<Arc<File>>,
@@ -197,19 +197,19 @@ impl Segment {
         Ok(())
     }
 
-    /// Whether the kernel has lost bytes. For ever: it may have dropped the pages.
+    /// Whether the kernel has lost bytes. Never reset: the kernel may have dropped the pages.
     pub fn has_failed(&self) -> bool {
         *self.lock_failed()
     }
 
-    /// No sync succeeds any more, and every read is checked.
+    /// From now on no sync succeeds, and every read is checked.
     pub fn set_failed(&self) {
         *self.lock_failed() = true;
         self.is_doubted.store(true, Ordering::Release);
     }
 
-    /// Asks the kernel whether it may have lost bytes; no I/O. What was read before the call is
-    /// whole when the answer is no.
+    /// Asks the kernel whether it may have lost bytes; no I/O. If the answer is no, bytes read
+    /// before the call are intact.
     pub fn may_have_lost(&self, file: &File) -> bool {
         // Under the lock: a sync that succeeds because the news were taken from it here must find
         // them.
@@ -220,7 +220,7 @@ impl Segment {
         }
         let is_lost = *failed;
         drop(failed);
-        // A sync may have taken the news, too, and not have told yet. Behind it, it has.
+        // A sync may have taken the error, too, and not reported it yet. After it, it has.
         let is_syncing = self.syncing.try_lock().is_err();
         is_lost || is_syncing || self.has_failed()
     }
@@ -247,7 +247,7 @@ impl Segment {
         self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel may still have news of a failed write-back for us, which it forgets
+    /// Whether the kernel may still report a failed write-back to us; it forgets the failure
     /// together with the file.
     pub fn awaits_write_back(&self) -> bool {
         !self.is_inherited && !self.is_synced()

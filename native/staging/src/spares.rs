@@ -5,14 +5,14 @@
 //! touch (virtual machines: 0.3–0.5 GB/s), or where a sync has to store a longer file's length and
 //! blocks (0.13 instead of 0.08 ms), it is worth a factor.
 //!
-//! A file is taken over only when nobody else has it open and by renaming it, so that no reader of
-//! the removed segment ever meets the later one's bytes. What a power loss makes of the two renames
-//! is harmless: a record names its bytes by segment number *and* checksum, and a sync of the later
+//! A file is taken over only when it is not open elsewhere, and by renaming it, so that no reader
+//! of the removed segment ever meets the later one's bytes. A power loss between the two renames is
+//! harmless: a record names its bytes by segment number *and* checksum, and a sync of the later
 //! segment syncs the directory.
 //!
 //! Bound: `SPARES_MAX` files, counted in the limit, deleted before an append fails for want of
-//! space. Whoever bounds what committed segments take counts them, too (`Staging::shrink_spares`).
-//! They are not kept over a restart. Everything here is called under the `reserving` lock.
+//! space. The bound on committed segments counts them, too (`Staging::shrink_spares`). They are not
+//! kept over a restart. Everything here is called under the `reserving` lock.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +64,7 @@ impl Spares {
         true
     }
 
-    /// The spare used last, under its new name; None: there is none that can be renamed.
+    /// The spare used last, under its new name; None if no spare can be renamed.
     pub fn give(&mut self, name: &Path) -> Option<Spare> {
         let spare = self.0.last()?;
         std::fs::rename(&spare.path, name).ok()?;
@@ -72,7 +72,7 @@ impl Spares {
     }
 
     /// Deletes those kept longest until the others take at most `max_bytes`; returns the bytes
-    /// freed. What cannot be deleted now is when the directory is opened next.
+    /// freed. If one cannot be deleted now, the next open of the directory deletes it.
     pub fn shrink(&mut self, max_bytes: u64) -> u64 {
         let mut freed_bytes = 0;
         while !self.0.is_empty() && self.bytes() > max_bytes {

@@ -1,22 +1,21 @@
-//! What the bytes of one segment must look like: a crc32c for each run of at most 16 KiB that was
-//! appended.
+//! The checksums of one segment: a crc32c for each appended run of at most 16 KiB.
 //!
 //! A local disk can lose a write-back: pages whose write failed are dropped later, and reading them
-//! again gives zeros, or what a recycled file held before. The sums are what tells. They live
+//! again gives zeros, or what a recycled file held before. Only the sums reveal that. They live
 //! beside the segment, not in the extents that map it: an extent costs nothing more, ranges may be
 //! cut, joined and copied at will, and any part of them can be checked.
 //!
 //! - Long appends are summed in pieces; short ones that follow each other are joined (`combine`,
-//!   without their bytes). 16 bytes a run: 0.1 % of what is staged, 64 KiB of memory for a full
+//!   without their bytes). 16 bytes a run: 0.1 % of the staged bytes, 64 KiB of memory for a full
 //!   segment.
 //! - To check a byte its whole run is read: at most 16 KiB. A lost page takes its run with it, no
 //!   more.
 //! - A run ends at a sync: bytes that were synced never share one with bytes that may still be
 //!   lost.
 //! - Runs of an earlier process come from its journal and are as long as its records; they are cut
-//!   when they are first checked. Records of copies may overlap others, so runs may; none lies
-//!   within another. Runs that cover a record's range already stay as they are: a longer one in
-//!   their place would lose what was synced together with what was not.
+//!   when they are first checked. Records of copies may overlap others, so runs may; no run lies
+//!   within another. Runs that cover a record's range already stay as they are: a longer run in
+//!   their place would lose synced bytes together with unsynced ones.
 
 /// Longest run of a new append.
 pub const RUN_BYTES: u64 = 16 << 10;
@@ -24,7 +23,7 @@ pub const RUN_BYTES: u64 = 16 << 10;
 /// Bytes of a segment and their crc32c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
-    /// Where in the segment.
+    /// Its offset in the segment.
     pub offset: u64,
     /// How many bytes; not 0.
     pub length: u32,
@@ -38,7 +37,7 @@ impl Sum {
         self.offset + u64::from(self.length)
     }
 
-    /// Whether it is longer than what is read to check one byte.
+    /// Whether the run is longer than one check reads.
     pub(crate) fn is_long(&self) -> bool {
         u64::from(self.length) > RUN_BYTES
     }
@@ -71,8 +70,8 @@ impl Sums {
         self.join(first);
     }
 
-    /// What is known so far is on stable storage: nothing that comes later joins it, so that no
-    /// loss makes it unreadable.
+    /// Marks all runs so far as synced. No later append joins them, so a loss of later bytes cannot
+    /// make them unreadable.
     pub fn set_synced(&mut self) {
         self.1 = self.0.last().map_or(0, Sum::end);
     }
@@ -93,7 +92,7 @@ impl Sums {
         }
     }
 
-    /// Sums that cover [from, to) together, in order; None: some byte has none.
+    /// Sums that cover [from, to) together, in order; None if a byte has no sum.
     pub fn covering(&self, from: u64, to: u64) -> Option<Vec<Sum>> {
         let (mut found, mut at) = (Vec::new(), from);
         while at < to {
@@ -124,7 +123,7 @@ impl Sums {
         self.0.clone()
     }
 
-    /// Joins the sum at `at` with the one before it, if that makes no more than a run.
+    /// Joins the sum at `at` with the one before it, if the result is no longer than a run.
     fn join(&mut self, at: usize) {
         let Some([before, sum]) = at.checked_sub(1).and_then(|from| self.0.get(from..=at)) else {
             return;

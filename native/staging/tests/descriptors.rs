@@ -1,5 +1,5 @@
-//! Descriptors: what was written without an fsync takes a bounded number of them, and their limit
-//! stops nobody.
+//! Descriptors: bytes written without an fsync take a bounded number of them, and a process at its
+//! limit can still write.
 //!
 //! One test only: the limit is the whole process's.
 
@@ -49,7 +49,7 @@ fn unsynced_segments_take_few_descriptors_and_their_limit_stops_nobody() {
     assert!(open <= 64 / 8 + 1, "{open} open files, none of them synced");
     expect_all_there(&staging, &written);
 
-    // Somebody else has taken every other descriptor.
+    // Other code has taken every other descriptor.
     let others: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     assert!(others.len() > 30);
     written.extend((SEGMENTS..2 * SEGMENTS).map(append));

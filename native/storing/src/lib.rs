@@ -6,13 +6,14 @@
 //!                                    └─ missing ─▶ compressed ─▶ poured into packs ─▶ places ┘
 //! ```
 //!
-//! A file is at most one chunk, so that nothing is cut. What a chunk costs in Python, a call and
-//! some objects for each step, is more than to hash and compress so few bytes. Large files have
-//! chunks for which that does not count, and go another way (`cowfs/version/contents.py`).
+//! A file is at most one chunk, so that nothing is cut. The cost of a chunk in Python, a call and
+//! some objects for each step, is more than hashing and compressing so few bytes. For the chunks of
+//! large files that cost does not matter; they go another way
+//! (`cowfs/version/publish/contents.py`).
 //!
-//! The order of calls is that of the picture; which places may be relied on, and which catalogues
-//! there are, is the caller's to say. Equal files of one batch are one chunk. No I/O here. Naming
-//! and compressing use all cores.
+//! The order of calls is that of the picture. The caller decides which places are reliable, and
+//! which catalogues there are. Equal files of one batch are one chunk. No I/O here. Naming and
+//! compressing use all cores.
 
 mod pour;
 
@@ -52,7 +53,7 @@ enum State {
     /// `is_doubted`: it was placed before, and it is for the caller to say whether that still
     /// counts.
     Missing { is_doubted: bool },
-    /// To be poured; None: as it is.
+    /// To be poured; None: stored as it is.
     Ready(Option<Vec<u8>>),
     /// `is_told`: the table of places has it already.
     Placed {
@@ -128,7 +129,7 @@ impl Batch {
         }
     }
 
-    /// Not everything in these packs can be relied on: what was found in them is missing.
+    /// Some of these packs are unreliable: chunks found in them are missing again.
     pub fn doubt(&mut self, packs: &[Pack]) {
         for chunk in &mut self.chunks {
             if let State::Placed { place, .. } = &chunk.state
@@ -139,7 +140,7 @@ impl Batch {
         }
     }
 
-    /// Number and hash of the chunks that nobody has found yet.
+    /// Number and hash of the chunks that were not found yet.
     pub fn missing(&self) -> impl Iterator<Item = (usize, &Hash)> {
         let chunks = self.chunks.iter().enumerate();
         chunks
@@ -147,8 +148,8 @@ impl Batch {
             .map(|(number, chunk)| (number, &chunk.hash))
     }
 
-    /// Those of them that may be known: that were doubted, whose hash is among `noted`, or begins
-    /// as an entry of one of these catalogues does (`cowfs/format/catalogue.py`; the entries
+    /// The missing chunks that may be known: that were doubted, whose hash is among `noted`, or
+    /// begins as an entry of one of these catalogues does (`cowfs/format/catalogue.py`; the entries
     /// alone).
     pub fn missing_in(&self, catalogues: &[&[u8]], noted: &HashSet<&[u8]>) -> Vec<(usize, &Hash)> {
         let is_doubted = |number: usize| {
@@ -165,7 +166,7 @@ impl Batch {
         self.missing().filter(may_be_known).collect()
     }
 
-    /// The chunk of this number is in the store. False: there is none.
+    /// The chunk with this number is in the store. False if there is no such chunk.
     pub fn found(&mut self, number: usize, place: Place) -> bool {
         let chunk = self.chunks.get_mut(number);
         chunk.is_some_and(|chunk| {
@@ -178,14 +179,15 @@ impl Batch {
         })
     }
 
-    /// All chunks that are missing still are to be poured.
-    pub fn compress(&mut self) {
+    /// All chunks that are missing still are to be poured. `compresses`: where that pays.
+    pub fn compress(&mut self, compresses: bool) {
         let missing: Vec<(usize, usize, usize)> = self
             .missing()
             .map(|(number, _)| (number, self.chunks[number].at, self.chunks[number].length))
             .collect();
         let stored = in_parallel(&missing, |(_, at, length)| {
-            compressed(&self.bytes[*at..*at + *length])
+            let raw = &self.bytes[*at..*at + *length];
+            if compresses { compressed(raw) } else { None }
         });
         for ((number, _, _), stored) in missing.into_iter().zip(stored) {
             self.chunks[number].state = State::Ready(stored);
@@ -207,8 +209,9 @@ impl Batch {
         packs
     }
 
-    /// Everything is placed: tells the table of it, and gives each file its rows. `number`: of a
-    /// pack in the index. False, and nothing done: a chunk has no place, or a pack no number.
+    /// Finishes the batch when everything is placed: records the places in the table, and gives
+    /// each file its rows. `number`: of a pack in the index. Returns false, and does nothing, if a
+    /// chunk has no place, or a pack no number.
     pub fn finish(
         &mut self,
         places: &mut ChunkPlaces,
@@ -256,8 +259,7 @@ impl Batch {
     }
 }
 
-/// Whether an entry begins as the hash does. Entries ascend; in ones that do not, some are not
-/// found.
+/// Whether an entry begins as the hash does. Entries must ascend; otherwise some are not found.
 fn has_prefix(entries: &[u8], hash: &Hash) -> bool {
     let entries = entries.as_chunks::<RECORD_BYTES>().0;
     let prefix = &hash[..PREFIX_BYTES];
@@ -318,7 +320,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
         for (part, other) in others {
             match other {
                 Some(other) => results.extend(other.join().expect("the work does not panic")),
-                None => results.extend(part.iter().map(work)), // no more threads are to be had
+                None => results.extend(part.iter().map(work)), // no more threads can be started
             }
         }
         results

@@ -7,7 +7,7 @@ use crate::{Batch, State, codec_of};
 /// The kind of blob that data packs have.
 const CHUNK: u8 = 1;
 
-/// What was appended to a pack.
+/// The blobs appended to a pack.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Poured {
     /// Bytes of blobs.

@@ -10,7 +10,7 @@ const NOISE: &[u8] = b"0qK\xf1\x82z";
 const OLD: Pack = [1; 16];
 const NEW: Pack = [2; 16];
 
-/// An empty file, one that compresses, two that are equal, and one that was stored.
+/// An empty file, a compressible one, two equal ones, and a stored one.
 fn small() -> SmallFiles {
     let text = [b'x'; 500];
     let bytes = [&text[..], NOISE, NOISE].concat();
@@ -66,7 +66,7 @@ fn chunks_are_poured_once_each_and_files_get_rows() {
         finish(&mut batch, &mut places).is_none(),
         "nothing has a place"
     );
-    batch.compress();
+    batch.compress(true);
     let mut room = [7; 4096];
     let first = batch.pour(&NEW, 16, &mut room, 1, (12, 16));
     assert!(!batch.is_poured(), "the target was one byte");

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cowfs.api.declared import documents, loading, toml_lines, yaml_tree
+from cowfs.api.declared.declared import Declared
 from cowfs.errors import InvalidInputError
 from tests.api.declared.test_files import SAME, lines_of
 
@@ -122,7 +123,7 @@ WORD = st.sampled_from(
 def test_any_text_is_a_declaration_or_an_error_with_a_line(text: str, name: str) -> None:
     lines = text.replace("\r\n", "\n").count("\n") + 1
     try:
-        loading.parsed(text.encode(errors="surrogatepass"), Path("/project") / name)
+        loading.parsed(text.encode(errors="surrogatepass"), Path("/project") / name, Declared)
     except InvalidInputError as error:
         for where in lines_of(error):
             file, line = where.split(":")

@@ -13,7 +13,7 @@ import cowfs
 from cowfs import blocking
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Step
-from cowfs.blocking import Volume
+from cowfs.blocking import Store, Volume
 from cowfs.errors import InvalidInputError, NotFoundError
 
 BACKENDS = ("asyncio", "trio")
@@ -49,7 +49,7 @@ def test_the_async_twin_does_likewise(backend: str, file: Path, place: Path) -> 
         deletion = await declared.plan_deletion()
         assert [step.action for step in deletion.steps] == ["delete"]
         await deletion.apply()
-        assert Volume.list() == []
+        assert Store().volumes() == []
         assert declared.emit("sh") == blocking.Declared.load(file).emit("sh")
 
     anyio.run(body, backend=backend)

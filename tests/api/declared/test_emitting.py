@@ -14,7 +14,7 @@ import yaml
 
 from cowfs import storage
 from cowfs.api.declared import loading
-from cowfs.blocking import Declared, DeclaredVolume, Volume
+from cowfs.blocking import Declared, DeclaredVolume, Store, Volume
 from cowfs.errors import InvalidInputError
 from cowfs.machine import registry
 
@@ -29,7 +29,7 @@ stores:
 
 
 def declared(text: str = BUCKET) -> Declared:
-    return loading.parsed(text.encode(), Path("/project/a.cowfs.yml"))
+    return loading.parsed(text.encode(), Path("/project/a.cowfs.yml"), Declared)
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +162,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
     found = {os.path.basename(entry.mount_path): (entry.volume, entry.read_only) for entry in registry.list_mounts()}
     assert found == {"a b": ("data", True), "work": ("work", False)}
     assert os.readlink(place / "mnt" / "host") == str(store)
-    assert Volume.quota("work", store=store) == 1 << 20
+    assert Store(store).quota("work") == 1 << 20
 
 
 @pytest.mark.mount
@@ -174,7 +174,7 @@ def test_a_script_makes_no_volume_beside_one_that_it_cannot_see(place: Path, tro
     program = place / "bin" / "cowfs"
     program.parent.mkdir()
     if trouble == "deleted":
-        Volume.delete("ckpt", store=store)
+        Store(store).delete("ckpt")
     ckpt = "exit 8" if trouble == "unavailable" else ":"  # what the command does where it is about that volume
     program.write_text(
         f"""#!/bin/sh
@@ -199,7 +199,7 @@ exec {shlex.quote(sys.executable)} -m cowfs.cli "$@"
             [shell, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == (8 if trouble == "unavailable" else 3)
-    assert [each.name for each in Volume.list(store=store)] == (["ckpt"] if trouble == "unavailable" else [])
+    assert [each.name for each in Store(store).volumes()] == (["ckpt"] if trouble == "unavailable" else [])
     assert registry.list_mounts() == []
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cowfs.api.declared import mount_points, mounting
-from cowfs.api.declared.store import storage_of
-from cowfs.blocking import Declared, ROVolume, Volume
+from cowfs.api.declared.declared_store import storage_of
+from cowfs.blocking import Declared, ROVolume, Store, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NeedsFuseError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.processes import wait_gone
@@ -73,7 +73,12 @@ def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, 
 
 
 def test_down_unmounts_what_an_interrupted_up_has_mounted(place: Path, data: ROVolume) -> None:
-    modules = ("cowfs.apart", "cowfs.api.declared.mounting", "cowfs.api.ro_volume", "cowfs.machine.applied")
+    modules = (
+        "cowfs.base.interruptible",
+        "cowfs.api.declared.mounting",
+        "cowfs.api.ro_volume",
+        "cowfs.machine.applied",
+    )
     declared = declare(place, DATA.replace("}", ', mode = "copy"}'))
     for interrupt in interrupts(modules, sparse=2):
         with interrupt:
@@ -170,7 +175,7 @@ def test_copies_are_mounted_and_unmounted_as_mounts_are(place: Path, data: ROVol
     Volume.new("ckpt").resolve()
     declared = declare(place, *(each.replace("}", ', mode = "copy"}') for each in (DATA, CKPT)))
     assert whats(declared.up()) == [("mounted", "data"), ("mounted", "ckpt")]
-    assert all(entry.is_copy for entry in registry.list_mounts())
+    assert all(entry.kind == "folder" for entry in registry.list_mounts())
     assert (place / "mnt" / "data" / "one").read_text() == "1"
     (place / "mnt" / "ckpt" / "step").write_text("7")
     assert whats(declared.up()) == [("found", "data"), ("found", "ckpt")]
@@ -352,7 +357,7 @@ def test_what_to_do_next_names_the_store_that_is_declared(place: Path) -> None:
         pruned.apply()
     assert f"`cowfs commit ckpt --store {other}`" in caught.value.hint
     assert f"`cowfs unmount ckpt --discard --store {other}`" in caught.value.hint
-    Volume.delete("ckpt", store=other, force=True)
+    Store(other).delete("ckpt", force=True)
     file.write_text(said)
     with pytest.raises(NotFoundError, match="was deleted") as deleted:
         Declared.load(file).up()

@@ -14,7 +14,7 @@ import pytest
 
 from cowfs.api import sources, stores
 from cowfs.api.declared.plan import Plan
-from cowfs.blocking import Declared, Volume
+from cowfs.blocking import Declared, Store, Volume
 from cowfs.errors import (
     ConflictError,
     CorruptError,
@@ -25,6 +25,7 @@ from cowfs.errors import (
     UnsupportedFormatError,
 )
 from cowfs.machine import applied
+from cowfs.storage import accept_store
 
 
 @pytest.fixture
@@ -133,8 +134,19 @@ def test_a_change_from_or_to_nothing_is_said_in_words(place: Path) -> None:
         said += [step.details for step in plan.steps]
         plan.apply()
     assert said == ["subpath train → none", "read_only true → false", "size none → 4096"]
-    Volume.set_quota("data", None, store=place / "main")
+    Store(place / "main").set_quota("data", None)
     assert [step.details for step in planned(file).steps] == ["quota none → 4096"]
+
+
+def test_compression_of_contents_is_as_declared_and_else_left_alone(place: Path) -> None:
+    said = []
+    for declared, compresses in ((", compress = false", False), ("", False), (", compress = true", True)):
+        text = f'{{name = "data", path = "/data", store = "main", read_only = false{declared}}}'
+        plan = planned(declare(place, text))
+        said += [(step.action, step.details) for step in plan.steps if step.action == "change"]
+        plan.apply()
+        assert [each.compress for each in Store(place / "main").volumes()] == [compresses]
+    assert said == [("change", "compress false → none"), ("change", "compress none → true")]
 
 
 def test_what_is_declared_no_more_is_pruned_what_was_created_deleted(file: Path, place: Path) -> None:
@@ -152,14 +164,14 @@ def test_what_is_declared_no_more_is_pruned_what_was_created_deleted(file: Path,
     assert [step.is_destroyed for step in plan.steps] == [True, False]
     assert objects(store) == before
     plan.apply()
-    assert [each.name for each in Volume.list(store)] == ["data"]
-    assert [each.name for each in Volume.list(store, deleted=True)] == ["ckpt"]
+    assert [each.name for each in Store(store).volumes()] == ["data"]
+    assert [each.name for each in Store(store).volumes(deleted=True)] == ["ckpt"]
     assert not planned(file, prune=True).steps
     assert applied.load(file).is_empty
     declare(place, '{name = "ckpt", path = "/ckpt", store = "main", read_only = false}')
     with pytest.raises(NotFoundError, match="was deleted"):
         planned(file)  # a deleted volume is none to be created
-    Volume.undelete("ckpt", store=store)
+    Store(store).undelete("ckpt")
     assert actions(planned(file)) == [("register", "ckpt")]
 
 
@@ -174,7 +186,7 @@ def test_a_created_volume_that_is_declared_elsewhere_is_only_forgotten(file: Pat
     plan.apply()
     other.write_text("stores: {main: ./main}\n")
     planned(other, prune=True).apply()
-    assert [each.name for each in Volume.list(place / "main")] == ["ckpt"], "the other file has only registered it"
+    assert [each.name for each in Store(place / "main").volumes()] == ["ckpt"], "the other file has only registered it"
 
 
 def test_what_a_file_has_applied_is_undone(file: Path, place: Path) -> None:
@@ -193,7 +205,7 @@ def test_what_a_file_has_applied_is_undone(file: Path, place: Path) -> None:
         plan.apply()
     plan = Declared.load(file).plan_deletion()
     plan.apply(force=True)
-    assert [each.name for each in Volume.list(store)] == ["data"]
+    assert [each.name for each in Store(store).volumes()] == ["data"]
     assert applied.load(file).is_empty
     assert not Declared.load(file).plan_deletion().steps
 
@@ -204,6 +216,7 @@ def test_another_volume_of_the_name_is_forgotten_and_not_deleted(file: Path, pla
     store = place / "main"
     planned(file).apply()
     shutil.rmtree(store / "volumes")
+    accept_store(store)
     commit("ckpt", store)
     declare(place)
     before = objects(store)
@@ -228,7 +241,7 @@ def test_nothing_is_deleted_by_a_record_that_does_not_tell_volumes_of_one_name_a
     assert [(step.action, step.is_destroyed) for step in plan.steps] == [("delete", False)]
     assert "an earlier cowfs made it" in plan.steps[0].details
     plan.apply()
-    assert [each.name for each in Volume.list(place / "main")] == ["ckpt"]
+    assert [each.name for each in Store(place / "main").volumes()] == ["ckpt"]
     assert applied.load(file).is_empty
 
 
@@ -239,7 +252,7 @@ def test_what_tells_a_created_volume_from_others_survives_changes(file: Path, pl
     assert actions(plan) == [("change", "ckpt")]
     plan.apply()
     Declared.load(file).plan_deletion().apply()
-    assert [each.name for each in Volume.list(place / "main", deleted=True)] == ["ckpt"]
+    assert [each.name for each in Store(place / "main").volumes(deleted=True)] == ["ckpt"]
 
 
 def test_volumes_of_other_ranks_are_never_pruned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +269,7 @@ def test_volumes_of_other_ranks_are_never_pruned(place: Path, monkeypatch: pytes
 
 def test_a_volume_that_somebody_deleted_can_be_pruned(file: Path, place: Path) -> None:
     planned(file).apply()
-    Volume.delete("ckpt", store=place / "main")
+    Store(place / "main").delete("ckpt")
     declare(place)
     planned(file, prune=True).apply()
     assert applied.load(file).is_empty
@@ -313,6 +326,7 @@ def test_what_was_applied_and_is_away_is_not_made_anew(place: Path) -> None:
     )
     planned(file).apply()
     (place / "main").rename(place / "away")
+    stores._open.clear()
     with pytest.raises(NotFoundError, match="which was applied before, is not there any more") as caught:
         planned(file)
     assert f"`cowfs apply -f {file} --prune`" in caught.value.hint
@@ -326,6 +340,9 @@ def test_what_was_applied_and_is_away_is_not_made_anew(place: Path) -> None:
     planned(file, prune=True).apply()
     file.write_text(text)
     assert actions(planned(file)) == [("create", "ckpt"), ("create", "logs")]
+    with pytest.raises(InvalidStateError, match="this machine has used one there"):
+        planned(file).apply()
+    Volume.new("other", store=str(place / "main")).resolve(new_store=True)
     planned(file).apply()
     assert actions(planned(file)) == [("keep", "ckpt"), ("keep", "logs")]
 
@@ -336,6 +353,7 @@ def test_what_was_applied_by_its_second_name_and_is_away_is_not_made_by_its_firs
     assert actions(planned(file)) == [("register", "ckpt")]
     planned(file).apply()
     (place / "main").rename(place / "away")
+    stores._open.clear()
     with pytest.raises(NotFoundError, match=r"volume 'ckpt' .* was applied before"):
         planned(file)
 
@@ -349,7 +367,7 @@ def test_a_plan_that_is_no_longer_true_is_refused(file: Path) -> None:
 
 def test_one_process_at_a_time(file: Path) -> None:
     plan = planned(file)
-    with applied.locked(file):
+    with applied.hold_lock(file):
         with pytest.raises(ConflictError, match=r"process \d+ is applying"):
             plan.apply()
         with pytest.raises(ConflictError):
@@ -388,7 +406,7 @@ def test_records_of_today_stay_readable_and_others_are_refused(file: Path) -> No
     place.write_text(json.dumps(later))
     assert applied.load(file) == found, "fields of a later cowfs are ignored"
     found = replace(found, file=str(file))
-    with applied.locked(file):
+    with applied.hold_lock(file):
         applied.store(found)
     assert applied.load(file) == found
     place.write_text(json.dumps({**golden, "format": 2}))
@@ -396,5 +414,5 @@ def test_records_of_today_stay_readable_and_others_are_refused(file: Path) -> No
         applied.load(file)
     for text in ("", "[]", "{}", '{"format": 1, "file": "", "volumes": [{}], "mounts": []}'):
         place.write_text(text)
-        with pytest.raises(CorruptError, match="no record"):
+        with pytest.raises(CorruptError, match="not a record"):
             applied.load(file)

@@ -1,4 +1,4 @@
-//! Chunks that are told by numbers, for tests that fill a cache and look what is left.
+//! Numbered chunks, for tests that fill a cache and check the remaining ones.
 
 use cowfs_cache::ChunkCache;
 

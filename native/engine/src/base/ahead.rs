@@ -1,15 +1,16 @@
-//! Read-ahead of our own: it names what sequential readers will ask for next, before they ask.
+//! Read-ahead of our own: it names the chunks that sequential readers will need next, before they
+//! ask.
 //!
 //! Each handle follows its reader. While the reader continues where it stopped, a window in front
 //! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`, or to a part of `WINDOWS_BYTES` where
-//! several readers share it: what is fetched ahead should be read before it leaves the cache's
+//! several readers share it: chunks fetched ahead should be read before they leave the cache's
 //! memory for the disk. Whenever there is room in it for another share, or half of a small one is
 //! used up, the handle joins a queue. `next_ahead` serves the readers in the queue in turn, and
-//! names the chunks of a share of the window that are not here; all shares of a reader that is
-//! alone. Where the window is long, a share goes on to the end of its last pack, so that packs are
+//! names the missing chunks of one share of the window, or of all shares if there is only one
+//! reader. Where the window is long, a share goes on to the end of its last pack, so that packs are
 //! fetched by one request each: a store reads its own blocks once then (decision 64). A jump closes
-//! the window, so random readers get no read-ahead. Nobody waits for what is named here: if a chunk
-//! is not fetched after all, its reader waits for it as for any other.
+//! the window, so random readers get no read-ahead. No thread waits for the named chunks: if a
+//! chunk is not fetched after all, its reader waits for it as for any other.
 //!
 //! The queue holds each open handle at most once. The lock of a handle's `Stream` and that of the
 //! queue are never held together, and no other lock is taken under either.
@@ -34,25 +35,25 @@ const WINDOW_MAX_BYTES: u64 = 64 << 20;
 /// A reader that has read what the smallest window named is no random one: its third window is a
 /// long one.
 const GROWTH: u64 = 4;
-/// Of all readers, as far as a share for each allows: it fits into the memory of the chunk cache
-/// (cowfs/session/opening.py).
+/// The windows of all readers together, as far as a share for each allows. They fit into the memory
+/// of the chunk cache (cowfs/session/opening.py).
 const WINDOWS_BYTES: u64 = 64 << 20;
-/// A reader that has wanted nothing for so long does not count.
+/// A reader without requests for this long does not count.
 const RECENT: Duration = Duration::from_secs(1);
-/// What one reader gets before it is the next one's turn: about a pack.
+/// The share of one reader before the next one's turn: about a pack.
 const SHARE_BYTES: u64 = 16 << 20;
-/// The kernel's own read-ahead sends its requests side by side; what is no further off than this
+/// The kernel's own read-ahead sends its requests side by side. A request no further off than this
 /// still counts as sequential.
 const SEQUENTIAL_BYTES: u64 = 4 << 20;
 
-/// Where the reader of one handle is, and what has been named in front of it.
+/// The position of a handle's reader, and the window in front of it that has been named.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     next: u64,
     window: u64,
     /// Up to here it was named.
     named: u64,
-    /// Up to here it is to be named.
+    /// The end of the range to be named.
     wanted: u64,
     is_queued: bool,
 }
@@ -70,7 +71,7 @@ impl Stream {
             };
             return false;
         }
-        let is_news = self.next > 0 && end > self.next; // not the first one, nor one that was parked and comes again
+        let is_news = self.next > 0 && end > self.next; // neither the first request nor a repeated one
         self.next = self.next.max(end);
         self.named = self.named.max(self.next);
         let room = (self.window.min(most) / 2).min(SHARE_BYTES);
@@ -109,7 +110,7 @@ pub(crate) struct Ahead {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Weak<Handle>>,
-    /// Who has wanted something of late, and when last.
+    /// The handles that recently wanted read-ahead, with the time of the last request.
     recent: Vec<(Weak<Handle>, Instant)>,
     is_closed: bool,
 }
@@ -142,7 +143,7 @@ impl Ahead {
         self.changed.notify_all();
     }
 
-    /// Shares the windows among those that read.
+    /// Divides the windows among the active readers.
     fn count(&self, handle: &Arc<Handle>) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -182,8 +183,9 @@ impl Ahead {
 }
 
 impl Engine {
-    /// Waits until a sequential reader wants something that is not here: its chunks, nearest first.
-    /// None once the engine is closed. Who asks again before those are fetched is told of others.
+    /// Waits until a sequential reader wants chunks that are not here, and returns them, nearest
+    /// first. Returns None once the engine is closed. A chunk is named once: a call before its
+    /// fetch is finished returns other chunks.
     pub fn next_ahead(&self) -> Option<Vec<Arc<ChunkRef>>> {
         loop {
             let handle = self.ahead.next()?;

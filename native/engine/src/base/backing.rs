@@ -1,11 +1,11 @@
 //! Local files with all bytes of a file of a read-only mount, which the kernel can read by itself.
 //!
-//! Such a file is assembled from chunks when a file is opened whose chunks are all here; nothing
-//! is fetched for it. The caller asks with `backing_file`. If copying takes less than a second,
-//! the caller is told `Missing::File`, has `assemble_file` called on a thread that may wait, and
-//! asks again. For a larger file the caller does not wait, and a later open uses the assembled
-//! file. So it is with one that another process has assembled, which is read and checked first, at
-//! several times that speed: the caller waits for more of it.
+//! Such a file is assembled when a file is opened whose chunks are all here; nothing is fetched for
+//! it. The caller asks with `backing_file`. If copying takes less than a second, the answer is
+//! `Missing::File`: the caller has `assemble_file` called on a thread that may wait, and asks
+//! again. For a larger file the caller does not wait, and a later open uses the assembled file. A
+//! file that another process has assembled is read and checked first. That is several times faster
+//! than copying, so callers wait for larger files.
 
 use std::fs::File;
 
@@ -17,35 +17,35 @@ use hashbrown::HashSet;
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
 
-/// Smaller files are read in a request or two: nothing to win.
+/// Smaller files are read in a request or two, so there is no gain.
 const MIN_BYTES: u64 = 1 << 20;
-/// Whoever opens a larger one does not wait for the copy: 0.6 s for this much on a busy machine.
+/// The largest file whose copy an open waits for: copying takes 0.6 s on a busy machine.
 const WAIT_BYTES: u64 = 256 << 20;
-/// The same for one that is only checked.
+/// The largest file whose check an open waits for.
 const WAIT_CHECK_BYTES: u64 = 1 << 30;
 
 #[derive(Default)]
 pub(crate) struct Backing {
-    /// Files that could not be put together, until they are asked for again: their opening goes on
-    /// without.
+    /// Files that could not be assembled, until the next request: their opening continues without
+    /// one.
     refused: Mutex<HashSet<Ino>>,
     /// Files being put together.
     assembling: Mutex<HashSet<Ino>>,
 }
 
-/// What there is besides the chunks of a file.
+/// The whole file for a file of the mount.
 #[derive(Debug)]
 pub enum LocalFile {
     /// A file with exactly its bytes.
     Whole(File),
-    /// None yet; `assemble_file` makes one.
+    /// Not there yet; `assemble_file` makes it.
     Later,
-    /// None, and none can be had without fetching.
+    /// Not there, and it cannot be made without fetching.
     Absent,
 }
 
 impl Engine {
-    /// Whether nothing can be changed.
+    /// Whether the mount is read-only.
     pub fn is_read_only(&self) -> bool {
         self.disk.is_none()
     }
@@ -91,7 +91,7 @@ impl Engine {
         Ok(())
     }
 
-    /// None for what is never put together.
+    /// None for an inode that is never assembled.
     fn whole(&self, ino: Ino) -> Result<Option<Whole>> {
         let state = self.read()?;
         let inode = state.inode(ino)?;

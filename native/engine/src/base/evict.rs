@@ -1,20 +1,24 @@
-//! Forgetting what can be loaded again, so that memory does not grow with what was ever looked at.
+//! Forgets rows that can be loaded again, so that memory does not grow with every inode ever used.
 //!
-//! `evict` keeps the namespace within a budget. A survey adds up what is held; if it is too much, a
-//! hand goes around the table of inodes like that of a clock: an inode used since the hand was here
-//! last gets a second chance, any other that may go goes, with its entries and its content. What
-//! may go is exactly what the base version would give back:
+//! `evict` keeps the namespace within a budget. A survey adds up the memory in use. If it is too
+//! much, a hand goes around the table of inodes like that of a clock. An inode used since the
+//! hand's last visit gets a second chance. Any other evictable inode is dropped, with its entries
+//! and its content. An inode is evictable if the base version would give back exactly the same:
 //!
 //! - it has not changed since the last commit (no mark in the current layer nor in a frozen one),
 //! - it has a name (an inode without one is in no version),
 //! - no handle is open on it (a reader of a directory goes on from cookies that a reloaded
 //!   directory would not have).
 //!
-//! The kernel may still refer to it by number: `Away` keeps count, and whoever asks gets
-//! `Missing::Inode`. A directory whose entries are here may name inodes that are not.
+//! If an inode must stay, its extents and attributes still go if they are as the base version has
+//! them. So neither handles nor changed modes keep large data in memory; attributes may take 1 MiB
+//! a file.
 //!
-//! Who loads rows must take them from the version that the engine stands on: rows read before a
-//! commit must not be loaded after it (`cowfs/session/residency.py`).
+//! The kernel may still refer to an evicted inode by number: `Away` keeps the count, and a request
+//! for it gets `Missing::Inode`. A directory whose entries are here may name inodes that are not.
+//!
+//! Rows must be loaded from the version that the engine stands on: rows read before a commit must
+//! not be loaded after it (`cowfs/session/residency/residency.py`).
 //!
 //! Locks: the survey holds the state shared, the hand exclusively, both for a batch of slots at a
 //! time.
@@ -25,6 +29,8 @@ use cowfs_base::sync::Mutex;
 use cowfs_base::{Ino, ROOT_INO};
 
 use crate::away::Away;
+use crate::changes::{EXTENTS, ROW, XATTRS};
+use crate::content::XattrPair;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::Extent;
@@ -43,11 +49,11 @@ pub(crate) const EXTENT_BYTES: u64 = (size_of::<Extent>() + size_of::<ChunkRef>(
 /// How much is held, as far as is known without looking.
 #[derive(Debug, Default)]
 pub(crate) struct Eviction {
-    /// By the last survey and what was evicted since.
+    /// Measured by the last survey, less the bytes evicted since.
     surveyed_bytes: AtomicU64,
     /// Taken in since that survey.
     taken_in_bytes: AtomicU64,
-    /// Where the hand is. Held by whoever evicts.
+    /// The hand's position. Held during an eviction.
     hand: Mutex<usize>,
 }
 
@@ -57,28 +63,31 @@ impl Eviction {
         self.taken_in_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What a layer changed can go from now on.
-    pub fn took_in_layer(&self, inodes: usize, extents: usize) {
-        let bytes = inodes as u64 * (INODE_BYTES + CONTENT_BYTES) + extents as u64 * EXTENT_BYTES;
+    /// Changes of a layer are evictable from now on.
+    pub fn took_in_layer(&self, inodes: usize, extents: usize, xattr_bytes: usize) {
+        let bytes = inodes as u64 * (INODE_BYTES + CONTENT_BYTES)
+            + extents as u64 * EXTENT_BYTES
+            + xattr_bytes as u64;
         self.taken_in_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn took_in_content(&self, rows: &[ExtentRow]) {
-        let bytes = CONTENT_BYTES + rows.len() as u64 * EXTENT_BYTES;
+    pub fn took_in_content(&self, rows: &[ExtentRow], xattrs: &[XattrPair]) {
+        let xattrs = xattrs.iter().map(|(name, value)| name.len() + value.len());
+        let bytes = CONTENT_BYTES + rows.len() as u64 * EXTENT_BYTES + xattrs.sum::<usize>() as u64;
         self.taken_in_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 impl Engine {
-    /// Forgets what has not been used for longest until inodes, entries and contents take at most
-    /// about `max_bytes`, as far as that can be loaded again; returns the bytes freed. Cheap unless
-    /// much was loaded since the last call. 0: all that may go.
+    /// Forgets the least recently used inodes until inodes, entries and contents take at most about
+    /// `max_bytes`, as far as they can be loaded again; returns the bytes freed. Cheap unless much
+    /// was loaded since the last call. 0: evict all that can be loaded again.
     pub fn evict(&self, max_bytes: u64) -> Result<u64> {
         let eviction = &self.eviction;
         let mut hand = eviction.hand.lock();
         let taken_in_bytes = eviction.taken_in_bytes.load(Ordering::Relaxed);
         let surveyed_bytes = eviction.surveyed_bytes.load(Ordering::Relaxed);
-        // When little came in since, what is held cannot go, or was used just now.
+        // If little came in since, the memory in use cannot be evicted, or was used just now.
         let is_news = taken_in_bytes >= max_bytes / 16 || surveyed_bytes <= max_bytes;
         if max_bytes > 0 && (surveyed_bytes + taken_in_bytes <= max_bytes || !is_news) {
             return Ok(0);
@@ -136,14 +145,14 @@ impl State {
         let Some(inode) = self.inodes.at_slot(slot) else {
             return 0;
         };
-        let may_go = inode.nlink > 0
-            && !inode.is_open()
-            && !self.is_changed(inode.ino)
-            && !self.lost.contains(&inode.ino);
-        if inode.take_use() || !may_go {
+        let is_kept = inode.nlink > 0 && !self.lost.contains(&inode.ino);
+        if inode.take_use() || !is_kept {
             return 0;
         }
         let (ino, bytes) = (inode.ino, weight(inode));
+        if inode.is_open() || self.is_changed(ino) {
+            return self.evict_content(ino);
+        }
         if ino == ROOT_INO || !Away::can_count(inode.references()) {
             self.strip(ino);
             return bytes - INODE_BYTES;
@@ -151,6 +160,21 @@ impl State {
         let parent = inode.directory().map_or(0, |directory| directory.parent);
         self.away.put(ino, inode.references(), parent);
         self.inodes.remove(ino);
+        bytes
+    }
+
+    /// Forgets the content of an inode that has to stay, if that is as the base version has it;
+    /// returns the bytes it took. Allocated holes are in no version.
+    fn evict_content(&mut self, ino: Ino) -> u64 {
+        let is_unchanged = !self.has_changed(ino, EXTENTS | XATTRS);
+        let Some(inode) = self.inodes.get_mut(ino) else {
+            return 0;
+        };
+        let bytes = content_weight(inode);
+        if bytes <= CONTENT_BYTES || !is_unchanged || inode.has_allocated() {
+            return 0;
+        }
+        inode.drop_content();
         bytes
     }
 
@@ -165,7 +189,7 @@ impl State {
         }
     }
 
-    /// As `Inode::lower_lookups`, for one that may be away.
+    /// As `Inode::lower_lookups`, also for an evicted inode.
     pub fn lower_references(&mut self, ino: Ino, count: u64) {
         match self.inodes.get(ino) {
             Some(inode) => {
@@ -176,7 +200,7 @@ impl State {
         }
     }
 
-    /// As `Inode::raise_lookups`, for one that may be away.
+    /// As `Inode::raise_lookups`, also for an evicted inode.
     pub fn raise_references(&mut self, ino: Ino) {
         match self.inodes.get(ino) {
             Some(inode) => inode.raise_lookups(),
@@ -184,22 +208,26 @@ impl State {
         }
     }
 
-    /// Whether a layer that is not committed has changed it: then memory knows more than the base
-    /// version.
+    /// Whether an uncommitted layer has changed it: then memory is newer than the base version.
     pub fn is_changed(&self, ino: Ino) -> bool {
+        self.has_changed(ino, ROW | EXTENTS | XATTRS)
+    }
+
+    fn has_changed(&self, ino: Ino, what: u8) -> bool {
         let frozen = self.frozen.as_ref();
-        self.changes.inodes.get(ino) != 0
-            || frozen.is_some_and(|frozen| frozen.changes.inodes.get(ino) != 0)
+        self.changes.has(ino, what) || frozen.is_some_and(|frozen| frozen.changes.has(ino, what))
     }
 }
 
-/// About what an inode takes with all that hangs on it.
+/// The approximate memory of an inode and all its data.
 fn weight(inode: &Inode) -> u64 {
-    let content = inode.content.as_deref().map_or(0, |content| {
-        let xattrs = content.xattrs.pairs().iter();
-        let xattr_bytes: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
-        CONTENT_BYTES + content.extents.len() as u64 * EXTENT_BYTES + xattr_bytes as u64
-    });
     let entries = inode.directory().map_or(0, |directory| directory.bytes());
-    INODE_BYTES + content + entries as u64
+    INODE_BYTES + content_weight(inode) + entries as u64
+}
+
+fn content_weight(inode: &Inode) -> u64 {
+    inode.content.as_deref().map_or(0, |content| {
+        let extents = content.extents.len() + content.extents.allocated().count();
+        CONTENT_BYTES + extents as u64 * EXTENT_BYTES + content.xattrs.bytes() as u64
+    })
 }

@@ -1,10 +1,11 @@
-//! What was read, in the order of first reading: for a profile that warms a later mount.
+//! The ranges that were read, in the order of first reading: for a profile that warms a later
+//! mount.
 //!
-//! Off until it is asked for; then each read costs a short lock. A read is noted before its bytes
-//! are here. What was noted before is not noted again, so a list grows with what is read and not
-//! with how often. Ranges are rounded out to `BLOCK_BYTES`; a reader who goes on where the file's
-//! last range ended makes that range longer, up to `RANGE_BYTES`, so that files read side by side
-//! stay in turn. After `NOTES_MAX` ranges nothing more is noted.
+//! Off until it is requested; then each read costs a short lock. A read is noted before its bytes
+//! are here. A range is noted once, so the list grows with the amount of data read and not with the
+//! number of reads. Ranges are rounded out to `BLOCK_BYTES`. A reader that continues where the
+//! file's last range ended makes that range longer, up to `RANGE_BYTES`, so that files read side by
+//! side stay in turn. After `NOTES_MAX` ranges nothing more is noted.
 //!
 //! The lock is a leaf: no other is taken under it.
 
@@ -20,10 +21,10 @@ const BLOCK_BYTES: u64 = 64 << 10;
 const RANGE_BYTES: u64 = 16 << 20;
 const NOTES_MAX: usize = 1 << 20;
 
-/// Bytes of a file that somebody has read, rounded out; empty: a directory whose entries came in.
+/// Bytes of a file that were read, rounded out. Empty: a directory whose entries came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRange {
-    /// Whose.
+    /// The file or directory.
     pub ino: Ino,
     /// In bytes, a multiple of `BLOCK_BYTES`.
     pub offset: u64,
@@ -39,11 +40,11 @@ pub(crate) struct Reads {
 
 #[derive(Default)]
 struct Noted {
-    /// Start and end of what was read of each inode; none overlap or touch.
+    /// Start and end of the ranges read of each inode. Ranges do not overlap or touch.
     covered: HashMap<Ino, BTreeMap<u64, u64>>,
-    /// What `take` has not given out yet.
+    /// The ranges not yet taken.
     ranges: Vec<ReadRange>,
-    /// Where in `ranges` the newest of each file is.
+    /// The place in `ranges` of the newest range of each file.
     newest: HashMap<Ino, usize>,
     count: usize,
 }
@@ -104,8 +105,8 @@ impl Noted {
 
 type Span = (u64, u64);
 
-/// Which parts of a range nothing covers yet, and the one range that covers them with what touches
-/// them. What that swallows is taken out of `covered`.
+/// The parts of a range that are not covered yet, and the one range that covers it and its
+/// neighbours. The neighbours are removed from `covered`.
 fn merge(covered: &mut BTreeMap<u64, u64>, start: u64, end: u64) -> (Vec<Span>, Span) {
     let before = covered.range(..=start).next_back();
     let from = match before {
@@ -136,12 +137,12 @@ fn merge(covered: &mut BTreeMap<u64, u64>, start: u64, end: u64) -> (Vec<Span>, 
 }
 
 impl Engine {
-    /// From now on `take_reads` tells what is read.
+    /// Starts noting reads, for `take_reads`.
     pub fn note_reads(&self) {
         self.reads.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// What was read for the first time since the last call, in this order.
+    /// The ranges read for the first time since the last call, in order.
     pub fn take_reads(&self) -> Vec<ReadRange> {
         let mut noted = self.reads.noted.lock();
         noted.newest.clear();

@@ -1,6 +1,6 @@
-//! Taking in what the base version has: inodes, directories, contents, chunks. Memory always wins
-//! over a row, since a row is of the past; loading twice changes nothing. Rows come from a store:
-//! what breaks the engine's rules is refused with EIO.
+//! Loads data of the base version: inodes, directories, contents, chunks. Memory always wins over a
+//! row, since a row may be older; loading twice changes nothing. Rows come from a store: rows that
+//! break the engine's rules are refused with EIO.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 use crate::content::{Content, ContentRows, XattrPair, Xattrs};
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extents::ExtentMap;
 use crate::inode::Inode;
 use crate::row::{ExtentRow, InodeRow, check_name};
@@ -19,9 +19,8 @@ use crate::xattr::XATTR_VALUE_MAX_BYTES;
 impl Engine {
     /// Takes in one inode.
     pub fn load_inode(&self, row: &InodeRow) -> Result<()> {
-        row.check()?;
-        if row.nlink == 0 {
-            return Err(Errno::EIO.into());
+        if row.check().is_err() || row.nlink == 0 {
+            return Err(impossible(row));
         }
         self.eviction.took_in_inodes(1, 0);
         let mut state = self.fill()?;
@@ -32,7 +31,9 @@ impl Engine {
     /// Takes in which directory a directory is in; what memory knows wins.
     pub fn load_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
         if parent == 0 || parent == ino {
-            return Err(Errno::EIO.into());
+            return Err(Error::fault(format_args!(
+                "directory {ino} cannot be in directory {parent}"
+            )));
         }
         let mut state = self.fill()?;
         if let Some(directory) = state.directory_of_mut(ino)
@@ -45,18 +46,20 @@ impl Engine {
 
     /// Takes in all entries of a directory with their inodes; returns the directories among them
     /// whose own entries are not here. If the entries are here already, only inodes that were
-    /// evicted come back.
+    /// evicted come back. EIO: one of them is in another directory as well, so that a walk might
+    /// never end, or the names are more than a directory may have.
     pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<Vec<Ino>> {
         for (name, row) in entries {
-            row.check()?;
             let is_dots = **name == *b"." || **name == *b"..";
-            if check_name(name).is_err()
-                || is_dots
-                || row.nlink == 0
-                || row.ino == ROOT_INO
-                || row.ino == ino
-            {
-                return Err(Errno::EIO.into());
+            if check_name(name).is_err() || is_dots || row.ino == ROOT_INO || row.ino == ino {
+                let name = name.escape_ascii();
+                return Err(Error::fault(format_args!(
+                    "directory {ino} cannot have inode {} as {name}",
+                    row.ino
+                )));
+            }
+            if row.check().is_err() || row.nlink == 0 {
+                return Err(impossible(row));
             }
         }
         let mut state = self.fill()?;
@@ -86,12 +89,24 @@ impl Engine {
                 if child.parent == 0 {
                     child.parent = ino;
                 }
+                if child.parent != ino {
+                    return Err(Error::fault(format_args!(
+                        "directory {} cannot be in directories {} and {ino}",
+                        row.ino, child.parent
+                    )));
+                }
                 if !child.is_resident {
                     unloaded.push(row.ino);
                 }
             }
         }
         let directory = state.directory_of_mut(ino).ok_or(Errno::ENOTDIR)?;
+        if !directory.has_room_for(name_bytes.saturating_add(entries.len())) {
+            return Err(Error::fault(format_args!(
+                "directory {ino} cannot have {} entries of {name_bytes} bytes",
+                entries.len()
+            )));
+        }
         directory.reserve(entries.len(), name_bytes);
         for (name, row) in entries {
             directory.put(name, row.ino);
@@ -130,10 +145,10 @@ impl Engine {
             .collect())
     }
 
-    /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has
-    /// them. EIO if they are not as many bytes as its row says are mapped, or attributes are there
-    /// although it says that there are none, or the other way round: rows of a version that has not
-    /// got the inode, or that are damaged, would else be a file of zeros.
+    /// Loads the extents and extended attributes of an inode. Does nothing if the inode is gone or
+    /// has them already. EIO if the extents do not map as many bytes as the inode's row says, or if
+    /// the row and the attributes disagree on whether there are any. Such rows are damaged, or
+    /// belong to a version without this inode, and would make it a file of zeros.
     pub fn load_content(
         &self,
         ino: Ino,
@@ -142,18 +157,18 @@ impl Engine {
     ) -> Result<()> {
         let taken_in = take_in_content(&mut *self.fill()?, ino, extents, xattrs)?;
         if taken_in {
-            self.eviction.took_in_content(extents);
+            self.eviction.took_in_content(extents, xattrs);
         }
         Ok(())
     }
 
-    /// As `load_content`, of files that nobody has asked for. Whatever would be refused is left
-    /// out: who asks for it hears why.
+    /// As `load_content`, for files that were not requested. Invalid rows are left out; a request
+    /// for such a file reports the error.
     pub fn load_contents(&self, contents: &[ContentRows]) -> Result<()> {
         let mut state = self.fill()?;
         for (ino, extents, xattrs) in contents {
             if let Ok(true) = take_in_content(&mut state, *ino, extents, xattrs) {
-                self.eviction.took_in_content(extents);
+                self.eviction.took_in_content(extents, xattrs);
             }
         }
         Ok(())
@@ -192,7 +207,7 @@ impl Engine {
         self.cache.held_bytes()
     }
 
-    /// What this process has put into the cache since it was trimmed.
+    /// The bytes that this process has put into the cache since the last trim.
     pub fn cache_grown_bytes(&self) -> u64 {
         self.cache.grown_bytes()
     }
@@ -214,19 +229,19 @@ impl Engine {
         Ok(self.read()?.inodes.len() as u64)
     }
 
-    /// Bytes of the volume's regular files, its inodes, bytes free for staging and by the quota.
+    /// Bytes of the volume's regular files, the number of its inodes, and how many bytes more can
+    /// be written: as the quota and the local disk allow, after unneeded bytes were freed.
     pub fn statfs(&self) -> Result<(u64, u64, u64)> {
-        let (amount, quota_bytes, newest_seq) = {
+        let (amount, quota_bytes) = {
             let state = self.read()?;
-            (state.amount(), state.quota_bytes, state.newest_seq())
+            (state.amount(), state.quota_bytes)
         };
         let file_bytes = amount.bytes.clamp(0, u64::MAX.into()) as u64;
         let inodes = u64::try_from(amount.inodes).unwrap_or(0);
-        let free_bytes = self.disk.as_ref().map_or(0, |disk| {
-            let free_bytes = disk.staging.free_bytes();
-            disk.reclaim.hurry_for_room(free_bytes, newest_seq);
-            free_bytes
-        });
+        let free_bytes = match &self.disk {
+            Some(disk) => self.writable_bytes(disk)?,
+            None => 0,
+        };
         let free_bytes = match quota_bytes {
             0 => free_bytes,
             _ => free_bytes.min(quota_bytes.saturating_sub(file_bytes)),
@@ -235,14 +250,27 @@ impl Engine {
     }
 }
 
-/// What a layer has changed and is not here was removed: it does not come back.
+/// A row that breaks a rule of the engine.
+fn impossible(row: &InodeRow) -> Error {
+    Error::fault(format_args!(
+        "inode {}: an impossible row (mode {:o}, {} links, {} bytes, {} mapped, target of {} bytes)",
+        row.ino,
+        row.mode,
+        row.nlink,
+        row.size,
+        row.mapped_bytes,
+        row.target.len()
+    ))
+}
+
+/// If a layer has changed the inode and it is not here, it was removed and does not come back.
 fn add_if_absent(state: &mut State, row: &InodeRow) {
     if !state.inodes.contains(row.ino) && !state.is_changed(row.ino) {
         state.add(Inode::loaded(row));
     }
 }
 
-/// Whether it was taken in: not if the inode is gone, or has its content.
+/// Returns whether it was loaded: not if the inode is gone, or has its content.
 fn take_in_content(
     state: &mut State,
     ino: Ino,
@@ -252,7 +280,9 @@ fn take_in_content(
     if xattrs.iter().any(|(name, value)| {
         name.is_empty() || name.len() > 255 || value.len() > XATTR_VALUE_MAX_BYTES
     }) {
-        return Err(Errno::EIO.into());
+        return Err(Error::fault(format_args!(
+            "inode {ino}: an impossible extended attribute"
+        )));
     }
     let version = state.next_data_version();
     let Some(inode) = state
@@ -263,11 +293,20 @@ fn take_in_content(
         return Ok(false);
     };
     if !extents.is_empty() && !inode.is_file() {
-        return Err(Errno::EIO.into());
+        return Err(Error::fault(format_args!(
+            "inode {ino} is no file, and has extents"
+        )));
     }
-    let extents = ExtentMap::from_rows(extents, inode.size)?;
+    let extents = ExtentMap::from_rows(extents, inode.size)
+        .map_err(|_| Error::fault(format_args!("inode {ino}: an impossible extent")))?;
     if extents.mapped_bytes() != inode.mapped_bytes() || xattrs.is_empty() == inode.has_xattrs() {
-        return Err(Errno::EIO.into());
+        return Err(Error::fault(format_args!(
+            "inode {ino}: {} bytes and {} attributes are mapped, its row says {} bytes and {}",
+            extents.mapped_bytes(),
+            xattrs.len(),
+            inode.mapped_bytes(),
+            ["none", "some"][usize::from(inode.has_xattrs())],
+        )));
     }
     inode.content = Some(Box::new(Content {
         extents,
@@ -276,5 +315,6 @@ fn take_in_content(
         version,
         ..Content::default()
     }));
+    state.count_xattrs(ino);
     Ok(true)
 }

@@ -1,21 +1,21 @@
-//! Making what was written durable, and knowing that it is.
+//! Makes written data durable, and knows whether it is.
 //!
 //! A failed sync is reported to its caller; the kernel will not report it again. So staging
 //! remembers which segments failed, across restarts too (`cowfs_staging::Failures`), and new bytes
-//! go to another segment. A pass of `reclaim` soon moves what can still be read, so that the next
-//! fsync can succeed. Of a segment that an earlier process wrote, nobody knows what the kernel has
-//! reported. A sync of such a segment therefore also reads the bytes and compares them with their
-//! checksums.
+//! go to another segment. A pass of `reclaim` soon moves the bytes that can still be read, so that
+//! the next fsync can succeed. If an earlier process wrote a segment, we do not know which errors
+//! the kernel has reported to it. A sync of such a segment therefore also reads the bytes and
+//! compares them with their checksums.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use cowfs_base::{Errno, Ino, Segment};
+use cowfs_base::{Ino, Segment};
 use cowfs_journal::Journal;
 
 use crate::content::{Content, Unsynced};
 use crate::engine::{Disk, Engine};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::staged::needed_segments;
 
 impl Engine {
@@ -29,8 +29,12 @@ impl Engine {
         };
         let (journal, segments, inherited, version) = {
             let state = self.read()?;
-            if state.lost_bytes(handle.ino) > 0 {
-                return Err(Errno::EIO.into());
+            let lost_bytes = state.lost_bytes(handle.ino);
+            if lost_bytes > 0 {
+                return Err(Error::fault(format_args!(
+                    "fsync of inode {}: {lost_bytes} bytes of it are lost",
+                    handle.ino
+                )));
             }
             let content = state
                 .inodes
@@ -39,8 +43,8 @@ impl Engine {
             let (segments, version) = content.map_or((Vec::new(), 0), |content| {
                 (content.unsynced.segments().to_vec(), content.version)
             });
-            // Under the lock: what is overwritten from here on may go only when what replaced it is
-            // durable.
+            // Under the lock: from here on, overwritten bytes are released only once their
+            // replacement is durable.
             segments
                 .iter()
                 .for_each(|segment| disk.staging.promise(*segment));
@@ -69,8 +73,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything written so far is on stable storage when this returns. After an error, what could
-    /// be synced is.
+    /// Makes everything written so far durable. Even after an error, all that could be synced is
+    /// durable.
     pub fn sync(&self) -> Result<()> {
         self.sync_but_for(&BTreeSet::new(), true)
     }
@@ -80,7 +84,7 @@ impl Engine {
         self.sync_but_for(&BTreeSet::new(), false)
     }
 
-    /// `sync`, but for segments that nothing maps any more.
+    /// As `sync`, except for segments that nothing maps any more.
     pub(crate) fn sync_but_for(&self, dead: &BTreeSet<Segment>, checks: bool) -> Result<()> {
         let Some(disk) = &self.disk else {
             return Ok(());
@@ -114,7 +118,7 @@ impl Engine {
         outcome.and(self.sync_journal(disk, &journal, upto_seq))
     }
 
-    /// A sync that fails wakes those who make a checkpoint in place of the journal.
+    /// A failed sync wakes the threads that write a checkpoint to replace the journal.
     fn sync_journal(&self, disk: &Disk, journal: &Journal, upto_seq: u64) -> Result<()> {
         if let Err(error) = journal.sync(upto_seq) {
             disk.failures.note_journal();
@@ -122,7 +126,9 @@ impl Engine {
             return Err(error.into());
         }
         if disk.is_journal_lost.load(Ordering::Acquire) {
-            return Err(Errno::EIO.into());
+            return Err(Error::fault(
+                "a sync: an earlier process lost part of the journal",
+            ));
         }
         Ok(())
     }
@@ -131,8 +137,8 @@ impl Engine {
         self.unless_unneeded(segment, disk.staging.sync(segment).map_err(Into::into))
     }
 
-    /// What nothing uncommitted needs is in the store, or nobody's; it may have been removed in the
-    /// meantime.
+    /// A failure does not count if nothing uncommitted needs the segment: its bytes are in the
+    /// store or unused, and it may have been removed in the meantime.
     fn unless_unneeded(&self, segment: Segment, outcome: Result<()>) -> Result<()> {
         match outcome {
             Err(_) if !needed_segments(&*self.read()?).contains(&segment) => Ok(()),
@@ -140,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// Unless the file has changed since, no byte of it waits for an fsync any more.
+    /// If the file has not changed since, none of its bytes waits for an fsync any more.
     fn forget_unsynced(&self, ino: Ino, version: u64) -> Result<()> {
         let mut state = self.fill()?;
         if let Some(content) = state

@@ -24,13 +24,13 @@ use crate::state::State;
 /// An inode, and the directory and name it has there.
 pub type NamedInode = (Ino, Ino, Vec<u8>);
 
-/// So many lost ranges are named by one record.
+/// The most lost ranges in one record.
 const RECORD_RANGES: usize = 4096;
 /// A page: what a disk loses at least.
 const PIECE_BYTES: u64 = 4096;
 
 impl Engine {
-    /// (inode, bytes lost) of each file with a name of which something is lost.
+    /// (inode, bytes lost) of each named file that has lost bytes.
     pub fn lost_files(&self) -> Result<Vec<(Ino, u64)>> {
         let state = self.read()?;
         let mut files: Vec<(Ino, u64)> = state
@@ -44,10 +44,10 @@ impl Engine {
         Ok(files)
     }
 
-    /// Marks what cannot be read of a file's staged bytes, or is not what was written, as lost;
-    /// returns how many bytes. Reads all of them: for after a read of the file has failed. Any
-    /// error but EIO (no free descriptor, say) tells nothing about the bytes: it is returned, and
-    /// nothing is marked.
+    /// Marks the staged bytes of a file that cannot be read, or fail their checksum, as lost;
+    /// returns how many. Reads all of them, so call it only after a read of the file has failed. An
+    /// error other than EIO (no free descriptor, say) tells nothing about the bytes: it is
+    /// returned, and nothing is marked.
     pub fn lose_unreadable(&self, ino: Ino) -> Result<u64> {
         let staging = &self.disk()?.staging;
         let pieces: Vec<Extent> = {
@@ -62,7 +62,7 @@ impl Engine {
         for piece in pieces {
             let Some(staged) = piece.staged else { continue };
             match staging.check(staged.segment(), staged.offset, piece.length) {
-                Err(error) if error.raw_os_error() == Some(libc::EIO) => lost.push(piece),
+                Err(error) if is_loss(&error) => lost.push(piece),
                 outcome => outcome?,
             }
         }
@@ -73,7 +73,7 @@ impl Engine {
                 .content(ino)?
                 .extents
                 .overlapping(piece.offset, piece.end());
-            // What was written, moved or committed meanwhile is not what was read.
+            // Bytes written, moved or committed meanwhile are not the bytes that were read.
             let same = now.filter(|extent| extent.chunk.is_none() && extent.is_backed_as(piece));
             effects.extend(same.map(|extent| {
                 let part = extent.clip(piece.offset, piece.end());
@@ -103,15 +103,20 @@ impl Engine {
     }
 }
 
-/// An extent cut so that little that can be read is lost with what cannot.
+/// A checksum failure has a message and no error number.
+fn is_loss(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), None | Some(libc::EIO))
+}
+
+/// Cuts an extent into pieces, so that few readable bytes are lost along with unreadable ones.
 fn pieces(extent: &Extent) -> impl Iterator<Item = Extent> {
     let (from, end) = (extent.offset, extent.end());
     let starts = (from..end).step_by(PIECE_BYTES as usize);
     starts.map(move |at| extent.clip(at, at + PIECE_BYTES))
 }
 
-/// Marks what is mapped in segments that are not there as lost, and says so in the journal. Returns
-/// whether there was any.
+/// Marks ranges mapped in absent segments as lost, and journals that. Returns whether there were
+/// any.
 pub(crate) fn lose_missing(state: &mut State, present: &BTreeSet<Segment>) -> Result<bool> {
     let is_missing = |extent: &&Extent| {
         let staged = extent.staged.filter(|_| extent.chunk.is_none());

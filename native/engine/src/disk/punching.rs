@@ -1,24 +1,26 @@
-//! Giving back the dead parts of segments that still have live ones, without room for a copy.
+//! Frees the dead parts of segments that still have live ones, without room for a copy.
 //!
 //! A hole must not be punched into a range that a record covers in part: after a power loss the
 //! record would fail its checksum, and its live bytes with it. So the segment gets a second number
-//! first (a hard link), and what is mapped of it is mapped there, each extent by a record of its
-//! own. The first number is then dead and goes as any dead segment does: behind a sync where bytes
-//! had been promised. Only when it has gone is everything punched that those records do not name.
+//! first (a hard link), and its live extents are mapped there, each by a record of its own. The
+//! first number is then dead and is removed like any dead segment: after a sync if bytes had been
+//! promised. Only then are all bytes punched that those records do not name.
 //!
 //! - Readers that planned with the first number find it gone and plan again, as for every removed
 //!   segment.
-//! - What is overwritten meanwhile is dead in the second segment, until it is given back by a later
-//!   pass.
+//! - Bytes overwritten meanwhile are dead in the second segment, and a later pass frees them.
 //! - Bytes that the disk has lost, and extents that change meanwhile, stay with the first number,
 //!   which then stays whole.
 //! - Each run of bytes that has a checksum of its own gets a record of its own, so that bytes that
 //!   were synced never share one with bytes that are lost later.
 //!
-//! Cost: a record of about 50 bytes an extent and a run; segments that would win less than eight
-//! times that are left alone.
+//! Cost: a record of about 50 bytes an extent and a run. Before the disk is full, a segment is
+//! taken only if a sixteenth of it is dead, and eight times the size of its records. Once a write
+//! was refused, one block more than its records is enough. A pass takes the segments that gain
+//! most, a few at a time; a caller that needs more makes another pass.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cowfs_base::{Ino, Segment};
 use cowfs_staging::{Leaving, Sum, is_full};
@@ -27,14 +29,38 @@ use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
 use crate::extents::{Extent, Staged};
-use crate::survey::extents_of;
+use crate::survey::{BLOCK_BYTES, PartlyDead, extents_of};
 
 const BATCH_EXTENTS: usize = 512;
-/// So many are named by one record.
+/// The most ranges in one record.
 const RECORD_RANGES: usize = 4096;
 const RECORD_BYTES: u64 = 50;
-/// A segment of which a smaller part is dead is left alone.
+/// A segment with a smaller dead part is left alone while the disk is not full.
 const PART_DEAD: u64 = 16;
+/// A gigabyte in earnest: the extents of so many are in memory at once.
+const SEGMENTS_AT_ONCE: usize = 16;
+
+/// Which segments are worth it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Punching {
+    /// Segments that gain much at little cost.
+    Cheap,
+    /// A write was refused: each that wins a block.
+    Thorough,
+}
+
+impl Punching {
+    /// The bytes that punching the segment frees, minus the room of its records; None if too few.
+    pub(crate) fn gain(self, found: &PartlyDead) -> Option<u64> {
+        let record_bytes = found.extents * RECORD_BYTES;
+        let least_bytes = match self {
+            Punching::Cheap => (found.size_bytes / PART_DEAD).max(record_bytes * 8),
+            Punching::Thorough => record_bytes,
+        };
+        let is_worth_it = found.dead_bytes >= least_bytes + BLOCK_BYTES;
+        is_worth_it.then(|| found.dead_bytes - record_bytes)
+    }
+}
 
 /// A segment's second number, and what of its bytes was mapped there.
 struct Renumbered {
@@ -44,16 +70,26 @@ struct Renumbered {
 }
 
 impl Engine {
-    /// Gives back dead parts of all segments that no frozen layer refers to; returns the bytes
-    /// freed. Syncs.
-    pub fn punch_staging(&self) -> Result<u64> {
+    /// Gives back dead blocks of segments that no frozen layer refers to; returns the bytes freed.
+    /// Syncs.
+    pub fn punch_staging(&self, punching: Punching) -> Result<u64> {
         let disk = self.disk()?;
         let _one = disk.reclaim.lock();
         let before_bytes = disk.staging.used_bytes();
         disk.staging.seal_current();
+        let segments = self.most_dead(disk, punching)?;
+        let mut extents: BTreeMap<Segment, Vec<(Ino, Extent)>> = BTreeMap::new();
+        for (ino, extent) in self.extents_in(disk, &segments)? {
+            if let Some(staged) = extent.staged {
+                extents
+                    .entry(staged.segment())
+                    .or_default()
+                    .push((ino, extent));
+            }
+        }
         let mut renumbered = Vec::new();
-        for segment in self.partly_dead(disk)? {
-            renumbered.extend(self.renumber(disk, segment)?);
+        for (segment, extents) in extents {
+            renumbered.extend(self.renumber(disk, segment, &extents)?);
         }
         if renumbered.is_empty() {
             return Ok(0);
@@ -66,25 +102,26 @@ impl Engine {
         Ok(before_bytes.saturating_sub(disk.staging.used_bytes()))
     }
 
-    fn partly_dead(&self, disk: &Disk) -> Result<Vec<Segment>> {
+    /// The segments that gain most.
+    fn most_dead(&self, disk: &Disk, punching: Punching) -> Result<BTreeSet<Segment>> {
         let survey = self.survey(disk)?;
-        let is_worth_it = |(segment, live): &(&Segment, &u64)| {
-            let dead_bytes = survey.sizes[*segment].saturating_sub(**live);
-            **live > 0 && dead_bytes * PART_DEAD >= survey.sizes[*segment]
-        };
-        let found = survey.live.iter().filter(is_worth_it);
-        Ok(found.map(|(segment, _)| *segment).collect())
+        let gains = survey
+            .partly_dead()
+            .filter_map(|found| Some((Reverse(punching.gain(&found)?), found.segment)));
+        let mut gains: Vec<_> = gains.collect();
+        gains.sort_unstable();
+        let most = gains.into_iter().take(SEGMENTS_AT_ONCE);
+        Ok(most.map(|(_, segment)| segment).collect())
     }
 
-    /// Maps what is mapped of the segment under a second number. None: it has no other, not even
-    /// the ballast has room for one, or it would not pay.
-    fn renumber(&self, disk: &Disk, old: Segment) -> Result<Option<Renumbered>> {
-        let extents = self.extents_in(disk, &BTreeSet::from([old]))?;
-        let live_bytes: u64 = extents.iter().map(|(_, extent)| extent.length).sum();
-        let dead_bytes = disk.staging.occupied_bytes(old).saturating_sub(live_bytes);
-        if extents.len() as u64 * RECORD_BYTES * 8 > dead_bytes {
-            return Ok(None);
-        }
+    /// Maps the segment's live extents under a second number. None if no second number is possible,
+    /// or if not even the ballast has room for one.
+    fn renumber(
+        &self,
+        disk: &Disk,
+        old: Segment,
+        extents: &[(Ino, Extent)],
+    ) -> Result<Option<Renumbered>> {
         let new = match disk.with_room(Leaving::Changing, || disk.staging.link_again(old)) {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(None),
@@ -117,7 +154,7 @@ impl Engine {
                 Some((*ino, extent, staged.offset, runs.ok()?))
             })
             .collect();
-        // As nothing maps it yet, it may have been removed like any other.
+        // While nothing maps it yet, it may have been removed like any other segment.
         let _unmapped = disk.appends.read();
         if !disk.staging.contains(new) {
             return Ok(());

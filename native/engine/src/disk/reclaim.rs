@@ -1,39 +1,36 @@
-//! Reclaiming staged bytes that were overwritten, or lie in removed files, without a commit. So a
-//! mount whose files are overwritten for ever takes a bounded part of the local disk.
+//! Reclaims staged bytes that were overwritten, or belong to removed files, without a commit. So a
+//! mount whose files are overwritten again and again takes a bounded part of the local disk.
 //!
-//! A pass copies what is left of mostly dead segments to the current one, then removes the
-//! segments that nothing maps any more. The rules for removing one:
+//! A pass copies the live bytes of mostly dead segments to the current one, then removes the
+//! segments that nothing maps any more. The rules for removing a segment:
 //!
-//! - Not the current segment, and none that a frozen layer's records name: its commit removes
-//!   those.
+//! - It is not the current segment, and no frozen layer's record names it: the layer's commit
+//!   removes those.
 //! - A dead segment stays dead. Bytes get mapped when they are written (`Disk::appends` is held
-//!   until then), or when they are copied from where they are mapped (a copy looks again before it
-//!   is recorded).
+//!   until then), or when they are copied from a place where they are mapped (a copy looks again
+//!   before it is recorded).
 //! - After a kill all records are replayed, also the one that covers a dead range. So the segment
 //!   is not missed. Only a commit takes mappings away without a record. A record of a later layer,
 //!   or a checkpoint of later layers, may still name such a range and counts in a replay. Those
-//!   segments (`Changes::held`) stay until the next commit, or the next checkpoint, which says
-//!   what is mapped by then.
+//!   segments (`Changes::held`) stay until the next commit, or until the next checkpoint, which
+//!   lists the mappings of that time.
 //! - After a power loss the covering record, or its bytes, may be missing. Then the covered bytes
 //!   count if they were promised, that is, if an fsync that named their segment had begun. Such a
-//!   segment is removed only after all that is mapped now, and the journal, are on stable storage.
-//!   A segment that no fsync has named is removed at once, without being written to the disk.
+//!   segment is removed only after everything mapped now, and the journal, are on stable storage. A
+//!   segment that no fsync has named is removed at once, without being written to the disk.
 //!
-//! A pass is due after as many bytes were staged as were found in use, at least `PACE_SEGMENTS`.
-//! The caller of `reclaim_when_due` makes it. Writers that are twice as far wait for it
-//! (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times what is in use
+//! A pass is due when as many bytes were staged as were found in use, at least `PACE_SEGMENTS`. The
+//! caller of `reclaim_when_due` makes it. Writers wait for it once twice as many were staged
+//! (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times the bytes in use
 //! plus a gigabyte, however often bytes are overwritten. Checkpoints keep the journal short
 //! (`checkpoint`).
 //!
-//! Whoever asks what is free while that is little has a pass made, too (`statfs`), so that the room
-//! of removed files shows before somebody writes.
-//!
 //! On a full disk, where copies do not fit, `punching` frees the dead parts instead. `survey`
-//! counts what is live, a batch of extents at a time, while other threads go on.
+//! counts the live bytes, a batch of extents at a time, while other threads go on.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cowfs_base::sync::{Condvar, Mutex, MutexGuard};
 use cowfs_base::{Ino, Segment};
@@ -48,18 +45,18 @@ use crate::survey::{Survey, extents_of};
 
 /// 256 MiB in earnest.
 const PACE_SEGMENTS: u64 = 4;
-/// So much is copied at once.
+/// The bytes copied at a time.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_EXTENTS: usize = 512;
-/// Of staged bytes, 32 KiB: 2,048 extents in earnest are counted under one lock.
+/// 32 KiB of staged bytes; in practice 2,048 extents are counted under one lock.
 const SURVEYED_BYTES: u64 = 32 << 10;
-/// Of copying, when there is not room for all copies at once.
+/// The most rounds of copying, if there is no room for all copies at once.
 const ROUNDS_MAX: usize = 8;
 
 /// When the next pass is due.
 pub(crate) struct Reclaim {
     pace_bytes: u64,
-    /// So many are looked at while the state is locked.
+    /// The number of extents examined while the state is locked.
     pub batch_extents: usize,
     /// One pass at a time.
     running: Mutex<()>,
@@ -67,12 +64,7 @@ pub(crate) struct Reclaim {
     due: AtomicU64,
     is_wanted: Mutex<bool>,
     wanted: Condvar,
-    /// The last pass that was made since little was free: when, and the journal's newest record.
-    for_room: Mutex<Option<(Instant, u64)>>,
 }
-
-/// Passes for room are no nearer than this.
-const ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 impl Reclaim {
     pub fn new(segment_bytes: u64) -> Reclaim {
@@ -84,28 +76,22 @@ impl Reclaim {
             due: pace_bytes.into(),
             is_wanted: Mutex::default(),
             wanted: Condvar::default(),
-            for_room: Mutex::default(),
         }
-    }
-
-    /// So many bytes are free, and somebody asks. A pass is due if that is little, unless nothing
-    /// has changed since the last one.
-    pub fn hurry_for_room(&self, free_bytes: u64, newest_seq: u64) {
-        if free_bytes >= self.pace_bytes {
-            return;
-        }
-        let mut last = self.for_room.lock();
-        if last.is_some_and(|(at, seq)| seq == newest_seq || at.elapsed() < ROOM_PAUSE) {
-            return;
-        }
-        *last = Some((Instant::now(), newest_seq));
-        drop(last);
-        self.hurry();
     }
 
     /// Held while segments are chosen and moved.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.running.lock()
+    }
+
+    /// None while a pass is under way.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.running.try_lock()
+    }
+
+    /// Fewer free bytes than this are few.
+    pub fn pace_bytes(&self) -> u64 {
+        self.pace_bytes
     }
 
     pub fn wake(&self) {
@@ -133,9 +119,9 @@ struct Piece {
 }
 
 impl Engine {
-    /// Lets go of segments that nothing uncommitted maps any more, then moves what is left in
-    /// mostly dead ones as far as there is room; returns the bytes freed. May sync. ENOSPC while
-    /// moving ends that, not the rest.
+    /// Removes segments that nothing uncommitted maps any more, then moves the live bytes of mostly
+    /// dead ones as far as there is room; returns the bytes freed. May sync. ENOSPC while moving
+    /// ends the moving, not the rest.
     pub fn reclaim_staging(&self) -> Result<u64> {
         let disk = self.disk()?;
         let _one = disk.reclaim.running.lock();
@@ -163,8 +149,8 @@ impl Engine {
         }
     }
 
-    /// Whether so much was staged since a pass was due that no more is to be accepted before
-    /// `reclaim_overdue`. Never waits.
+    /// Whether so much was staged since a pass was due that writers must call `reclaim_overdue`
+    /// first. Never waits.
     pub fn is_reclaim_overdue(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| {
             let overdue_bytes = disk.reclaim.overdue_bytes(disk);
@@ -172,7 +158,7 @@ impl Engine {
         })
     }
 
-    /// Makes a pass if one is overdue still, or waits for the one that is being made; returns the
+    /// Makes a pass if one is still overdue, or waits for the pass that is under way; returns the
     /// bytes freed. May sync.
     pub fn reclaim_overdue(&self) -> Result<u64> {
         let disk = self.disk()?;
@@ -195,12 +181,12 @@ impl Engine {
             .due
             .store(begun_bytes + pace_bytes, Ordering::Relaxed);
         if self.read()?.changes.held.len() as u64 >= PACE_SEGMENTS {
-            // Lets go of them. While a commit is under way it can't be made, and where it fails
+            // Releases them. No checkpoint can be made while a commit is under way; if it fails,
             // they stay.
             let _ = self.checkpoint();
         }
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
-        // What the kernel has not lost yet finds a place that can be synced.
+        // Bytes that the kernel has not lost yet move to a place that can be synced.
         let failed = disk.staging.failed_segments().into_iter();
         let failed: BTreeSet<Segment> = failed
             .filter(|segment| survey.live.contains_key(segment))
@@ -211,7 +197,7 @@ impl Engine {
         let (dead_bytes, mut survey) = self.remove_all_dead(disk)?;
         freed_bytes += dead_bytes;
         for _ in 0..ROUNDS_MAX {
-            // What is wholly dead has gone by now: that needs no room, copies do.
+            // Wholly dead segments have gone by now: removing them needs no room, but copies do.
             let sparse = survey.sparse(disk.staging.free_bytes());
             if sparse.is_empty() || self.move_live(disk, &sparse).is_err() {
                 break;
@@ -223,15 +209,15 @@ impl Engine {
                 break;
             }
         }
-        let live_bytes: u64 = survey.live.values().sum();
+        let live_bytes: u64 = survey.live.values().map(|live| live.bytes).sum();
         disk.reclaim
             .due
             .store(begun_bytes + live_bytes.max(pace_bytes), Ordering::Relaxed);
         Ok(freed_bytes)
     }
 
-    /// Removes dead segments, after a sync those that were promised; returns their bytes, and how
-    /// the others are.
+    /// Removes dead segments, promised ones after a sync; returns their bytes, and a survey of the
+    /// others.
     pub(crate) fn remove_all_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
         let promised: BTreeSet<Segment> = survey
@@ -245,8 +231,8 @@ impl Engine {
         Ok((freed_bytes, survey))
     }
 
-    /// Removes the dead segments that nobody was promised; returns their bytes, and how the others
-    /// are.
+    /// Removes the dead segments that were never promised; returns their bytes, and a survey of the
+    /// others.
     fn remove_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
         let (survey, dead) = self.survey_then(disk, |state, survey| {
             // An fsync promises segments under the state's lock.
@@ -267,10 +253,11 @@ impl Engine {
         Ok((freed_bytes, survey))
     }
 
-    /// Removes dead segments after a sync that began when they were dead, but for those that a
-    /// layer was frozen with since.
+    /// Removes dead segments after a sync that began when they were dead, except those that a layer
+    /// was frozen with since.
     fn remove_synced(&self, disk: &Disk, dead: &BTreeSet<Segment>) -> Result<u64> {
         let going: Vec<(Segment, u64)> = {
+            let _no_reader = disk.forgetting.write();
             let mut state = self.fill()?;
             let segments = disk.staging.segments();
             let going: Vec<_> = segments
@@ -288,9 +275,9 @@ impl Engine {
         Ok(going.iter().map(|(_, bytes)| bytes).sum())
     }
 
-    /// Stages what is mapped of these segments once more, and maps it there. Bytes that may count
-    /// as durable are mapped only when the copy is: a failed write-back of the copy would else take
-    /// what an fsync had covered.
+    /// Stages the live bytes of these segments once more, and maps the copies. Bytes that may count
+    /// as durable are mapped only once the copy is durable: otherwise a failed write-back of the
+    /// copy would lose bytes that an fsync had covered.
     fn move_live(&self, disk: &Disk, segments: &BTreeSet<Segment>) -> Result<()> {
         let extents = self.extents_in(disk, segments)?;
         let (mut pieces, mut bytes) = (Vec::new(), 0);
@@ -319,7 +306,7 @@ impl Engine {
             return Ok(());
         }
         let mut data = vec![0; bytes as usize];
-        // What the disk has lost stays where it is, under its old checksum.
+        // Lost bytes stay where they are, under their old checksum.
         let mut is_read = |piece: &&Piece| {
             let part = &mut data[piece.at..][..piece.extent.length as usize];
             piece.extent.staged.is_some_and(|staged| {
@@ -366,7 +353,7 @@ fn is_promised(disk: &Disk, pieces: &[&Piece]) -> bool {
         .any(|staged| disk.staging.is_promised(staged.segment()))
 }
 
-/// (inode, offset, length, place in the batch) of what is still mapped as the pieces were,
+/// (inode, offset, length, place in the batch) of the pieces that are still mapped as they were,
 /// neighbours joined.
 fn unchanged_runs(state: &State, pieces: &[&Piece]) -> Vec<(Ino, u64, u64, usize)> {
     let mut runs: Vec<(Ino, u64, u64, usize)> = Vec::new();

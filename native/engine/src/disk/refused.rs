@@ -1,9 +1,9 @@
 //! Writes through a shared mapping that could not be staged: which bytes of which files.
 //!
-//! The program is told nothing when the kernel writes such a page back and the server refuses it.
-//! The kernel counts the page as clean from then on and drops it sooner or later. So the refusal
-//! is remembered here, and a commit asks for it (`Engine::refused_stores`): a version must not
-//! silently lack what was stored before it. A range is forgotten when it is overwritten, cut off,
+//! The program gets no error when the kernel writes such a page back and the server refuses it. The
+//! kernel counts the page as clean from then on and drops it sooner or later. So the refusal is
+//! remembered here, and a commit asks for it (`Engine::refused_stores`): a version must not
+//! silently lack bytes stored before it. A range is forgotten when it is overwritten, cut off,
 //! punched or copied over, and with its inode. A remount forgets all ranges.
 
 use std::collections::BTreeMap;
@@ -13,18 +13,19 @@ use cowfs_base::{Errno, Ino};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
+use crate::ranges::Ranges;
 
 /// More ranges of one file than this are joined to one.
 const RANGES_MAX: usize = 1024;
 
-/// What was refused of one file: disjoint ranges by their start, and why.
+/// The refused ranges of one file, and the error.
 #[derive(Debug, Clone)]
 struct File {
-    ranges: BTreeMap<u64, u64>,
+    ranges: Ranges,
     errno: Errno,
 }
 
-/// What was refused of all files.
+/// The refused ranges of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Refused(BTreeMap<Ino, File>);
 
@@ -46,26 +47,25 @@ impl Refused {
             return;
         }
         let file = self.0.entry(ino).or_insert_with(|| File {
-            ranges: BTreeMap::new(),
+            ranges: Ranges::default(),
             errno,
         });
         file.errno = errno;
-        remove(&mut file.ranges, from, to);
-        file.ranges.insert(from, to);
+        file.ranges.add(from, to);
         if file.ranges.len() > RANGES_MAX {
-            let first = file.ranges.keys().next().copied().unwrap_or(from);
-            let end = file.ranges.values().next_back().copied().unwrap_or(to);
-            file.ranges = BTreeMap::from([(first, end)]);
+            let (first, end) = (file.ranges.iter().next(), file.ranges.iter().last());
+            let (first, end) = (first.unwrap_or((from, to)), end.unwrap_or((from, to)));
+            file.ranges.add(first.0, end.1);
         }
     }
 
-    /// What is in [from, to) now is what was meant to be there.
+    /// The bytes in [from, to) were stored successfully: forgets refusals there.
     pub fn store_again(&mut self, ino: Ino, from: u64, to: u64) {
         if self.0.is_empty() {
             return;
         }
         if let Some(file) = self.0.get_mut(&ino) {
-            remove(&mut file.ranges, from, to);
+            file.ranges.remove(from, to);
             if file.ranges.is_empty() {
                 self.0.remove(&ino);
             }
@@ -76,27 +76,6 @@ impl Refused {
     pub fn forget(&mut self, ino: Ino) {
         if !self.0.is_empty() {
             self.0.remove(&ino);
-        }
-    }
-}
-
-fn remove(ranges: &mut BTreeMap<u64, u64>, from: u64, to: u64) {
-    if from >= to {
-        return;
-    }
-    let touched: Vec<(u64, u64)> = ranges
-        .range(..to)
-        .rev()
-        .take_while(|(_, end)| **end > from)
-        .map(|(start, end)| (*start, *end))
-        .collect();
-    for (start, end) in touched {
-        ranges.remove(&start);
-        if start < from {
-            ranges.insert(start, from);
-        }
-        if end > to {
-            ranges.insert(to, end);
         }
     }
 }
@@ -118,9 +97,9 @@ impl Engine {
         Ok(())
     }
 
-    /// As `note_refused_store`, where the server cannot tell a mapped store from another write:
-    /// only what may be one counts, whole pages up to the file's end, through a handle by which the
-    /// file may be mapped.
+    /// As `note_refused_store`, where the server cannot tell a mapped store from another write.
+    /// Only possible mapped stores count: whole pages up to the file's end, through a handle by
+    /// which the file may be mapped.
     pub fn note_failed_write(&self, fh: u64, offset: u64, length: u64, errno: Errno) -> Result<()> {
         const PAGE_BYTES: u64 = 4096;
         let handle = self.handles.get(fh)?;
@@ -145,7 +124,7 @@ impl Engine {
         Ok(named
             .map(|(ino, file)| RefusedStore {
                 ino: *ino,
-                bytes: file.ranges.iter().map(|(from, to)| to - from).sum(),
+                bytes: file.ranges.bytes(),
                 errno: file.errno,
             })
             .collect())
@@ -158,9 +137,7 @@ mod tests {
 
     fn ranges(refused: &Refused) -> Vec<(u64, u64)> {
         let files = refused.0.values();
-        files
-            .flat_map(|file| file.ranges.iter().map(|(from, to)| (*from, *to)))
-            .collect()
+        files.flat_map(|file| file.ranges.iter()).collect()
     }
 
     #[test]
@@ -169,7 +146,7 @@ mod tests {
         refused.add(7, 10, 20, Errno::ENOSPC);
         refused.add(7, 30, 40, Errno::ENOSPC);
         refused.add(7, 15, 35, Errno::EIO);
-        assert_eq!(ranges(&refused), [(10, 15), (15, 35), (35, 40)]);
+        assert_eq!(ranges(&refused), [(10, 40)]);
         refused.store_again(7, 12, 36);
         assert_eq!(ranges(&refused), [(10, 12), (36, 40)]);
         refused.store_again(8, 0, u64::MAX);

@@ -1,4 +1,4 @@
-//! A full local disk: what is given up for calls that add bytes, and what all other calls may use.
+//! A full local disk: space freed for calls that add bytes, and a reserve for all other calls.
 //!
 //! `relieve` frees in steps and stops when there is enough, the cheapest to lose first:
 //!
@@ -23,12 +23,13 @@ use cowfs_staging::Leaving;
 
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
+use crate::punching::Punching;
 use crate::staged::Amount;
 use crate::state::State;
 
 const REPEATED_AFTER: Duration = Duration::from_secs(1);
 
-/// What the last relief found.
+/// The result of the last relief.
 #[derive(Default)]
 pub(crate) struct Relief {
     running: Mutex<()>,
@@ -39,7 +40,7 @@ pub(crate) struct Relief {
 struct Last {
     number: u64,
     freed_bytes: u64,
-    /// When nothing dead was found, and how the state was then.
+    /// When a thorough search found nothing dead, and the state at that time.
     found_nothing: Option<(Instant, Seen)>,
 }
 
@@ -49,9 +50,10 @@ type Seen = (u64, Layer, bool);
 
 impl Engine {
     /// Frees about `wanted_bytes` of the working copy's disk, if that can be, and takes the ballast
-    /// back; returns the bytes freed. 0: trying again is in vain. Counts extents and may sync: for
-    /// threads that may wait. Callers that came while another was at it get what that one freed.
-    pub fn relieve(&self, wanted_bytes: u64) -> Result<u64> {
+    /// back; returns the bytes freed. 0: trying again is in vain. `Punching::Thorough` is for a call
+    /// that met ENOSPC. Counts extents and may sync: for threads that may wait. Callers that came
+    /// while another was at it get what that one freed.
+    pub fn relieve(&self, wanted_bytes: u64, punching: Punching) -> Result<u64> {
         let disk = self.disk()?;
         let before = disk.relief.last.lock().number;
         let _one = disk.relief.running.lock();
@@ -61,11 +63,11 @@ impl Engine {
         }
         let mut freed_bytes = self.trim(disk, Amount::Freed(wanted_bytes))?;
         if freed_bytes < wanted_bytes {
-            freed_bytes += self.relieve_of_dead(disk, wanted_bytes - freed_bytes)?;
+            freed_bytes += self.relieve_of_dead(disk, wanted_bytes - freed_bytes, punching)?;
         }
         let was_whole = disk.ballast.is_whole();
         if disk.ballast.restore() && !was_whole {
-            // Somebody else has made room.
+            // Another thread has made room.
             freed_bytes = freed_bytes.max(1);
         }
         let mut last = disk.relief.last.lock();
@@ -80,13 +82,13 @@ impl Engine {
         Ok(self.disk()?.ballast.restore())
     }
 
-    /// Gives up part of the ballast for a commit or an unmount that needs a little space; false:
-    /// nothing is left of it.
+    /// Gives up part of the ballast for a commit or an unmount that needs a little space; false if
+    /// no ballast is left.
     pub fn give_up_ballast(&self) -> Result<bool> {
         Ok(self.disk()?.ballast.give_up(Leaving::Committing))
     }
 
-    fn relieve_of_dead(&self, disk: &Disk, wanted_bytes: u64) -> Result<u64> {
+    fn relieve_of_dead(&self, disk: &Disk, wanted_bytes: u64, punching: Punching) -> Result<u64> {
         let seen = seen(&*self.read()?);
         let found_nothing = disk.relief.last.lock().found_nothing;
         if found_nothing
@@ -96,10 +98,13 @@ impl Engine {
         }
         let mut freed_bytes = self.reclaim_staging()?;
         if freed_bytes < wanted_bytes {
-            freed_bytes += self.punch_staging()?;
+            freed_bytes += self.punch_staging(punching)?;
         }
         disk.staging.remove_spares();
-        disk.relief.last.lock().found_nothing = (freed_bytes == 0).then(|| (Instant::now(), seen));
+        if punching == Punching::Thorough {
+            let found_nothing = (freed_bytes == 0).then(|| (Instant::now(), seen));
+            disk.relief.last.lock().found_nothing = found_nothing;
+        }
         Ok(freed_bytes)
     }
 }
@@ -115,7 +120,7 @@ impl State {
         journal.map_or(0, |journal| journal.last_seq())
     }
 
-    /// ENOSPC while the local disk is full: what is free is for those who leave.
+    /// ENOSPC while the local disk is full: the remaining space is for calls that free space.
     pub fn check_room(&self) -> Result<()> {
         match &self.ballast {
             Some(ballast) if !ballast.is_whole() => Err(Errno::ENOSPC.into()),
@@ -123,7 +128,8 @@ impl State {
         }
     }
 
-    /// Whether there is space again for a record of a change that adds no bytes.
+    /// Gives up ballast for a record of a change that adds no bytes; returns whether there is space
+    /// now.
     pub fn gives_up_ballast(&self) -> bool {
         let ballast = self.ballast.as_ref();
         ballast.is_some_and(|ballast| ballast.give_up(Leaving::Changing))

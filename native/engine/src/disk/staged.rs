@@ -1,5 +1,4 @@
-//! What becomes of staged bytes: which segments may go, and which files are quiet enough to upload
-//! early.
+//! Staged bytes: the removable segments, and the files that are quiet enough to upload early.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -13,14 +12,14 @@ use crate::layers::layer_rows;
 use crate::row::LayerExtent;
 use crate::state::State;
 
-/// How much of what is committed goes.
+/// How many committed bytes are removed.
 #[derive(Clone, Copy)]
 pub(crate) enum Amount {
-    /// So much that at most this is left.
+    /// So many that at most this is left.
     Kept(u64),
     /// At least this, if there is as much.
     Freed(u64),
-    /// All, the segment that takes appends too: nothing is appended any more.
+    /// All, including the current segment: no more appends follow.
     EverythingCommitted,
 }
 
@@ -38,8 +37,8 @@ impl Engine {
         self.trim(self.disk()?, Amount::Kept(max_bytes))
     }
 
-    /// Bytes of segments that nothing uncommitted needs, a cache of what was written last, and of
-    /// files kept for later segments.
+    /// Bytes of segments that nothing uncommitted needs, which cache recent writes, and of files
+    /// kept for later segments.
     pub fn committed_staged_bytes(&self) -> Result<u64> {
         let disk = self.disk()?;
         let needed = needed_segments(&*self.read()?);
@@ -58,7 +57,8 @@ impl Engine {
         };
         let spare_bytes = disk.staging.shrink_spares(spares_max_bytes);
         let removed = {
-            // Nobody is between staging bytes and mapping them while the choice is made.
+            let _no_reader = disk.forgetting.write();
+            // No thread is between staging bytes and mapping them while the choice is made.
             let _no_unmapped = disk.appends.write();
             let mut state = self.change()?;
             let needed = needed_segments(&state);
@@ -95,18 +95,18 @@ impl Engine {
         for (segment, _) in &removed {
             disk.staging.remove(*segment)?;
         }
-        // What has become one just now is among the removed.
+        // Segments whose files have just become spare are among the removed.
         disk.staging.shrink_spares(spares_max_bytes);
         let removed_bytes: u64 = removed.iter().map(|(_, bytes)| bytes).sum();
         Ok(removed_bytes + spare_bytes)
     }
 
-    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has
-    /// written for `idle_ns` and of which nothing is lost.
+    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that were not
+    /// written for `idle_ns` and have lost no bytes.
     ///
-    /// Oldest write first, and only those behind `after` in that order, so that whoever asks again
-    /// where it stopped sees every file once, and a file again when it was written again. Memory:
-    /// `limit` files, whatever the number of changed ones.
+    /// Oldest write first, and only those behind `after` in that order. A caller that continues
+    /// where it stopped sees every file once, and again if it was written again. Memory: `limit`
+    /// files, whatever the number of changed ones.
     pub fn quiet_files(
         &self,
         idle_ns: u64,
@@ -136,14 +136,13 @@ impl Engine {
         Ok(oldest.into_sorted_vec())
     }
 
-    /// Bytes that were staged since the mount, also those that nothing needs any more.
+    /// Bytes that were staged since the mount, including bytes no longer needed.
     pub fn staged_bytes(&self) -> Result<u64> {
         Ok(self.disk()?.staging.appended_bytes())
     }
 
     /// Up to `limit` named files of at least `least_bytes` that were written within `recent_ns`,
-    /// have no chunk at their beginning and `most_extents` at most, and of which nothing is lost;
-    /// in no order.
+    /// have no chunk at their beginning, `most_extents` at most, and no lost bytes; in no order.
     pub fn growing_files(
         &self,
         least_bytes: u64,

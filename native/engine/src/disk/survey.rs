@@ -13,7 +13,7 @@
 //! still there at the end has at most as many bytes mapped as were counted. One with none is dead:
 //! bytes that nothing maps cannot be mapped again.
 //!
-//! What frozen layers and checkpoints have saved is not counted: all their segments are kept
+//! Extents saved by frozen layers and checkpoints are not counted: all their segments are kept
 //! anyway.
 //!
 //! One survey at a time: its caller holds `Reclaim::running`.
@@ -28,28 +28,87 @@ use crate::error::Result;
 use crate::extents::{Extent, ExtentMap};
 use crate::state::State;
 
-/// Live bytes of the segments that could go.
+/// The block size of a local file system, for holes in files.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+
+/// The mapped bytes of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    pub bytes: u64,
+    extents: u64,
+    /// A bit for each block that has some of them: 2 KiB for a segment of 64 MiB.
+    blocks: Vec<u64>,
+}
+
+impl Live {
+    fn add(&mut self, from: u64, length: u64) {
+        self.bytes += length;
+        self.extents += 1;
+        for block in from / BLOCK_BYTES..(from + length).div_ceil(BLOCK_BYTES) {
+            let word = (block / 64) as usize;
+            if word >= self.blocks.len() {
+                self.blocks.resize(word + 1, 0);
+            }
+            self.blocks[word] |= 1 << (block % 64);
+        }
+    }
+
+    fn block_bytes(&self) -> u64 {
+        let count: u64 = self
+            .blocks
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum();
+        count * BLOCK_BYTES
+    }
+}
+
+/// A segment with live bytes and, perhaps, dead blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartlyDead {
+    pub segment: Segment,
+    /// The segment's space on the disk.
+    pub size_bytes: u64,
+    /// Bytes of whole blocks without a live byte, except holes that were punched before.
+    pub dead_bytes: u64,
+    /// How many extents are live.
+    pub extents: u64,
+}
+
+/// The live bytes of the removable segments, and their space on the disk.
 #[derive(Debug)]
 pub(crate) struct Survey {
-    pub live: BTreeMap<Segment, u64>,
+    pub live: BTreeMap<Segment, Live>,
     pub sizes: BTreeMap<Segment, u64>,
 }
 
 impl Survey {
     pub fn dead(&self) -> impl Iterator<Item = Segment> {
-        let dead = self.live.iter().filter(|(_, live)| **live == 0);
+        let dead = self.live.iter().filter(|(_, live)| live.bytes == 0);
         dead.map(|(segment, _)| *segment)
+    }
+
+    /// The segments with live bytes.
+    pub fn partly_dead(&self) -> impl Iterator<Item = PartlyDead> {
+        let live = self.live.iter().filter(|(_, live)| live.bytes > 0);
+        live.map(|(segment, live)| PartlyDead {
+            segment: *segment,
+            size_bytes: self.sizes[segment],
+            dead_bytes: self.sizes[segment].saturating_sub(live.block_bytes()),
+            extents: live.extents,
+        })
     }
 
     /// At least half of it dead: as many as can be copied into `room_bytes`, the sparsest first.
     pub fn sparse(&self, room_bytes: u64) -> BTreeSet<Segment> {
-        let is_sparse =
-            |(segment, live): &(&Segment, &u64)| **live > 0 && **live * 2 <= self.sizes[*segment];
+        let is_sparse = |(segment, live): &(&Segment, &Live)| {
+            live.bytes > 0 && live.bytes * 2 <= self.sizes[*segment]
+        };
         let mut sparse: Vec<(u64, Segment)> = self
             .live
             .iter()
             .filter(is_sparse)
-            .map(|(segment, live)| (*live, *segment))
+            .map(|(segment, live)| (live.bytes, *segment))
             .collect();
         sparse.sort_unstable();
         let mut left_bytes = room_bytes;
@@ -64,8 +123,8 @@ impl Survey {
             .collect()
     }
 
-    /// Leaves out what was mapped again since the survey began, or has to stay. Nothing comes to
-    /// the others from then on.
+    /// Leaves out segments that were mapped again since the survey began, or have to stay. The
+    /// others get no new mappings from then on.
     fn end(&mut self, state: &mut State) {
         let surveyed = std::mem::take(&mut state.surveyed);
         self.live
@@ -74,49 +133,65 @@ impl Survey {
 }
 
 impl Engine {
-    /// The segments that may go, and what is mapped of each.
+    /// The removable segments, and the mapped bytes of each.
     pub(crate) fn survey(&self, disk: &Disk) -> Result<Survey> {
         self.survey_then(disk, |_, _| ()).map(|(survey, ())| survey)
     }
 
-    /// A survey, and `then` while nothing can have changed since its end.
+    /// Makes a survey, then calls `then` before anything can change.
     pub(crate) fn survey_then<T>(
         &self,
         disk: &Disk,
         then: impl FnOnce(&mut State, &mut Survey) -> T,
     ) -> Result<(Survey, T)> {
-        let mut survey = self.begin_survey(disk)?;
-        let live = &mut survey.live;
-        self.see_uncommitted(disk, |_, extent| {
-            let bytes = extent.staged.and_then(|at| live.get_mut(&at.segment()));
-            if let Some(bytes) = bytes {
-                *bytes += extent.length;
-            }
-        })?;
+        let mut survey = self.begin_survey(disk, false)?;
+        self.count_live(disk, &mut survey)?;
+        let _no_reader = disk.forgetting.write();
         let mut state = self.fill()?;
         survey.end(&mut state);
         let outcome = then(&mut state, &mut survey);
         Ok((survey, outcome))
     }
 
-    fn begin_survey(&self, disk: &Disk) -> Result<Survey> {
-        // Nobody is between staging bytes and mapping them.
+    /// As a survey, but of the segment that takes appends, too: what could be freed if it took no
+    /// more.
+    pub(crate) fn survey_all(&self, disk: &Disk) -> Result<Survey> {
+        let mut survey = self.begin_survey(disk, true)?;
+        self.count_live(disk, &mut survey)?;
+        survey.end(&mut *self.fill()?);
+        Ok(survey)
+    }
+
+    fn count_live(&self, disk: &Disk, survey: &mut Survey) -> Result<()> {
+        self.see_uncommitted(disk, |_, extent| {
+            let Some(staged) = extent.staged else {
+                return;
+            };
+            if let Some(live) = survey.live.get_mut(&staged.segment()) {
+                live.add(staged.offset, extent.length);
+            }
+        })
+    }
+
+    fn begin_survey(&self, disk: &Disk, with_current: bool) -> Result<Survey> {
+        // No thread is between staging bytes and mapping them.
         let _no_unmapped = disk.appends.write();
         let mut state = self.fill()?;
         debug_assert!(
             is_saved_kept(&state),
             "a saved extent in a segment that may go"
         );
-        let current = disk.staging.current_segment();
         let sizes: BTreeMap<Segment, u64> = disk.staging.segments().into_iter().collect();
-        let may_go = |segment: &Segment| Some(*segment) != current && state.may_go(*segment);
+        let spared = disk.staging.current_segment().filter(|_| !with_current);
+        let may_go = |segment: &Segment| Some(*segment) != spared && state.may_go(*segment);
         let surveyed: BTreeSet<Segment> = sizes.keys().copied().filter(may_go).collect();
-        let live = surveyed.iter().map(|segment| (*segment, 0)).collect();
+        let live = surveyed.iter().map(|segment| (*segment, Live::default()));
+        let live = live.collect();
         state.surveyed = surveyed;
         Ok(Survey { live, sizes })
     }
 
-    /// Uncommitted extents in these segments, by inode and offset. What is mapped meanwhile may be
+    /// Uncommitted extents in these segments, by inode and offset. Extents mapped meanwhile may be
     /// missing.
     pub(crate) fn extents_in(
         &self,
@@ -186,7 +261,7 @@ fn see_batch(
             }
             from = extent.end();
         }
-        // A file takes its time, too, if it has nothing.
+        // A file without extents takes time, too.
         left = left.saturating_sub(1);
         (number, from) = (number + 1, 0);
     }
@@ -209,7 +284,7 @@ fn is_saved_kept(state: &State) -> bool {
 }
 
 impl State {
-    /// Whether the segment may go once nothing maps it.
+    /// Whether the segment is removable once nothing maps it.
     fn may_go(&self, segment: Segment) -> bool {
         let is_named =
             self.changes.segments.contains(&segment) || self.nameless_segments.contains(&segment);
@@ -223,7 +298,7 @@ impl State {
             || frozen.any(|frozen| frozen.changes.segments.contains(&segment))
     }
 
-    /// No record that counts, and nothing that is mapped, refers to it.
+    /// Forgets a segment that no valid record and no mapping refers to.
     pub fn forget_segment(&mut self, segment: Segment) {
         self.segments.remove(&segment);
         self.changes.segments.remove(&segment);

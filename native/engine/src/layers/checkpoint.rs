@@ -41,7 +41,7 @@ pub const CHECKPOINT_BYTES: u64 = 64 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 const PIECE_EXTENTS: usize = 256;
 
-/// When the next checkpoint is due, and who wants it out of the way.
+/// When the next checkpoint is due, and how many commits want it to give way.
 pub(crate) struct Checkpointing {
     /// The journal that is long enough; a test's is shorter.
     least_bytes: u64,
@@ -60,8 +60,8 @@ impl Checkpointing {
         }
     }
 
-    /// A checkpoint of so many bytes stands; 0: none. Twice its length of journal behind it is no
-    /// more than it cost.
+    /// Notes that a checkpoint of so many bytes exists; 0: none. The next is due when the journal
+    /// is twice as long, since writing it costs no more than that.
     pub fn made(&self, bytes: u64) {
         let due_bytes = self.least_bytes.max(bytes * 2);
         self.due_bytes.store(due_bytes, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Checkpointing {
 }
 
 impl Disk {
-    /// For a commit: a checkpoint under way gives way.
+    /// For a commit: makes a checkpoint under way give way.
     pub fn lock_layers(&self) -> MutexGuard<'_, ()> {
         self.checkpointing.waiting.fetch_add(1, Ordering::AcqRel);
         let guard = self.layers.lock();
@@ -84,7 +84,7 @@ impl Disk {
     }
 }
 
-/// What a checkpoint is made of.
+/// The data from which a checkpoint is made.
 struct Taken {
     old: Journal,
     new: Journal,
@@ -126,7 +126,7 @@ impl Engine {
         self.make_checkpoint(self.disk()?, false)
     }
 
-    /// Makes a checkpoint; false: there is nothing to replace, or a commit is in the way.
+    /// Makes a checkpoint; false if there is nothing to replace, or a commit is in the way.
     pub fn checkpoint(&self) -> Result<bool> {
         self.make_checkpoint(self.disk()?, true)
     }
@@ -156,7 +156,7 @@ impl Engine {
         }
         let logged_bytes = state.logged_bytes();
         drop(state);
-        // Large, perhaps, and nobody needs to wait for it.
+        // Perhaps large, and no other thread needs to wait until it is freed.
         drop(snapshot);
         match made {
             Ok(Some(bytes)) => disk.checkpointing.made(bytes),
@@ -166,8 +166,8 @@ impl Engine {
         Ok(made?.is_some())
     }
 
-    /// Lets the journal go on in a new file, and keeps what the changes are now. None: there is no
-    /// record to replace, and no segment that a new checkpoint would let go.
+    /// Continues the journal in a new file, and takes a snapshot of the changes. None if there is
+    /// no record to replace, and no segment that a new checkpoint would release.
     fn take_snapshot(&self, disk: &Disk) -> Result<Option<Taken>> {
         let (old, committing) = {
             let state = self.read()?;
@@ -183,9 +183,9 @@ impl Engine {
         }
         let new = old.successor()?;
         let state = self.state.upgradable_read();
-        // What a panic left half done is not to be written down.
+        // A change that a panic left half done must not be written down.
         state.check_usable()?;
-        // Others read on while it is copied.
+        // Other threads can read while it is copied.
         let changes = Arc::new(state.changes.clone());
         let mut state = RwLockUpgradableReadGuard::upgrade(state);
         let segments = needed_segments(&state);
@@ -211,12 +211,12 @@ impl Engine {
         }))
     }
 
-    /// Writes the snapshot and deletes the logs it stands for; returns its bytes. None: it gave
-    /// way.
+    /// Writes the snapshot and deletes the logs that it replaces; returns its bytes. None if it
+    /// gave way.
     fn replace_logs(&self, disk: &Disk, taken: &Taken, may_give_way: bool) -> Result<Option<u64>> {
         hit("checkpoint-begun");
-        // Sums first: they may cover what is appended from here on, and the sync then covers that,
-        // too.
+        // Sums first: they may cover bytes appended from here on, and then the sync covers those
+        // bytes, too.
         let mut sums = Vec::new();
         for segment in &taken.segments {
             sums.push((*segment, disk.staging.sums(*segment).unwrap_or_default()));
@@ -235,7 +235,7 @@ impl Engine {
             let bytes = output.file.finish()?;
             taken.new.replace_from(taken.first)?;
             if !taken.is_behind_a_commit {
-                // What could not be made durable is, now.
+                // Bytes that could not be made durable before are durable now.
                 disk.is_journal_lost.store(false, Ordering::Release);
                 disk.failures.forget_journal();
             }
@@ -246,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// All that is staged so far, but for what is written meanwhile.
+    /// Syncs everything staged so far, except for bytes written meanwhile.
     fn sync_staged(&self, disk: &Disk) -> Result<()> {
         let segments = needed_segments(&*self.read()?);
         for segment in segments {
@@ -301,8 +301,8 @@ impl Output<'_> {
             .write(|state, snapshot, record| contents.put_next(state, snapshot, record))?)
     }
 
-    /// Encodes what `next` gives, until it says that there is no more, a record at a time under the
-    /// state's lock. False: it gave way.
+    /// Encodes the effects from `next` until there are no more, a record at a time under the
+    /// state's lock. False: it gave way to a commit.
     fn write(
         &mut self,
         mut next: impl FnMut(&State, &Frozen, &mut Vec<u8>) -> Result<bool>,
@@ -334,7 +334,7 @@ impl Output<'_> {
 fn put_row(state: &State, snapshot: &Frozen, ino: Ino, record: &mut Vec<u8>) {
     match state.frozen_row(snapshot, ino) {
         Some(row) => effect::encode(&Effect::PutInode(row), record),
-        // One that was made within these changes leaves nothing to tell.
+        // An inode made and removed within these changes needs no effect.
         None if ino < snapshot.changes.first_ino => {
             effect::encode(&Effect::RemoveInode(ino), record);
         }
@@ -400,7 +400,7 @@ fn put_xattrs(state: &State, snapshot: &Frozen, ino: Ino, record: &mut Vec<u8>) 
     }
 }
 
-/// Some extents from the offset `from` on; returns where to go on, None behind the last.
+/// Writes some extents from the offset `from` on; returns where to continue, None behind the last.
 fn put_extents(
     state: &State,
     snapshot: &Frozen,
@@ -408,8 +408,13 @@ fn put_extents(
     from: u64,
     record: &mut Vec<u8>,
 ) -> Result<Option<u64>> {
-    // What has changed is in memory.
+    // A changed inode is in memory.
     let (_, extents) = state.frozen_extents(snapshot, ino).ok_or(Errno::EIO)?;
+    if from == 0 {
+        for (from, to) in extents.allocated() {
+            effect::encode(&Effect::Allocate { ino, from, to }, record);
+        }
+    }
     let mut end = None;
     for extent in extents.overlapping(from, u64::MAX).take(PIECE_EXTENTS) {
         end = Some(extent.end());

@@ -1,13 +1,13 @@
-//! What a change does to the file system, and how the journal spells it.
+//! The effects of an operation on the file system, and their encoding in the journal.
 //!
 //! An operation is a list of effects, written as one record and then applied; replay applies the
-//! same list. Effects are absolute ("this inode's row is …"), so that they mean the same on top of
-//! any base version that has, or has not, got them.
+//! same list. Effects are absolute ("this inode's row is …"), so they mean the same on top of any
+//! base version, whether or not it already has them.
 //!
-//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. What
-//! follows from other effects (flags, mapped bytes) a record leaves out. A record with an effect
-//! that version 1 has not got says the version that has it (8: 2, 9: 3, from 10 on: 4), any other
-//! version 1: what needs nothing new is readable by an older build.
+//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. A
+//! record leaves out values that follow from other effects (flags, mapped bytes). A record with an
+//! effect that version 1 lacks has the version that introduced the effect (8: 2, 9: 3, 10 to 13: 4,
+//! 14: 5). Any other record has version 1, so that an older build can read it.
 //!
 //! ```text
 //! 1 put inode    ino u64, mode nlink uid gid rdev u32, size u64, atime mtime ctime i64 (ns), target (u16 length, bytes)
@@ -20,6 +20,7 @@
 //! 8 map chunk    ino u64, offset u64, length u64, chunk hash 32 bytes, pack u64, offset in it u64, stored length u32,
 //!                raw length u32, codec u32, skip u32
 //! 9 lose         ino u64, offset u64, length u64: mapped bytes that the local disk has not kept
+//! 14 allocate    ino u64, from u64, to u64 (exclusive): the holes of the range count in st_blocks
 //!
 //! only in checkpoints, which say what many records come to:
 //! 10 remove inode   ino u64: it has no name any more
@@ -47,6 +48,8 @@ const VERSION_CHUNKS: u8 = 2;
 const VERSION_LOST: u8 = 3;
 /// For records of checkpoints.
 const VERSION_CHECKPOINT: u8 = 4;
+/// For records with allocated ranges.
+const VERSION_ALLOCATED: u8 = 5;
 
 /// One change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,15 +64,21 @@ pub(crate) enum Effect<'a> {
         parent: Ino,
         name: &'a [u8],
     },
-    /// In the journal an extent with a chunk has no `staged`: that is a cache. One with neither is
-    /// lost: EIO until it is mapped or unmapped again. `crc`: of staged bytes alone; None in
-    /// checkpoints, where `Sums` before it cover them.
+    /// In the journal an extent with a chunk has no `staged`, since staged bytes are then a cache.
+    /// An extent with neither is lost: EIO until it is mapped or unmapped again. `crc`: of staged
+    /// bytes alone; None in checkpoints, where `Sums` before it cover them.
     Map {
         ino: Ino,
         extent: Extent,
         crc: Option<u32>,
     },
     Unmap {
+        ino: Ino,
+        from: u64,
+        to: u64,
+    },
+    /// The holes of the range were allocated.
+    Allocate {
         ino: Ino,
         from: u64,
         to: u64,
@@ -83,10 +92,10 @@ pub(crate) enum Effect<'a> {
         ino: Ino,
         name: &'a [u8],
     },
-    /// It has no name any more.
+    /// The inode has lost its last name.
     RemoveInode(Ino),
     ClearXattrs(Ino),
-    /// What bytes of a segment must look like.
+    /// Checksums of the bytes of a segment.
     Sums {
         segment: Segment,
         sums: Cow<'a, [Sum]>,
@@ -102,6 +111,7 @@ impl Effect<'_> {
             Effect::PutInode(row) => row.ino,
             Effect::PutEntry { parent, .. } | Effect::DropEntry { parent, .. } => *parent,
             Effect::Map { ino, .. } | Effect::Unmap { ino, .. } => *ino,
+            Effect::Allocate { ino, .. } => *ino,
             Effect::PutXattr { ino, .. } | Effect::DropXattr { ino, .. } => *ino,
         })
     }
@@ -174,6 +184,10 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
         Effect::Unmap { ino, from, to } => {
             out.u8(5).u64(*ino).u64(*from).u64(*to);
         }
+        Effect::Allocate { ino, from, to } => {
+            out.since(VERSION_ALLOCATED, 14);
+            out.u64(*ino).u64(*from).u64(*to);
+        }
         Effect::PutXattr { ino, name, value } => {
             out.u8(6)
                 .u64(*ino)
@@ -200,12 +214,11 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
     }
 }
 
-/// The effects of one record, one after the other; the error says what is wrong with it, and is the
-/// last.
+/// The effects of one record, one after the other. An error comes last and describes the fault.
 pub(crate) fn decode(record: &[u8]) -> Result<Effects<'_>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;
-    if !(VERSION..=VERSION_CHECKPOINT).contains(&version) {
+    if !(VERSION..=VERSION_ALLOCATED).contains(&version) {
         return Err(format!("record version {version} is unknown"));
     }
     Ok(Effects { input, version })
@@ -272,6 +285,11 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
         8 if version >= VERSION_CHUNKS => decode_chunk(input)?,
         9 if version >= VERSION_LOST => Effect::lose(input.u64()?, input.u64()?, input.u64()?),
         tag @ 10..=13 if version >= VERSION_CHECKPOINT => decode_of_checkpoint(input, tag)?,
+        14 if version >= VERSION_ALLOCATED => Effect::Allocate {
+            ino: input.u64()?,
+            from: input.u64()?,
+            to: input.u64()?,
+        },
         tag => return Err(format!("effect {tag} is unknown")),
     })
 }
@@ -285,10 +303,12 @@ fn decode_of_checkpoint<'a>(input: &mut Reader<'a>, tag: u8) -> Result<Effect<'a
             // Not reserved: a damaged count may be anything.
             let mut sums = Vec::new();
             for _ in 0..count {
+                let (offset, length, crc) = (input.u64()?, input.u32()?, input.u32()?);
+                check_range(offset, length.into())?;
                 sums.push(Sum {
-                    offset: input.u64()?,
-                    length: input.u32()?,
-                    crc: input.u32()?,
+                    offset,
+                    length,
+                    crc,
                 });
             }
             Effect::Sums {
@@ -306,8 +326,20 @@ fn decode_of_checkpoint<'a>(input: &mut Reader<'a>, tag: u8) -> Result<Effect<'a
 
 fn decode_staged(input: &mut Reader<'_>) -> Result<(Ino, Extent), String> {
     let (ino, offset, length) = (input.u64()?, input.u64()?, input.u64()?);
-    let staged = Staged::new(input.u64()?, input.u64()?).ok_or("segment 0 does not exist")?;
+    let (segment, segment_offset) = (input.u64()?, input.u64()?);
+    check_range(offset, length)?;
+    check_range(segment_offset, length)?;
+    let staged = Staged::new(segment, segment_offset).ok_or("segment 0 does not exist")?;
     Ok((ino, Extent::staged(offset, length, staged)))
+}
+
+fn check_range(offset: u64, length: u64) -> Result<(), String> {
+    match offset.checked_add(length) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "{length} bytes at {offset} end behind every offset"
+        )),
+    }
 }
 
 fn decode_chunk<'a>(input: &mut Reader<'a>) -> Result<Effect<'a>, String> {

@@ -22,6 +22,7 @@ enum Owned {
     DropXattr(Ino, Vec<u8>),
     MapChunk(Ino, ExtentRow),
     Lose(Ino, u64, u64),
+    Allocate(Ino, u64, u64),
 }
 
 impl Owned {
@@ -60,6 +61,7 @@ impl Owned {
                 value,
             },
             Owned::DropXattr(ino, name) => Effect::DropXattr { ino: *ino, name },
+            &Owned::Allocate(ino, from, to) => Effect::Allocate { ino, from, to },
             &Owned::Lose(ino, offset, length) => Effect::lose(ino, offset, length),
             Owned::MapChunk(ino, row) => Effect::Map {
                 ino: *ino,
@@ -79,10 +81,16 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn row() -> impl Strategy<Value = InodeRow> {
-    let link = (any::<u64>(), prop::collection::vec(any::<u8>(), 0..4096));
+    let link = (any::<u64>(), prop::collection::vec(any::<u8>(), 1..4096));
     let times = (any::<i64>(), any::<i64>(), any::<i64>());
-    (1..u64::MAX, any::<bool>(), any::<[u32; 5]>(), times, link).prop_map(
-        |(ino, is_link, numbers, times, (size, target))| InodeRow {
+    (
+        1..=cowfs_base::LAST_INO,
+        any::<bool>(),
+        any::<[u32; 5]>(),
+        times,
+        link,
+    )
+        .prop_map(|(ino, is_link, numbers, times, (size, target))| InodeRow {
             ino,
             mode: if is_link {
                 libc::S_IFLNK | 0o777
@@ -104,8 +112,7 @@ fn row() -> impl Strategy<Value = InodeRow> {
             } else {
                 Box::default()
             },
-        },
-    )
+        })
 }
 
 fn effect() -> impl Strategy<Value = Owned> {
@@ -128,19 +135,22 @@ fn effect() -> impl Strategy<Value = Owned> {
         (any::<u64>(), prop::collection::vec(sum(), 0..9))
             .prop_map(|(segment, sums)| Owned::Sums(segment, sums)),
         (any::<u64>(), staged()).prop_map(|(ino, extent)| Owned::MapSummed(ino, extent)),
+        any::<[u64; 3]>().prop_map(|n| Owned::Allocate(n[0], n[1], n[2])),
         any::<[u64; 3]>().prop_map(|n| Owned::Lose(n[0], n[1], n[2])),
         (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
     ]
 }
 
 fn staged() -> impl Strategy<Value = Extent> {
-    (any::<[u64; 3]>(), 1..u64::MAX).prop_map(|([offset, length, at], segment)| {
+    // They end within all offsets.
+    let numbers = [0..=u64::MAX / 2, 0..=u64::MAX / 2, 0..=u64::MAX / 2];
+    (numbers, 1..u64::MAX).prop_map(|([offset, length, at], segment)| {
         Extent::staged(offset, length, Staged::appended(segment, at))
     })
 }
 
 fn sum() -> impl Strategy<Value = Sum> {
-    any::<(u64, u32, u32)>().prop_map(|(offset, length, crc)| Sum {
+    (0..=u64::MAX / 2, any::<[u32; 2]>()).prop_map(|(offset, [length, crc])| Sum {
         offset,
         length,
         crc,
@@ -193,7 +203,7 @@ proptest! {
     #[test]
     fn any_bytes_decode_or_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = all(&bytes);
-        for version in [VERSION, VERSION_CHUNKS, VERSION_CHECKPOINT] {
+        for version in [VERSION, VERSION_CHUNKS, VERSION_CHECKPOINT, VERSION_ALLOCATED] {
             if let Some(first) = bytes.first_mut() {
                 *first = version;
             }
@@ -214,7 +224,12 @@ proptest! {
 
 #[test]
 fn an_unknown_version_or_effect_is_named() {
-    assert!(all(&[5]).unwrap_err().contains("version 5"));
+    assert!(all(&[6]).unwrap_err().contains("version 6"));
+    assert!(
+        all(&[VERSION_CHECKPOINT, 14])
+            .unwrap_err()
+            .contains("effect 14")
+    );
     assert!(all(&[VERSION_LOST, 10]).unwrap_err().contains("effect 10"));
     assert!(all(&[VERSION_CHUNKS, 9]).unwrap_err().contains("effect 9"));
     assert!(all(&[VERSION, 8]).unwrap_err().contains("effect 8"));
@@ -242,4 +257,33 @@ fn the_spelling_of_a_record_does_not_change() {
     wanted.extend([5, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     wanted.extend([255; 8]);
     assert_eq!(record_of(&effects), wanted);
+    let (ino, from, to) = (2, 3, u64::MAX);
+    let mut wanted = vec![5, 14, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+    wanted.extend([255; 8]);
+    assert_eq!(record_of(&[Effect::Allocate { ino, from, to }]), wanted);
+}
+
+#[test]
+fn ranges_that_end_behind_all_offsets_are_refused() {
+    let far = Sum {
+        offset: u64::MAX - 1,
+        length: 10,
+        crc: 0,
+    };
+    let sums = Effect::Sums {
+        segment: 1,
+        sums: vec![far].into(),
+    };
+    let at = |offset| Staged::appended(1, offset);
+    let effects = [
+        sums,
+        Effect::map(5, u64::MAX - 1, 10, at(0), 0),
+        Effect::map(5, 0, 10, at(u64::MAX - 1), 0),
+    ];
+    for effect in effects {
+        let mut record = start_record();
+        encode(&effect, &mut record);
+        let error = all(&record).expect_err("refused");
+        assert!(error.contains("end behind every offset"), "{error}");
+    }
 }

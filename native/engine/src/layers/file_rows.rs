@@ -1,9 +1,9 @@
 //! The extent rows of many files, packed: about 75 bytes for a file of one extent, its place in the
 //! index included.
 //!
-//! A commit keeps what it has made of each file from the first upload until the head stands: the
-//! index is written from it, the engine takes it over at the end. As objects of either language
-//! that would be several hundred bytes a file.
+//! A commit keeps the rows that it has made for each file from the first upload until the head
+//! stands. The index is written from them, and the engine takes them over at the end. As objects of
+//! either language that would be several hundred bytes a file.
 //!
 //! ```text
 //! record     inode, data version, number of rows, then for each row:
@@ -12,10 +12,10 @@
 //! place      block number in the upper, offset in the block in the lower 32 bits
 //! ```
 //!
-//! Records are never changed, so tables share the blocks in which they lie: what a commit takes
-//! over from early uploads is there once. Putting a file again leaves its old record behind; when
-//! half of the bytes are of such records, the rest is moved together. Files come out in the order
-//! in which they were put.
+//! Records are never changed, so tables share their blocks: rows that a commit takes over from
+//! early uploads are there once. Putting a file again leaves its old record behind; when half of
+//! the bytes are of such records, the rest is moved together. Files come out in the order in which
+//! they were put.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -50,13 +50,13 @@ pub struct FileRows {
     shared: HashMap<usize, usize>,
     /// The place of each file.
     order: Vec<u64>,
-    /// Where each file is in `order`.
+    /// The place of each file in `order`.
     index: HashTable<u32>,
     bytes: u64,
     dead_bytes: u64,
 }
 
-/// What a table has of a file. It stays as it is, whatever becomes of the table.
+/// A table's rows of one file. They stay valid even if the table is changed or dropped.
 #[derive(Clone)]
 pub struct Record {
     block: Arc<Vec<u8>>,
@@ -64,7 +64,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of a file that is in no table.
+    /// The record of a file that is in no table.
     pub fn of(ino: Ino, version: u64, rows: &[ExtentRow]) -> Record {
         Record {
             block: Arc::new(encoded(ino, version, rows)),
@@ -102,14 +102,14 @@ impl FileRows {
         self.index.is_empty()
     }
 
-    /// Adds a file, or replaces what is known of it.
+    /// Adds a file, or replaces its rows.
     pub fn put(&mut self, ino: Ino, version: u64, rows: &[ExtentRow]) {
         let record = encoded(ino, version, rows);
         let place = self.append(&record);
         self.add(ino, place, record.len());
     }
 
-    /// The same, as another table has it. The record's bytes are shared.
+    /// As `put`, with a record of another table. The record's bytes are shared.
     pub fn put_record(&mut self, record: &Record) {
         let address = Arc::as_ptr(&record.block) as usize;
         let number = *self.shared.entry(address).or_insert_with(|| {
@@ -120,7 +120,7 @@ impl FileRows {
         self.add(record.reader().number(), place, record.reader().length());
     }
 
-    /// What there is of a file, to be put into another table.
+    /// The record of a file, for another table.
     pub fn record(&self, ino: Ino) -> Option<Record> {
         let (number, offset) = split(self.place(ino)?);
         Some(Record {
@@ -290,7 +290,7 @@ fn put_number(record: &mut Vec<u8>, mut number: u64) {
     record.push(number as u8);
 }
 
-/// Takes a record apart. What is read was written by `encoded`.
+/// Parses a record; its bytes were written by `encoded`.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -316,7 +316,7 @@ impl<'a> Reader<'a> {
         self.number() as u32
     }
 
-    /// Of the record, in bytes.
+    /// The record's length in bytes.
     fn length(mut self) -> usize {
         let before = self.0.len();
         let (_, _, rows) = (self.number(), self.number(), self.number());

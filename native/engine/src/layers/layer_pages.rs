@@ -33,7 +33,7 @@ impl Keys {
         self.order.get_or_init(|| KeyOrder::of(&self.changes))
     }
 
-    /// Inodes behind `after` of which something of `what` changed.
+    /// Inodes behind `after` with a change of the kind `what`.
     fn inodes(&self, after: Ino, what: u8) -> impl Iterator<Item = Ino> {
         self.order()
             .inodes(&self.changes, after)

@@ -1,10 +1,10 @@
-//! Coming back after a crash or an unmount: `recover` says what must be loaded, `replay` applies
+//! Recovery after a crash or an unmount: `recover` says which rows must be loaded, `replay` applies
 //! the journal.
 //!
 //! Effects are absolute, so replay is `apply` in order. Only after a power loss may the bytes of an
-//! extent be missing: one that fails its checksum is not mapped, and the range stays what it was;
-//! it is lost unless later records cover it. Inodes that lost their last name are dropped. Segments
-//! that `reclaim` removed are named by records that later ones cover.
+//! extent be missing. An extent that fails its checksum is not mapped, and the range stays as it
+//! was; the bytes are lost unless later records cover them. Inodes that lost their last name are
+//! dropped. Records may name segments that `reclaim` removed; later records cover those.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +20,16 @@ use crate::extents::{Extent, ExtentMap, Staged};
 use crate::lost::lose_missing;
 use crate::state::State;
 
-/// What the journal of a working copy held. Only what the base version may have is listed.
+/// The content of a working copy's journal. Only inodes and directories that the base version may
+/// have are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Directories whose entries change: those of the base version must be loaded before `replay`.
     pub directories: Vec<Ino>,
     /// Inodes that change: likewise, their rows.
     pub inodes: Vec<Ino>,
-    /// Those of them whose extents or attributes change: likewise, their contents.
+    /// Files among the inodes whose extents or attributes change; their contents must be loaded,
+    /// too.
     pub contents: Vec<Ino>,
     /// Valid records.
     pub records: u64,
@@ -50,7 +52,7 @@ impl Progress {
     }
 
     fn one(&self) {
-        // The only one who counts.
+        // No other thread counts.
         let done = self.done.load(Ordering::Relaxed);
         self.done.store(done + 1, Ordering::Relaxed);
     }
@@ -91,9 +93,9 @@ fn sorted(numbers: HashSet<Ino>) -> Vec<Ino> {
 }
 
 impl Engine {
-    /// What `open` found: nothing on a read-only mount.
+    /// Lists what `replay` needs from the base version; nothing on a read-only mount.
     pub fn recover(&self) -> Result<Recovery> {
-        // What the base version has not given out it need not be asked for.
+        // Numbers that the base version has not given out need no look-up.
         let next_ino = self.read()?.next_ino;
         let Some(disk) = &self.disk else {
             return Ok(Recovery::default());
@@ -123,8 +125,8 @@ impl Engine {
         })
     }
 
-    /// (done, total) of `recover` and `replay` together, in records; for another thread than
-    /// theirs. 0 of 0: nothing to do.
+    /// (done, total) of `recover` and `replay` together, in records, for another thread. 0 of 0 if
+    /// there is nothing to do.
     pub fn replay_progress(&self) -> (u64, u64) {
         let Some(disk) = &self.disk else {
             return (0, 0);
@@ -199,9 +201,9 @@ fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
     Ok(lost)
 }
 
-/// Ranges of segments that a checkpoint names and a power loss took, though they had been synced:
-/// the disk was not honest. No earlier record is left that could show again, so what is mapped
-/// there is lost, never a hole.
+/// Ranges of segments that a checkpoint names and a power loss destroyed, although they had been
+/// synced: the disk was not honest. No earlier record is left that could supply the bytes, so the
+/// ranges mapped there are lost, never holes.
 #[derive(Default)]
 struct Gone(HashMap<Segment, Vec<(u64, u64)>>);
 
@@ -220,7 +222,7 @@ impl Gone {
         Ok(())
     }
 
-    /// What to do about an extent that has just been mapped to such a range.
+    /// The effects that correct an extent just mapped to such a range.
     fn within(&self, effect: &Effect<'_>) -> Vec<Effect<'static>> {
         let Effect::Map {
             ino,
@@ -292,7 +294,7 @@ impl Lost {
     }
 }
 
-/// From here on the bytes are checked against what the journal says of them.
+/// From here on the bytes are checked against the journal's checksums.
 fn note_sums(disk: &Disk, effect: &Effect<'_>) {
     match effect {
         Effect::Map {

@@ -1,13 +1,13 @@
-//! Small files as a commit stores them, many with one call: what they are, and their bytes.
+//! Small files as a commit stores them, many with one call: their kind, and their bytes.
 //!
-//! Most files of most trees were written once and are short. To ask for the extents of each, and
-//! for its bytes, costs more than what is done to the bytes; and a checksum covers up to 16 KiB, so
-//! that each of a hundred such files would read and check all of them. Here bytes that follow each
-//! other in a segment are read and checked together.
+//! Most files of most trees were written once and are short. A call for the extents of each, and
+//! another for its bytes, costs more than processing the bytes. A checksum covers up to 16 KiB, so
+//! each of a hundred such files would read and check all of them. Here bytes that follow each other
+//! in a segment are read and checked together.
 //!
-//! A small file has one staged extent that is too short for a cut or a hole (`SMALL_BYTES`), or
-//! none. Whoever asks gets files in the order of the request, up to the first that is something
-//! else, cannot be read, or is one too many; that one is the caller's to look at.
+//! A small file has at most one staged extent, too short for a cut or a hole (`SMALL_BYTES`). Files
+//! come in the order of the request, and end before the first that is something else, cannot be
+//! read, or is one too many. The caller handles that one.
 
 use cowfs_base::{Ino, Layer, Segment};
 
@@ -21,10 +21,10 @@ use crate::state::State;
 
 /// A file that is as long or longer may have holes, or several chunks.
 const SMALL_BYTES: u64 = 64 << 10;
-/// So many bytes are read for one call.
+/// The most bytes read by one call.
 const BYTES_AT_ONCE: u64 = 4 << 20;
 
-/// What is known of one of the files.
+/// The content of one of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SmallContent {
     /// It has no bytes.
@@ -57,7 +57,7 @@ impl SmallFile {
     }
 }
 
-/// Files, and the bytes of those that have any.
+/// Files, and the bytes of the non-empty ones.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "said above")]
 pub struct SmallFiles {
@@ -86,8 +86,8 @@ struct Range {
 }
 
 impl Engine {
-    /// Files of `layer_contents` behind `after`, in its order, at most `limit`. `stored`: what was
-    /// made of files before; the first that has a file in this version counts.
+    /// Files of `layer_contents` behind `after`, in its order, at most `limit`. `stored`: tables of
+    /// files stored before; the first that has a file in this version counts.
     pub fn layer_small_files(
         &self,
         layer: Layer,
@@ -136,7 +136,7 @@ impl Engine {
         self.read_found(batch.found)
     }
 
-    /// Up to the first whose bytes are not what was written.
+    /// Reads files up to the first that fails its checksum.
     fn read_found(&self, mut found: Vec<Found>) -> Result<SmallFiles> {
         let mut order: Vec<(Range, usize)> = found
             .iter()

@@ -1,6 +1,7 @@
-//! POSIX ACLs: what the kernel leaves to the file system. The kernel checks access by them and asks
-//! for each as the extended attribute `system.posix_acl_access` or `system.posix_acl_default`;
-//! here a mode and an access ACL are kept in step, and a directory's default ACL is handed down.
+//! POSIX ACLs: the part that the kernel leaves to the file system. The kernel checks access by them
+//! and reads each as the extended attribute `system.posix_acl_access` or
+//! `system.posix_acl_default`. Here a mode and an access ACL are kept in step, and new inodes
+//! inherit a directory's default ACL.
 //!
 //! ```text
 //! value   version u32 (2), then for each entry: tag permissions u16, id u32; all little-endian
@@ -8,10 +9,10 @@
 //! ```
 //!
 //! An access ACL that says no more than a mode is not kept: it becomes the mode. So most inodes
-//! have none, and nothing here costs them more than a look at whether they have attributes at all.
+//! have no ACL, and cost no more than a check for whether they have attributes at all.
 //!
-//! Values come from the kernel, from a version or from a journal: what is not a valid ACL is
-//! refused, never guessed at.
+//! Values come from the kernel, from a version or from a journal. An invalid ACL is refused, never
+//! guessed at.
 
 use cowfs_base::{Errno, Ino, Owners};
 
@@ -21,10 +22,11 @@ use crate::engine::{Engine, touched};
 use crate::error::Result;
 use crate::row::{Caller, InodeRow, S_IFDIR, S_IFLNK, S_IFMT};
 use crate::state::State;
+use crate::xattr::check_room_for;
 
 /// Name of an inode's ACL.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// Name of the ACL that is handed down to what is made in a directory.
+/// Name of the ACL that new entries of a directory inherit.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -35,7 +37,7 @@ const OWNING_GROUP: u16 = 4;
 const GROUP: u16 = 8;
 const MASK: u16 = 16;
 const OTHERS: u16 = 32;
-/// The id of an entry that names nobody.
+/// The id of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
 /// Attributes that an inode is made with: name and value of each.
 pub(crate) type HandedDown = Vec<(&'static [u8], Vec<u8>)>;
@@ -55,7 +57,7 @@ pub fn shown_acl(value: &[u8], owners: &Owners) -> std::result::Result<Vec<u8>, 
     Ok(acl.mapped(&user, &group).value())
 }
 
-/// An ACL's value as it is kept; EINVAL for what is none.
+/// An ACL's value as stored; EINVAL for an invalid one.
 pub fn kept_acl(value: &[u8], owners: &Owners) -> std::result::Result<Vec<u8>, Errno> {
     let acl = Acl::parse(value)?;
     let (user, group) = (|id| owners.kept_user(id), |id| owners.kept_group(id));
@@ -64,7 +66,8 @@ pub fn kept_acl(value: &[u8], owners: &Owners) -> std::result::Result<Vec<u8>, E
 
 impl Engine {
     /// Sets an inode's ACL (`ACL_ACCESS`), which changes its mode, or a directory's default one
-    /// (`ACL_DEFAULT`). EINVAL for what is none; EACCES for a default ACL of anything else.
+    /// (`ACL_DEFAULT`). EINVAL for an invalid ACL; EACCES for a default ACL of anything but a
+    /// directory.
     pub fn set_acl(&self, ino: Ino, name: &[u8], value: &[u8], caller: &Caller) -> Result<()> {
         let acl = Acl::parse(value)?;
         let mut state = self.change()?;
@@ -87,15 +90,18 @@ impl Engine {
         state.check_room()?;
         let change = match !is_default && acl.is_mode_only() {
             true => has_one.then_some(Effect::DropXattr { ino, name }),
-            false => Some(Effect::PutXattr { ino, name, value }),
+            false => {
+                check_room_for(&state.content(ino)?.xattrs, name, value)?;
+                Some(Effect::PutXattr { ino, name, value })
+            }
         };
         let effects: Vec<_> = change.into_iter().chain([Effect::PutInode(row)]).collect();
         Engine::record(&mut state, &effects)
     }
 }
 
-/// What is made in a directory gets its default ACL, which also limits the mode; where there is
-/// none, the umask does. A link has no permissions.
+/// Gives a new inode the default ACL of its directory, which also limits the mode; without a
+/// default ACL, the umask does. A link has no permissions.
 pub(crate) fn hand_down(
     state: &State,
     parent: Ino,
@@ -125,7 +131,7 @@ pub(crate) fn hand_down(
     Ok(acls)
 }
 
-/// What becomes of an inode's ACL when its mode becomes another one; None: it has none.
+/// An inode's ACL after a change of its mode; None if it has no ACL.
 pub(crate) fn changed_by_mode(state: &State, ino: Ino, mode: u32) -> Result<Option<Vec<u8>>> {
     if !state.inode(ino)?.has_xattrs() {
         return Ok(None);
@@ -143,8 +149,8 @@ struct Entry {
     permissions: u16,
 }
 
-/// A valid ACL: owner, owning group and others once each, in the order of tags, and a mask wherever
-/// somebody is named.
+/// A valid ACL: owner, owning group and others once each, in the order of tags, and a mask if any
+/// user or group is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acl(Vec<Entry>);
 
@@ -182,7 +188,7 @@ impl Acl {
             && (masks == 1 || (masks == 0 && !needs_mask))
     }
 
-    /// Whether a mode says as much.
+    /// Whether a mode can express it.
     pub fn is_mode_only(&self) -> bool {
         self.0.iter().all(|it| it.tag & (USER | GROUP | MASK) == 0)
     }
@@ -199,16 +205,16 @@ impl Acl {
         self.changed(mode, |_, given| given)
     }
 
-    /// The ACL and the mode of what is made with `mode` in a directory that has this default ACL;
-    /// no umask counts there.
+    /// The ACL and the mode of an inode made with `mode` in a directory that has this default ACL;
+    /// the umask is ignored.
     pub fn handed_down(self, mode: u32) -> (Acl, u32) {
         let acl = self.changed(mode, |most, given| most & given);
         let mode = acl.mode(mode);
         (acl, mode)
     }
 
-    /// With new permissions of owner, group (or mask) and others: of what they are, and what the
-    /// mode gives.
+    /// Changes the permissions of owner, group (or mask) and others; `change` gets the old ones and
+    /// those of the mode.
     fn changed(mut self, mode: u32, change: impl Fn(u16, u16) -> u16) -> Acl {
         let group = self.group_tag();
         for entry in &mut self.0 {

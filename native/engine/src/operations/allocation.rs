@@ -14,9 +14,9 @@ const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 impl Engine {
     /// `mode` as of fallocate(2): 0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE with or without
-    /// KEEP_SIZE; EOPNOTSUPP for others. All set the time of modification, as on ext4. Staging only
-    /// grows at its end, so nothing is set aside: ENOSPC tells that what is missing of the range
-    /// does not fit now, no more.
+    /// KEEP_SIZE; EOPNOTSUPP for others. All set the time of modification, as on ext4. An allocated
+    /// range counts in `st_blocks` until it is cut off or punched. Staging only grows at its end,
+    /// so no space is reserved: ENOSPC means only that the holes of the range do not fit now.
     pub fn allocate(
         &self,
         fh: u64,
@@ -25,10 +25,10 @@ impl Engine {
         mode: i32,
         clears: impl Into<Clears>,
     ) -> Result<()> {
-        let empties = match mode & !KEEP_SIZE {
-            0 => false,
-            ZERO_RANGE => true,
-            PUNCH_HOLE if mode & KEEP_SIZE != 0 => true,
+        let (empties, allocates) = match mode & !KEEP_SIZE {
+            0 => (false, true),
+            ZERO_RANGE => (true, true),
+            PUNCH_HOLE if mode & KEEP_SIZE != 0 => (true, false),
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         let handle = self.handles.get(fh)?;
@@ -57,14 +57,14 @@ impl Engine {
         if mode & KEEP_SIZE == 0 {
             row.size = row.size.max(end);
         }
-        let mut effects = Vec::with_capacity(2);
+        state.content(ino)?;
+        let mut effects = Vec::with_capacity(3);
+        let (from, to) = (offset, end);
         if empties {
-            state.content(ino)?;
-            effects.push(Effect::Unmap {
-                ino,
-                from: offset,
-                to: end,
-            });
+            effects.push(Effect::Unmap { ino, from, to });
+        }
+        if allocates {
+            effects.push(Effect::Allocate { ino, from, to });
         }
         effects.push(Effect::PutInode(row));
         Engine::record(&mut state, &effects)?;
@@ -86,9 +86,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`. ENXIO: there is none.
-    /// What may have a writable mapping is data to its end: stores to it may still be in the
-    /// kernel.
+    /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`; ENXIO if there is no
+    /// more. A file that may have a writable mapping counts as data to its end: stores to it may
+    /// still be in the kernel.
     pub fn seek(&self, fh: u64, offset: u64, whence: i32) -> Result<u64> {
         let handle = self.handles.get(fh)?;
         let may_be_mapped = self.may_be_mapped(handle.ino);

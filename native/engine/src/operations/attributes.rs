@@ -1,5 +1,5 @@
-//! Changing attributes. The kernel decides who may. What follows from a change (set-id bits,
-//! times) is decided here.
+//! Changes attributes. The kernel checks permission. The consequences of a change (set-id bits,
+//! times) are decided here.
 
 use cowfs_base::{Attr, Errno, Ino, now_ns};
 
@@ -16,7 +16,7 @@ pub(crate) const S_ISGID: u32 = libc::S_ISGID;
 pub(crate) const S_ISVTX: u32 = libc::S_ISVTX;
 const S_IXGRP: u32 = libc::S_IXGRP;
 
-/// What to change; None leaves as it is.
+/// The attributes to change; None leaves one as it is.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the fields of stat(2)")]
 pub struct AttrChange {
@@ -30,8 +30,8 @@ pub struct AttrChange {
 }
 
 impl AttrChange {
-    /// chown(-1, -1) asks for nothing and still clears set-id bits; the kernel sends nothing else
-    /// that is empty.
+    /// chown(-1, -1) changes no owner and still clears set-id bits; it is the only empty request
+    /// that the kernel sends.
     fn is_chown(&self) -> bool {
         let is_other = self.mode.is_some()
             || self.size.is_some()
@@ -42,7 +42,7 @@ impl AttrChange {
 }
 
 impl Engine {
-    /// Changes attributes. A new size unmaps what lies behind it; growing makes a hole.
+    /// Changes attributes. A smaller size unmaps the bytes behind it; a larger one adds a hole.
     pub fn setattr(&self, ino: Ino, caller: &Caller, change: &AttrChange) -> Result<Attr> {
         Engine::change_attributes(&mut *self.change()?, ino, caller, change)
     }
@@ -59,7 +59,7 @@ impl Engine {
         let mut row = with_owner_and_mode(inode, caller, change);
         if let Some(size) = change.size {
             check_size(inode, size)?;
-            if size < inode.size {
+            if size < inode.size || (size == inode.size && inode.has_allocated()) {
                 if size > 0 || inode.has_xattrs() {
                     state.content(ino)?;
                 }
@@ -139,7 +139,7 @@ pub enum Clears {
 }
 
 impl From<bool> for Clears {
-    /// Whether anything is cleared, where groups are not known.
+    /// Whether bits are cleared, for a caller whose groups are not known.
     fn from(clears: bool) -> Clears {
         match clears {
             true => Clears::ForMember,
@@ -168,7 +168,7 @@ impl Clears {
     }
 }
 
-/// Whether it depends on the caller's groups which bits a write clears.
+/// Whether the bits that a write clears depend on the caller's groups.
 pub fn depends_on_groups(mode: u32) -> bool {
     mode & (S_ISGID | S_IXGRP) == S_ISGID
 }

@@ -21,7 +21,7 @@ use crate::state::State;
 pub(crate) struct Handle {
     pub ino: Ino,
     pub flags: i32,
-    /// Where its reader is.
+    /// The position of its reader.
     pub stream: Mutex<Stream>,
     /// A directory's: its listing ends before this cookie, so that entries made since it was begun
     /// are not in it.

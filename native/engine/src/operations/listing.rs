@@ -8,7 +8,7 @@ use crate::directory::FIRST_COOKIE;
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
 
-/// One entry of a listing: going on after `cookie` gives what follows it.
+/// One entry of a listing: a listing from `cookie` continues behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "said above")]
 pub struct DirectoryEntry {
@@ -19,10 +19,10 @@ pub struct DirectoryEntry {
 
 impl Engine {
     /// Up to `limit` entries after `cookie` (0: from the start), "." and ".." first. An entry that
-    /// is there all the time is returned exactly once, whatever else comes and goes, renamed or
-    /// not. One that is renamed onto another takes its place: the inode may come under both names.
-    /// Entries made since the listing was begun, with cookie 0, are left out: it ends, however many
-    /// are made meanwhile. A removed directory has none.
+    /// exists during the whole listing is returned exactly once, even if it or others are renamed.
+    /// An entry renamed onto another takes its place, so the inode may come under both names.
+    /// Entries made since the listing began, with cookie 0, are left out: it ends, however many are
+    /// made meanwhile. A removed directory has no entries.
     pub fn read_directory(
         &self,
         fh: u64,
@@ -62,7 +62,7 @@ impl Engine {
             return Ok(());
         }
         let end_cookie = match (cookie, handle.end_cookie.load(Ordering::Relaxed)) {
-            // A handle that begins elsewhere, as a file server's does, takes what is there now.
+            // A handle that begins elsewhere, as a file server's does, lists the entries of now.
             (0, _) | (_, 0) => directory.next_cookie(),
             (_, known) => known,
         };
@@ -82,7 +82,7 @@ impl Engine {
                 break;
             }
             let Some(inode) = state.inodes.get(ino) else {
-                // Evicted. What was counted so far is an answer.
+                // Evicted. The entries counted so far are an answer.
                 if counts && !is_first {
                     return Ok(());
                 }

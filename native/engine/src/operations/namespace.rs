@@ -1,8 +1,8 @@
 //! Look-ups, and everything that makes or removes one entry.
 //!
-//! The kernel has checked search and write permission (`default_permissions`); what it leaves to
-//! the file system is here: group inheritance from setgid directories, default ACLs or else the
-//! umask (`acl`), sticky bits, link counts, times.
+//! The kernel has checked search and write permission (`default_permissions`). It leaves to the
+//! file system: group inheritance from setgid directories, default ACLs or else the umask (`acl`),
+//! sticky bits, link counts, times.
 
 use cowfs_base::{Attr, Errno, Ino, now_ns};
 
@@ -19,8 +19,8 @@ use crate::state::State;
 
 impl Engine {
     /// The inode an entry names; raises the kernel's count of references to it. "." is the inode
-    /// itself, which need not be a directory, and ".." what it is in: for whoever has a number from
-    /// an earlier time (a file handle), ENOENT once removed.
+    /// itself, which need not be a directory, and ".." its parent. Both serve callers that kept a
+    /// number from an earlier time (a file handle); ENOENT once the inode is removed.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
         let state = self.read()?;
@@ -298,11 +298,11 @@ pub(crate) fn prepare(
 ) -> Result<HandedDown> {
     let acls = hand_down(state, parent, row, caller.umask)?;
     complete_row(row, state.inode(parent)?, caller);
-    row.ino = state.number_for(row.mode);
+    row.ino = state.number_for(row.mode)?;
     Ok(acls)
 }
 
-/// Owner, set-id bits, link count and times of what is made in a directory now.
+/// Owner, set-id bits, link count and times of an inode made in a directory now.
 fn complete_row(row: &mut InodeRow, directory: &Inode, caller: &Caller) {
     let is_directory = row.mode & S_IFMT == S_IFDIR;
     row.uid = caller.owners.kept_user(caller.uid);

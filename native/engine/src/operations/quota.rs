@@ -1,4 +1,5 @@
-//! How large a volume may be, and room for what is made beside what it replaces.
+//! The size limit of a volume, and room for files that are written apart before they replace
+//! others.
 
 use std::mem;
 
@@ -11,30 +12,32 @@ use crate::error::Result;
 use crate::row::Caller;
 
 impl Engine {
-    /// What the base version has: bytes of regular files, and inodes. `statfs` counts from there.
+    /// Sets the totals of the base version: counted bytes, and inodes. `statfs` counts from there.
     pub fn count_base(&self, bytes: u64, inodes: u64) -> Result<()> {
         self.fill()?.base = Amount {
             bytes: bytes.into(),
             inodes: i64::try_from(inodes).unwrap_or(i64::MAX),
+            links: 0,
         };
         Ok(())
     }
 
-    /// The regular files of the volume may have so many bytes together: what makes it larger is
-    /// refused beyond that, EDQUOT. 0: anything.
+    /// Limits the bytes of files, link targets and attributes of the volume together, and the
+    /// number of names that go with them (`amount`). A larger volume is refused with EDQUOT. 0: no
+    /// limit.
     pub fn set_quota(&self, bytes: u64) -> Result<()> {
         self.fill()?.quota_bytes = bytes;
         Ok(())
     }
 
-    /// As of `set_quota`.
+    /// The limit set by `set_quota`.
     pub fn quota(&self) -> Result<u64> {
         Ok(self.read()?.quota_bytes)
     }
 
-    /// Somebody is going to make what is new beside what is old, by `resize_apart`, and the volume
-    /// grows by so many bytes in the end: that much is kept from everybody else. EDQUOT: it is not
-    /// there.
+    /// Reserves `kept_bytes`, the volume's final growth by files that are written apart with
+    /// `resize_apart` and then replace others. Other calls cannot use this space. EDQUOT if there
+    /// is too little.
     pub fn begin_apart(&self, kept_bytes: u64) -> Result<()> {
         let mut state = self.fill()?;
         state.apart = Apart::default();
@@ -43,7 +46,7 @@ impl Engine {
         Ok(())
     }
 
-    /// As `setattr` of the size, for root. What the file grows by does not count yet.
+    /// As `setattr` of the size, for root. The growth of the file does not count yet.
     pub fn resize_apart(&self, ino: Ino, size: u64) -> Result<Attr> {
         let mut state = self.change()?;
         let before = state.inode(ino)?.size;
@@ -60,8 +63,8 @@ impl Engine {
         attr
     }
 
-    /// What was made apart counts as everything else does: before what is old goes, so that nobody
-    /// takes its room.
+    /// Counts the files written apart like all others. Called before the replaced files are
+    /// removed, so that no other call takes their room.
     pub fn end_apart(&self) -> Result<()> {
         self.fill()?.apart = Apart::default();
         Ok(())

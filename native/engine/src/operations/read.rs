@@ -12,17 +12,13 @@ use crate::extents::Extent;
 use crate::row::ChunkRef;
 use crate::state::State;
 
-/// A segment may be removed, its bytes now in chunks, between planning and reading; a plan fails
-/// for that once, hardly twice.
-const PLANS_MAX: usize = 4;
-
 /// Parts that are shorter, on average, are copied: the kernel takes them one by one. So an answer of
 /// 1 MiB has 16 at most.
 const LENT_PART_BYTES: usize = 64 << 10;
 
-/// What was read.
+/// The result of a read.
 pub enum ReadBytes {
-    /// So many bytes of the caller's buffer, from its start on.
+    /// The number of bytes at the start of the caller's buffer.
     Copied(usize),
     /// These, one behind the other. The cache is short of the memory that they lie in until they are
     /// dropped.
@@ -35,7 +31,7 @@ struct Source {
     chunk: Option<(Arc<ChunkRef>, u32)>,
 }
 
-/// `length` bytes that belong at `at` in the answer. What no piece covers is zeros.
+/// `length` bytes that belong at `at` in the answer. Gaps between pieces are zeros.
 struct Piece {
     at: usize,
     length: usize,
@@ -44,7 +40,7 @@ struct Piece {
 
 struct Plan {
     length: usize,
-    /// Of the whole file.
+    /// The size of the whole file.
     size: u64,
     pieces: Vec<Piece>,
 }
@@ -52,6 +48,9 @@ struct Plan {
 impl Engine {
     /// Bytes of an open file; fewer than `size` only at its end.
     pub fn read_file(&self, fh: u64, offset: u64, size: usize) -> Result<Vec<u8>> {
+        let ino = self.handles.get(fh)?.ino;
+        let left = self.read()?.inode(ino)?.size.saturating_sub(offset);
+        let size = usize::try_from(left).map_or(size, |left| size.min(left));
         let mut bytes = vec![0; size];
         let length = self.read_by_plan(fh, offset, size, |plan, ino| {
             self.follow(plan, ino, &mut bytes[..plan.length])?;
@@ -61,9 +60,9 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// As `read_file`, without a copy of large parts that are in memory. All else is put into
-    /// `buffer`, whose length is how much is wanted; what is behind that, and all of it after an
-    /// error, is undefined.
+    /// As `read_file`, without a copy of large parts that are in memory. All other bytes are put
+    /// into `buffer`, whose length is the number of bytes wanted. The buffer's rest, and all of it
+    /// after an error, is undefined.
     pub fn read_or_lend(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
         self.read_by_plan(fh, offset, buffer.len(), |plan, ino| {
             if let Some(parts) = self.lend(plan) {
@@ -74,7 +73,8 @@ impl Engine {
         })
     }
 
-    /// Plans until a plan can be followed.
+    /// Follows a plan. If a segment that it names is removed meanwhile, a second one is made, and
+    /// no segment is removed until that was followed (`Disk::forgetting`).
     fn read_by_plan<T>(
         &self,
         fh: u64,
@@ -83,20 +83,28 @@ impl Engine {
         mut follow: impl FnMut(&Plan, Ino) -> Result<T>,
     ) -> Result<T> {
         let handle = self.handles.get(fh)?;
-        for _ in 0..PLANS_MAX {
+        let mut keeps_segments = None;
+        loop {
             let plan = plan(&*self.read()?, handle.ino, offset, size)?;
             let end = offset.saturating_add(plan.length as u64);
             self.ahead.note(&handle, offset, end, plan.size);
             self.reads.note(handle.ino, offset, end);
-            match follow(&plan, handle.ino) {
-                Err(Error::Os(_)) if plan.pieces.iter().any(|piece| self.is_gone(piece)) => {}
-                outcome => return outcome,
+            if keeps_segments.is_none() {
+                self.play_interlude();
+            }
+            match (follow(&plan, handle.ino), &self.disk) {
+                (Err(Error::Os(_)), Some(disk))
+                    if keeps_segments.is_none()
+                        && plan.pieces.iter().any(|piece| self.is_gone(piece)) =>
+                {
+                    keeps_segments = Some(disk.forgetting.read());
+                }
+                (outcome, _) => return outcome,
             }
         }
-        Err(Errno::EIO.into())
     }
 
-    /// Where the plan's bytes lie in memory, if all of them do, in few parts.
+    /// The plan's bytes in memory, if all of them are there in few parts.
     fn lend(&self, plan: &Plan) -> Option<Vec<Lent>> {
         if plan.length < LENT_PART_BYTES * plan.pieces.len().max(1) {
             return None;
@@ -150,7 +158,7 @@ impl Engine {
         Err(Error::NotResident(Missing::Chunks { ino, needed }))
     }
 
-    /// None: the bytes are not staged.
+    /// None if the bytes are not staged.
     fn read_piece_staged(&self, piece: &Piece, part: &mut [u8]) -> Option<Result<()>> {
         let (segment, offset) = piece.source.staged?;
         let disk = self.disk.as_ref()?;
@@ -161,8 +169,8 @@ impl Engine {
         )
     }
 
-    /// Fills `buffer` with bytes of a segment, as a layer's extent names them; EIO when they are
-    /// not what was written.
+    /// Fills `buffer` with bytes of a segment, as a layer's extent names them; EIO if they fail
+    /// their checksum.
     pub fn read_staged(&self, segment: Segment, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let staging = &self.disk()?.staging;
         Ok(staging.read_checked(segment, offset, buffer)?)
@@ -197,7 +205,10 @@ fn plan(state: &State, ino: Ino, offset: u64, size: usize) -> Result<Plan> {
             chunk: part.chunk.clone().map(|chunk| (chunk, part.skip)),
         };
         if source.staged.is_none() && source.chunk.is_none() {
-            return Err(Errno::EIO.into());
+            let offset = part.offset;
+            return Err(Error::fault(format_args!(
+                "inode {ino}: the bytes from {offset} on are lost"
+            )));
         }
         pieces.push(Piece {
             at: (part.offset - offset) as usize,
@@ -212,7 +223,7 @@ fn plan(state: &State, ino: Ino, offset: u64, size: usize) -> Result<Plan> {
     })
 }
 
-/// Where the extent's bytes are staged, unless the segment has been removed.
+/// The extent's staged bytes, unless the segment has been removed.
 pub(crate) fn readable_staged(state: &State, extent: &Extent) -> Option<(Segment, u64)> {
     let staged = extent.staged?;
     state

@@ -88,7 +88,7 @@ impl Engine {
     }
 }
 
-/// A directory cannot move below itself, nothing can move into a removed one.
+/// A directory cannot move below itself, and no entry can move into a removed directory.
 fn check_move(state: &State, source: &Inode, new_parent: Ino) -> Result<()> {
     if state.inode(new_parent)?.nlink == 0 {
         return Err(Errno::ENOENT.into());
@@ -189,7 +189,7 @@ fn whiteout_in(state: &State, parent: Ino, caller: &Caller) -> Result<(InodeRow,
     Ok((row, acls))
 }
 
-/// What becomes of the old name: the entry goes, or is a whiteout's.
+/// The effects on the old name: the entry is dropped, or becomes a whiteout.
 fn left_behind<'a>(from: End<'a>, whiteout: Option<&'a (InodeRow, HandedDown)>) -> Vec<Effect<'a>> {
     let End { parent, name } = from;
     let Some((row, acls)) = whiteout else {

@@ -1,33 +1,37 @@
-//! Extents in two places: copies within a volume that move no data, and files that get their first
-//! name late.
+//! Extents in two places: copies within a volume that move no data, and files that are named late.
 //!
-//! Both journal extents that exist already. One with a chunk is named by it. One that is only
-//! staged needs the checksum of its bytes in the new record, since the record that staged them may
-//! be gone by the time it is replayed; so they are read once, without a lock. Before the record is
-//! written, the same extents must still be mapped in the same way. A count of changes would not do:
-//! a commit gives extents their chunks without changing a byte, and their segments may go from then
-//! on.
+//! Both journal extents that exist already. An extent with a chunk is named by the chunk. An extent
+//! that is only staged needs the checksum of its bytes in the new record, since the record that
+//! staged them may be gone before the replay. So the bytes are read once, without a lock. Before
+//! the record is written, the same extents must still be mapped in the same way. A count of changes
+//! would not do: a commit gives extents their chunks without changing a byte, and their segments
+//! may go from then on.
 
-use cowfs_base::{Attr, Errno, Ino, now_ns};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use cowfs_base::{Attr, Errno, Ino, Segment, now_ns};
 
 use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extents::Extent;
 use crate::handle::Handle;
 use crate::namespace::{changed_directory, check_absent, prepare, referenced};
 use crate::row::{Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
 use crate::state::State;
 
-/// At most so many staged bytes are read, and extents journaled, by one copy: whoever wants more
-/// asks again.
+/// One copy reads and journals at most this much; a caller that wants more asks again.
 const STAGED_MAX_BYTES: u64 = 64 << 20;
 const EXTENTS_MAX: usize = 4096;
-/// A file that is written all the time is copied by its bytes.
+/// A file that is written all the time is copied by its bytes, and named with the state locked.
 const ATTEMPTS: usize = 4;
 
-/// What [offset, offset + length) of a file was made of at one moment.
+/// crc32c of staged ranges (segment, offset, length), as far as an earlier attempt has read them.
+type Known = HashMap<(Segment, u64, u64), u32>;
+
+/// The extents of [offset, offset + length) of a file at one moment.
 struct Snapshot {
     extents: Vec<Extent>,
     offset: u64,
@@ -35,7 +39,7 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the file is still made of it. Then what is only staged there is needed, so that its
+    /// Whether the file still has the same extents. If so, its staged bytes are needed, and their
     /// segments stay at least until the state is unlocked.
     fn is_still_mapped(&self, state: &State, ino: Ino) -> Result<bool> {
         let end = self.offset + self.length;
@@ -82,21 +86,21 @@ impl Engine {
         if self.may_be_mapped(from.ino) {
             return Err(Errno::EOPNOTSUPP.into());
         }
+        let mut known = Known::new();
         for _ in 0..ATTEMPTS {
             let snapshot = self.snapshot_for_copy(&from, source.1, &to, target.1, length)?;
             if snapshot.length == 0 {
                 return Ok(0);
             }
             let place = |offset| offset - source.1 + target.1;
-            let maps = self.maps(to.ino, &snapshot.extents, place);
+            let maps = self.maps(to.ino, &snapshot.extents, place, &mut known);
             self.play_interlude();
             let mut state = self.change()?;
             if !snapshot.is_still_mapped(&state, from.ino)? {
                 continue;
             }
             state.check_room()?;
-            // An error while the source changed is no more than that: what was overwritten may be
-            // gone.
+            // An error while the source changed means nothing: overwritten bytes may be gone.
             let maps = maps?;
             let end = target.1 + snapshot.length;
             let mut row = clears.apply(state.inode(to.ino)?.row());
@@ -157,15 +161,27 @@ impl Engine {
         ino: Ino,
         extents: &[Extent],
         place: impl Fn(u64) -> u64,
+        known: &mut Known,
     ) -> Result<Vec<Effect<'static>>> {
-        let map = |extent: &Extent| -> Result<Effect<'static>> {
+        let mut map = |extent: &Extent| -> Result<Effect<'static>> {
             let crc = match (&extent.chunk, extent.staged) {
                 (Some(_), _) => None,
                 (None, Some(staged)) => {
-                    let staging = &self.disk()?.staging;
-                    Some(staging.checksum(staged.segment(), staged.offset, extent.length)?)
+                    let range = (staged.segment(), staged.offset, extent.length);
+                    Some(match known.entry(range) {
+                        Entry::Occupied(read) => *read.get(),
+                        Entry::Vacant(unread) => {
+                            let staging = &self.disk()?.staging;
+                            *unread.insert(staging.checksum(range.0, range.1, range.2)?)
+                        }
+                    })
                 }
-                (None, None) => return Err(Errno::EIO.into()),
+                (None, None) => {
+                    let offset = extent.offset;
+                    return Err(Error::fault(format_args!(
+                        "a copy into inode {ino}: the source's bytes from {offset} on are lost"
+                    )));
+                }
             };
             let extent = Extent {
                 offset: place(extent.offset),
@@ -173,7 +189,7 @@ impl Engine {
             };
             Ok(Effect::Map { ino, extent, crc })
         };
-        extents.iter().map(map).collect()
+        extents.iter().map(&mut map).collect()
     }
 
     /// Makes and opens a regular file that has no name; it is gone with its last handle unless
@@ -207,29 +223,38 @@ impl Engine {
     }
 
     /// The first name of an inode made by `create_unnamed`: only now its row, bytes and attributes
-    /// are journaled. ENOENT for one that has lost its names.
+    /// are journaled. ENOENT for an inode that has lost its names.
+    ///
+    /// If the file changes during each attempt, the last attempt reads the new bytes under the
+    /// state's lock. They were written a moment ago, so they are in the page cache.
     pub(crate) fn name_unnamed(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        for _ in 0..ATTEMPTS {
+        let mut known = Known::new();
+        for attempt in 1.. {
             let seen = {
                 let state = self.read()?;
                 snapshot_of_unnamed(&state, ino)?
             };
-            let maps = self.maps(ino, &seen.extents, |offset| offset);
+            let maps = self.maps(ino, &seen.extents, |offset| offset, &mut known);
             self.play_interlude();
             let mut state = self.change()?;
             check_absent(&state, parent, name)?;
             state.check_room()?;
             let now = snapshot_of_unnamed(&state, ino)?;
-            if now.extents != seen.extents {
-                continue;
-            }
-            let maps = maps?;
-            let xattrs = state.content(ino)?.xattrs.clone();
+            let maps = match now.extents == seen.extents {
+                true => maps?,
+                false if attempt < ATTEMPTS => continue,
+                false => self.maps(ino, &now.extents, |offset| offset, &mut known)?,
+            };
+            let content = state.content(ino)?;
+            let xattrs = content.xattrs.clone();
+            let allocated: Vec<(u64, u64)> = content.extents.allocated().collect();
             let mut row = touched(state.inode(ino)?.row());
             row.nlink = 1;
             let directory = changed_directory(state.inode(parent)?, 0);
             let mut effects = vec![Effect::PutInode(row)];
             effects.extend(maps);
+            let allocate = |(from, to)| Effect::Allocate { ino, from, to };
+            effects.extend(allocated.into_iter().map(allocate));
             effects.extend(xattrs.pairs().iter().map(|(name, value)| Effect::PutXattr {
                 ino,
                 name,
@@ -241,7 +266,7 @@ impl Engine {
             state.unnamed.remove(&ino);
             return Ok(referenced(state.inode(ino)?));
         }
-        Err(Errno::EBUSY.into())
+        unreachable!("the last attempt returns")
     }
 }
 

@@ -22,8 +22,7 @@ impl Engine {
         clears: impl Into<Clears>,
     ) -> Result<usize> {
         if self.is_reclaim_overdue() {
-            // A pass that fails leaves things as they are, and the write says itself what is the
-            // matter.
+            // A failed pass changes nothing, and the write itself reports the problem.
             let _ = self.reclaim_overdue();
         }
         self.write_at_once(fh, offset, data, clears)
@@ -33,8 +32,8 @@ impl Engine {
     /// nothing here: the kernel gives appends their offset, and a mapped store may arrive through a
     /// handle that appends.
     ///
-    /// Waits for no sync, no reclaim pass and no freeing of space: ENOSPC on a full disk, and
-    /// whoever calls asks `is_reclaim_overdue` first, so that staging stays bounded.
+    /// Waits for no sync, no reclaim pass and no freeing of space; ENOSPC on a full disk. The
+    /// caller checks `is_reclaim_overdue` first, so that staging stays bounded.
     pub fn write_at_once(
         &self,
         fh: u64,
@@ -50,14 +49,14 @@ impl Engine {
         Ok(data.len())
     }
 
-    /// Stores `data` at the end of the file, wherever that is when it is recorded: nothing that
-    /// others write comes between. The end behind it. As `write_at_once` otherwise.
+    /// Stores `data` at the end of the file, as it is when the write is recorded, so that no other
+    /// write comes between. Returns the new end. Otherwise as `write_at_once`.
     pub fn append(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<u64> {
         self.store(fh, At::End, data, clears.into())
     }
 
-    /// Makes `data` all that the file holds, in one record: after a crash it holds that, or what it
-    /// held before. As `write_at_once` otherwise.
+    /// Makes `data` the whole content of the file, in one record: after a crash the file has the
+    /// new content or the old. Otherwise as `write_at_once`.
     pub fn replace(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<()> {
         if data.is_empty() {
             let handle = self.writable(fh)?;
@@ -74,13 +73,13 @@ impl Engine {
         Ok(handle)
     }
 
-    /// The end of what was stored.
+    /// Stores the bytes; returns the end of the stored range.
     fn store(&self, fh: u64, at: At, data: &[u8], clears: Clears) -> Result<u64> {
         let handle = self.writable(fh)?;
         let length = data.len() as u64;
         let disk = self.disk()?;
         self.wake_reclaim_when_due(disk);
-        // Before the bytes go anywhere: what is not resident, and offsets that cannot be.
+        // Before any byte is stored: refuse content that is not resident, and impossible offsets.
         {
             let state = self.read()?;
             state.content(handle.ino)?;
@@ -119,13 +118,13 @@ impl Engine {
     }
 }
 
-/// Where bytes are stored.
+/// The place for the bytes.
 #[derive(Clone, Copy)]
 enum At {
     Offset(u64),
-    /// Of the file, when it is recorded.
+    /// The end of the file when the write is recorded.
     End,
-    /// They are all that there is then.
+    /// They replace the whole content.
     Whole,
 }
 

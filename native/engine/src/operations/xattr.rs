@@ -1,9 +1,10 @@
 //! Extended attributes. `user.*` is for files and directories, `trusted.*` and `security.*` for any
-//! inode (who may, the kernel decides). POSIX ACLs are attributes too, which `acl` sets.
+//! inode (the kernel checks permission). POSIX ACLs are attributes too, which `acl` sets.
 
 use cowfs_base::{Errno, Ino};
 
 use crate::acl::is_acl;
+use crate::content::Xattrs;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::Result;
@@ -16,6 +17,10 @@ pub const XATTR_CREATE: u32 = 1;
 pub const XATTR_REPLACE: u32 = 2;
 /// Longest value: the kernel's own limit.
 pub const XATTR_VALUE_MAX_BYTES: usize = 64 << 10;
+/// The limit for all names of an inode, each with its zero byte: the kernel lists no more.
+pub const XATTR_NAMES_MAX_BYTES: usize = 64 << 10;
+/// The limit for all values of an inode: they are loaded together.
+pub const XATTR_VALUES_MAX_BYTES: usize = 1 << 20;
 
 impl Engine {
     /// Sets an attribute; `flags` is 0, `XATTR_CREATE` or `XATTR_REPLACE`. EOPNOTSUPP for an ACL
@@ -34,12 +39,14 @@ impl Engine {
         let mut state = self.change()?;
         let inode = state.inode(ino)?;
         check_kind(inode, name)?;
-        let exists = state.content(ino)?.xattrs.get(name).is_some();
+        let xattrs = &state.content(ino)?.xattrs;
+        let exists = xattrs.get(name).is_some();
         match flags {
             XATTR_CREATE if exists => return Err(Errno::EEXIST.into()),
             XATTR_REPLACE if !exists => return Err(Errno::ENODATA.into()),
             _ => {}
         }
+        check_room_for(xattrs, name, value)?;
         let row = touched(inode.row());
         state.check_room()?;
         Engine::record(
@@ -48,7 +55,7 @@ impl Engine {
         )
     }
 
-    /// The value of an attribute; ENODATA if there is none of the name.
+    /// The value of an attribute; ENODATA if the inode has no such attribute.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         check_xattr_name(name)?;
         let state = self.read()?;
@@ -74,7 +81,7 @@ impl Engine {
             .collect())
     }
 
-    /// Removes an attribute. ENODATA if there is none, unless it is an ACL.
+    /// Removes an attribute. ENODATA if it does not exist, unless it is an ACL.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         check_xattr_name(name)?;
         let mut state = self.change()?;
@@ -113,6 +120,20 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
         None => Err(Errno::EOPNOTSUPP.into()),
         Some(b"") => Err(Errno::EINVAL.into()),
         Some(_) => Ok(()),
+    }
+}
+
+/// ENOSPC: with this attribute the inode would have more than can be listed, or kept.
+pub(crate) fn check_room_for(xattrs: &Xattrs, name: &[u8], value: &[u8]) -> Result<()> {
+    let (name_bytes, value_bytes) = xattrs.sizes();
+    let old = xattrs.get(name);
+    let listed_bytes = name_bytes + xattrs.pairs().len() + name.len() + 1;
+    let grown_bytes = (value_bytes + value.len()).saturating_sub(old.map_or(0, <[u8]>::len));
+    let is_listed = old.is_some() || listed_bytes <= XATTR_NAMES_MAX_BYTES;
+    let is_kept = grown_bytes <= value_bytes.max(XATTR_VALUES_MAX_BYTES);
+    match is_listed && is_kept {
+        true => Ok(()),
+        false => Err(Errno::ENOSPC.into()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! What is remembered of evicted inodes: the kernel's reference count, and the parent of a
+//! The data remembered of evicted inodes: the kernel's reference count, and the parent of a
 //! directory.
 //!
-//! An inode may leave memory while the kernel still knows its number (`evict`). When somebody asks
-//! for it, it is loaded again by number and takes its reference count from here. Counts lie in
+//! An inode may leave memory while the kernel still knows its number (`evict`). When a request
+//! needs it, it is loaded again by number and takes its reference count from here. Counts lie in
 //! pages of neighbouring numbers, a byte each, because the inodes of a directory mostly have
 //! consecutive numbers. That is about two bytes for each inode of a tree that was walked.
 
@@ -20,22 +20,23 @@ pub(crate) struct Away {
     parents: HashMap<Ino, Ino>,
 }
 
-/// What was known of an inode that is back.
+/// The data remembered of an inode that is loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Returned {
-    /// None: lost count of.
+    /// None if the count is unknown.
     pub references: Option<u32>,
-    /// Of a directory; 0: not known.
+    /// The parent of a directory; 0 if unknown.
     pub parent: Ino,
 }
 
 impl Away {
-    /// Whether so many references can be remembered.
+    /// Whether a count of this size can be remembered.
     pub fn can_count(references: u32) -> bool {
         references < u32::from(LOST)
     }
 
-    /// An inode leaves; `references` must be countable. `parent`: 0 if it is no directory.
+    /// Remembers an evicted inode; `references` must be countable. `parent`: 0 if it is no
+    /// directory.
     pub fn put(&mut self, ino: Ino, references: u32, parent: Ino) {
         debug_assert!(Away::can_count(references));
         if references > 0 {

@@ -1,4 +1,4 @@
-//! What has changed since a commit: which inodes (row, extents, xattrs), which entries, and which
+//! The changes since a commit: which inodes (row, extents, xattrs), which entries, and which
 //! segments they need.
 //!
 //! `Changes` holds only keys: the values are the live ones. `Frozen` is the `Changes` of a closed
@@ -72,11 +72,11 @@ impl From<EntryAt<'_>> for EntryKey {
     }
 }
 
-/// How many neighbours share a page of marks: numbers are given out in sequence, and what is made
-/// together changes together.
+/// How many neighbours share a page of marks: numbers are given out in sequence, and inodes made
+/// together change together.
 const MARKS: u64 = 16;
 
-/// What changed of which inode.
+/// The kinds of change, by inode.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Marks(HashMap<u64, [u8; MARKS as usize]>);
 
@@ -132,17 +132,19 @@ pub(crate) struct Changes {
     /// Inodes from this number on were made within these changes.
     pub first_ino: Ino,
     pub inodes: Marks,
-    /// Whether the entry was made within these changes where none had been: then removing it leaves
-    /// nothing to tell.
+    /// Whether the entry was made within these changes where none had been: then its removal needs
+    /// no effect.
     pub entries: EntrySet,
     /// Segments the journal records of these changes refer to.
     pub segments: BTreeSet<Segment>,
-    /// Those of them that may be the last word of the journal on bytes that an earlier layer's
-    /// commit has put in the store: a commit leaves no record, so a replay maps them there again,
-    /// and they stay though nothing maps them now.
+    /// Segments that the journal may still name last for bytes that an earlier layer's commit has
+    /// put in the store. A commit leaves no record, so a replay maps them there again, and they
+    /// stay though nothing maps them now.
     pub held: BTreeSet<Segment>,
-    /// By how much all of it makes the volume larger.
+    /// The growth of the volume by these changes.
     pub growth: Amount,
+    /// The size of all attributes of named inodes that are marked `XATTRS`.
+    pub xattr_bytes: u64,
 }
 
 impl Changes {
@@ -165,7 +167,7 @@ impl Changes {
         self.inodes.get(ino) & what != 0
     }
 
-    /// Inodes of which something of `what` changed.
+    /// Inodes with a change of the kind `what`.
     pub fn marked(&self, what: u8) -> impl Iterator<Item = Ino> {
         self.inodes
             .iter()
@@ -208,7 +210,7 @@ impl Changes {
     }
 }
 
-/// What an inode was at the freeze, as far as it has been changed since.
+/// The state of an inode at the freeze, as far as it has been changed since.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     pub row: Option<InodeRow>,
@@ -224,7 +226,7 @@ pub(crate) struct Frozen {
     pub next_ino: Ino,
     /// Shared, so that a reader of the layer walks the keys without holding the state.
     pub changes: Arc<Changes>,
-    /// Made when somebody asks for a page of the layer.
+    /// Made at the first request for a page of the layer.
     pub order: Arc<OnceLock<KeyOrder>>,
     /// Bytes of journal that these changes alone have taken since the last checkpoint.
     pub logged_bytes: u64,

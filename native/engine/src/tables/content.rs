@@ -1,5 +1,4 @@
-//! What belongs to an inode besides its row: extents and extended attributes. Present or absent as
-//! a whole.
+//! The content of an inode: extents and extended attributes. Present or absent as a whole.
 
 use cowfs_base::{Ino, Segment};
 
@@ -14,8 +13,14 @@ pub type ContentRows = (Ino, Vec<ExtentRow>, Vec<XattrPair>);
 
 /// Extended attributes, ordered by name. Most inodes have none: one word then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(clippy::box_collection, reason = "a vector has three words")]
-pub(crate) struct Xattrs(Option<Box<Vec<XattrPair>>>);
+pub(crate) struct Xattrs(Option<Box<Pairs>>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Pairs {
+    pairs: Vec<XattrPair>,
+    name_bytes: usize,
+    value_bytes: usize,
+}
 
 impl Xattrs {
     pub fn from_pairs(pairs: &[XattrPair]) -> Xattrs {
@@ -32,17 +37,26 @@ impl Xattrs {
 
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
         let found = self.find(name);
-        let pairs = self.0.get_or_insert_default();
+        let all = self.0.get_or_insert_default();
+        all.value_bytes += value.len();
         match found {
-            Ok(at) => pairs[at].1 = value.into(),
-            Err(at) => pairs.insert(at, (name.into(), value.into())),
+            Ok(at) => {
+                all.value_bytes -= all.pairs[at].1.len();
+                all.pairs[at].1 = value.into();
+            }
+            Err(at) => {
+                all.name_bytes += name.len();
+                all.pairs.insert(at, (name.into(), value.into()));
+            }
         }
     }
 
     pub fn drop(&mut self, name: &[u8]) {
         let found = self.find(name);
-        if let (Ok(at), Some(pairs)) = (found, &mut self.0) {
-            pairs.remove(at);
+        if let (Ok(at), Some(all)) = (found, &mut self.0) {
+            let (name, value) = all.pairs.remove(at);
+            all.name_bytes -= name.len();
+            all.value_bytes -= value.len();
         }
         if self.pairs().is_empty() {
             self.0 = None;
@@ -54,7 +68,18 @@ impl Xattrs {
     }
 
     pub fn pairs(&self) -> &[XattrPair] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
+        self.0.as_deref().map_or(&[], |all| &all.pairs)
+    }
+
+    /// The size of all names, and of all values.
+    pub fn sizes(&self) -> (usize, usize) {
+        let all = self.0.as_deref();
+        all.map_or((0, 0), |all| (all.name_bytes, all.value_bytes))
+    }
+
+    pub fn bytes(&self) -> usize {
+        let (name_bytes, value_bytes) = self.sizes();
+        name_bytes + value_bytes
     }
 
     fn find(&self, name: &[u8]) -> Result<usize, usize> {

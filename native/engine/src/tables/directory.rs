@@ -1,9 +1,9 @@
 //! The entries of one directory: slots in the order they were made, and a hash index from names to
 //! slots.
 //!
-//! A slot's cookie never changes and cookies ascend with the slots, so a reader that goes on from a
-//! cookie sees every entry that is there all the time exactly once, whatever comes and goes. A
-//! reader stops at the cookie that was next when it began (`listing`), so it comes to an end. An
+//! A slot's cookie never changes and cookies ascend with the slots. So a reader that goes on from a
+//! cookie sees every entry that is there all the time exactly once, while others come and go. A
+//! reader stops at the cookie that was next when it began (`listing`), so every listing ends. An
 //! entry that is renamed within the directory keeps its slot: `put` gives it the one that the same
 //! inode has just left. One that is renamed onto another gives its inode to the slot of that name,
 //! which was there all the time and has to be listed; a reader between the two slots gets the inode
@@ -16,8 +16,11 @@
 //! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for
 //! its length. Names lie in one allocation.
 
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+
 use cowfs_base::{Ino, ROOT_INO};
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::row::NAME_MAX_BYTES;
 
@@ -28,7 +31,7 @@ const NOTHING_LEFT: (u32, Ino) = (u32::MAX, 0);
 /// Fewer dead bytes than this are not worth compacting for.
 const DEAD_NAME_BYTES: usize = 4096;
 
-/// One directory. Not resident: nothing is known about its entries.
+/// One directory. Not resident: its entries are unknown.
 #[derive(Debug)]
 pub(crate) struct Directory {
     /// The directory it is in; 0 while not known (loaded by number, not yet through its parent).
@@ -43,21 +46,17 @@ pub(crate) struct Directory {
     names: Vec<u8>,
     /// By slot; 0: a tombstone.
     inos: Vec<Ino>,
-    /// By slot: where its name is.
+    /// The place of the name, by slot.
     starts: Vec<u32>,
     /// By slot, all of them; empty: slot n has cookie n + FIRST_COOKIE.
     cookies: Vec<u64>,
     index: HashTable<u32>,
 }
 
+/// Each process has a key of its own: the author of a version cannot choose names that collide.
 fn hash_of(name: &[u8]) -> u64 {
-    // FNV-1a, then a finaliser so that all bits depend on all bytes.
-    let mut hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    hash ^= hash >> 32;
-    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^ (hash >> 29)
+    static KEY: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
+    KEY.hash_one(name)
 }
 
 fn name_at(names: &[u8], start: u32) -> &[u8] {
@@ -117,7 +116,12 @@ impl Directory {
 
     /// Names and slots are counted in 32 bits; a directory beyond that takes no more entries.
     pub fn has_room(&self) -> bool {
-        self.names.len() < u32::MAX as usize - NAME_MAX_BYTES - 1
+        self.has_room_for(NAME_MAX_BYTES + 1)
+    }
+
+    /// Whether so many more bytes of names can be counted, each name with a byte for its length.
+    pub fn has_room_for(&self, name_bytes: usize) -> bool {
+        self.names.len().saturating_add(name_bytes) < u32::MAX as usize
     }
 
     pub fn get(&self, name: &[u8]) -> Option<Ino> {
@@ -190,7 +194,8 @@ impl Directory {
     /// Entries after the cookie, in cookie order.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (&[u8], u64, Ino)> {
         let first = if self.cookies.is_empty() {
-            usize::try_from((cookie + 1).saturating_sub(FIRST_COOKIE)).unwrap_or(usize::MAX)
+            usize::try_from(cookie.saturating_add(1).saturating_sub(FIRST_COOKIE))
+                .unwrap_or(usize::MAX)
         } else {
             self.cookies.partition_point(|known| *known <= cookie)
         };
@@ -209,7 +214,7 @@ impl Directory {
         }
     }
 
-    /// What ".." names.
+    /// The inode of "..".
     pub fn parent_or_root(&self) -> Ino {
         if self.parent == 0 {
             ROOT_INO
@@ -372,7 +377,7 @@ mod tests {
         assert_eq!(entries, [(b"a".to_vec(), 3, 9), (b"b".to_vec(), 4, 8)]);
     }
 
-    /// What a directory is to its readers: entries by cookie, none of which ever comes back.
+    /// A model of a directory as its readers see it: entries by cookie. A cookie is never reused.
     #[test]
     fn any_changes_leave_cookies_as_they_were_given() {
         let mut seed = 7_u64;
@@ -426,5 +431,16 @@ mod tests {
                 assert_eq!(listed, due);
             }
         }
+    }
+
+    #[test]
+    fn nothing_is_behind_the_last_cookie_and_names_are_bounded() {
+        let mut directory = Directory::new(true);
+        directory.put(b"a", 5);
+        assert_eq!(directory.after(u64::MAX).count(), 0);
+        assert_eq!(directory.after(0).count(), 1);
+        assert!(directory.has_room() && directory.has_room_for(1 << 30));
+        assert!(!directory.has_room_for(u32::MAX as usize));
+        assert!(!directory.has_room_for(usize::MAX));
     }
 }

@@ -40,7 +40,7 @@ impl EntrySet {
         self.get(at).is_some()
     }
 
-    /// The entry's bit; None: it is not in the set.
+    /// The entry's bit; None if it is not in the set.
     pub fn get(&self, at: EntryAt<'_>) -> Option<bool> {
         let place = self.index.find(self.hasher.hash_one(at), |place| {
             record(&self.records, *place).0 == at
@@ -84,7 +84,7 @@ impl EntrySet {
         }
     }
 
-    /// Where each entry stands, until the set is changed.
+    /// The place of each entry, until the set is changed.
     pub fn places(&self) -> Vec<u32> {
         let mut places: Vec<u32> = self.index.iter().copied().collect();
         places.sort_unstable();

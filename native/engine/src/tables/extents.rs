@@ -1,21 +1,26 @@
-//! What a file's bytes are made of: an ordered map from ranges to staged bytes and chunks. Ranges
-//! that are absent are holes.
+//! The extents of a file: an ordered map from ranges to staged bytes and chunks. Ranges that are
+//! absent are holes. The map knows which holes were allocated (`fallocate`): those count in
+//! `st_blocks`, and are otherwise ordinary holes. A version does not keep that.
 //!
-//! One extent lies in the map itself: most files have no more. Else leaves of at most `LEAF_MAX`
-//! extents in order, so that a change in a file of hundreds of thousands moves a few kilobytes.
-//! Invariants: extents are not empty, do not overlap, ascend; no leaf is empty; neighbours in a
-//! leaf that continue each other in every respect are one extent.
+//! One extent lies in the map itself, since most files have no more. Otherwise leaves of at most
+//! `LEAF_MAX` extents are kept in order, so that a change in a file of hundreds of thousands moves
+//! a few kilobytes. Invariants: extents are not empty, do not overlap, ascend; no leaf is empty;
+//! neighbours in a leaf that continue each other in every respect are one extent.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use cowfs_base::{Errno, Segment};
 
+use crate::ranges::Ranges;
 use crate::row::{ChunkRef, ExtentRow};
 
 const LEAF_MAX: usize = 128;
+/// Further allocated ranges of a file are not remembered. No real program writes that many, and
+/// each takes memory without taking disk.
+const ALLOCATED_MAX: usize = 1024;
 
-/// Where staged bytes lie.
+/// The place of staged bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Staged {
     segment: NonZeroU64,
@@ -31,7 +36,7 @@ impl Staged {
         })
     }
 
-    /// Of bytes that staging has: it numbers segments from 1.
+    /// The place of bytes that staging has: it numbers segments from 1.
     pub fn appended(segment: Segment, offset: u64) -> Staged {
         Staged::new(segment, offset).expect("a segment has a number")
     }
@@ -112,7 +117,7 @@ impl Extent {
         }
     }
 
-    /// Whether both show the same bytes of the same place where they overlap.
+    /// Whether both show the same bytes from the same place where they overlap.
     pub fn is_backed_as(&self, other: &Extent) -> bool {
         let staged = match (self.staged, other.staged) {
             (Some(a), Some(b)) => {
@@ -160,6 +165,8 @@ pub(crate) enum ExtentMap {
 pub(crate) struct Leaves {
     leaves: Vec<Vec<Extent>>,
     mapped_bytes: u64,
+    /// Holes that were allocated.
+    allocated: Ranges,
 }
 
 impl ExtentMap {
@@ -181,6 +188,40 @@ impl ExtentMap {
             ExtentMap::One(extent) => extent.length,
             ExtentMap::Many(many) => many.mapped_bytes,
         }
+    }
+
+    /// The bytes that count in `st_blocks`.
+    pub fn occupied_bytes(&self) -> u64 {
+        match self {
+            ExtentMap::Many(many) => many.mapped_bytes + many.allocated.bytes(),
+            _ => self.mapped_bytes(),
+        }
+    }
+
+    /// The holes that were allocated: (from, to).
+    pub fn allocated(&self) -> impl Iterator<Item = (u64, u64)> {
+        let allocated = match self {
+            ExtentMap::Many(many) => Some(many.allocated.iter()),
+            _ => None,
+        };
+        allocated.into_iter().flatten()
+    }
+
+    /// The holes of [from, to) are allocated from now on.
+    pub fn allocate(&mut self, from: u64, to: u64) {
+        let many = self.many();
+        if many.allocated.len() < ALLOCATED_MAX {
+            many.allocated.add(from, to);
+        }
+        let mapped: Vec<(u64, u64)> = self
+            .overlapping(from, to)
+            .map(|extent| (extent.offset, extent.end()))
+            .collect();
+        let many = self.many();
+        for (from, to) in mapped {
+            many.allocated.remove(from, to);
+        }
+        self.shrink();
     }
 
     /// How many extents there are.
@@ -228,14 +269,23 @@ impl ExtentMap {
             },
             ExtentMap::Many(many) => {
                 many.unmap(from, to);
-                if many.leaves.is_empty() {
-                    *self = ExtentMap::None;
-                }
+                many.allocated.remove(from, to);
+                self.shrink();
             }
         }
     }
 
-    /// Maps the extent over whatever was there.
+    /// Nothing takes no room.
+    fn shrink(&mut self) {
+        if let ExtentMap::Many(many) = self
+            && many.leaves.is_empty()
+            && many.allocated.is_empty()
+        {
+            *self = ExtentMap::None;
+        }
+    }
+
+    /// Maps the extent, replacing earlier mappings of its range.
     pub fn map(&mut self, extent: Extent) {
         self.unmap(extent.offset, extent.end());
         match self {
@@ -305,7 +355,7 @@ impl Leaves {
         }
     }
 
-    /// Maps the extent where nothing is.
+    /// Maps the extent in an unmapped range.
     fn map(&mut self, extent: Extent) {
         self.mapped_bytes += extent.length;
         if self.leaves.is_empty() {
@@ -333,7 +383,7 @@ impl Leaves {
         self.split_if_full(leaf, at);
     }
 
-    /// `at`: what has changed in the leaf.
+    /// `at`: the place of the last change in the leaf.
     fn split_if_full(&mut self, leaf: usize, at: usize) {
         let length = self.leaves[leaf].len();
         if length > LEAF_MAX {

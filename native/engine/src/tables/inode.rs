@@ -15,7 +15,7 @@ use crate::content::Content;
 use crate::directory::Directory;
 use crate::row::{INODE_HAS_XATTRS, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
-/// What an inode of its type has that others don't.
+/// Data that depends on the inode's type.
 #[derive(Debug)]
 enum Node {
     Plain,
@@ -23,7 +23,7 @@ enum Node {
     Symlink(Box<[u8]>),
 }
 
-/// What few inodes have.
+/// Data that few inodes have.
 #[derive(Debug)]
 struct Extra {
     node: Node,
@@ -56,14 +56,14 @@ pub(crate) struct Inode {
     pub uid: u32,
     pub gid: u32,
     pub content: Option<Box<Content>>,
-    /// None: a regular file without holes and attributes, or one whose content is here; a FIFO or a
+    /// None for a regular file without holes and attributes or with its content here, a FIFO or a
     /// socket.
     extra: Option<Box<Extra>>,
 }
 
 impl Inode {
-    /// An inode of a base version: its content and entries are not here, except where the row says
-    /// there are none.
+    /// An inode of a base version: its content and entries are not here, unless the row says that
+    /// there are no such.
     pub fn loaded(row: &InodeRow) -> Inode {
         let mut inode = Inode::from_row(row, false);
         let has_extents = inode.is_file() && row.size > 0;
@@ -113,7 +113,7 @@ impl Inode {
         }
     }
 
-    /// What a slot without an inode holds.
+    /// The content of a slot without an inode.
     fn vacant() -> Inode {
         Inode::from_row(&InodeRow::default(), true)
     }
@@ -172,7 +172,7 @@ impl Inode {
             gid: self.gid,
             rdev: self.rdev(),
             size: self.size,
-            blocks: self.mapped_bytes().div_ceil(512),
+            blocks: self.occupied_bytes().div_ceil(512),
             atime_ns: self.atime_ns,
             mtime_ns: self.mtime_ns,
             ctime_ns: self.ctime_ns,
@@ -186,6 +186,20 @@ impl Inode {
             (None, None) if self.is_file() => self.size,
             (None, None) => 0,
         }
+    }
+
+    /// With the holes that were allocated.
+    fn occupied_bytes(&self) -> u64 {
+        match &self.content {
+            Some(content) => content.extents.occupied_bytes(),
+            None => self.mapped_bytes(),
+        }
+    }
+
+    /// Whether it has allocated holes, perhaps behind its end.
+    pub fn has_allocated(&self) -> bool {
+        let content = self.content.as_deref();
+        content.is_some_and(|content| content.extents.allocated().next().is_some())
     }
 
     fn rdev(&self) -> u32 {
@@ -228,6 +242,19 @@ impl Inode {
         }
     }
 
+    /// The size of its attributes, as far as they are here.
+    pub fn xattr_bytes(&self) -> usize {
+        let content = self.content.as_deref();
+        content.map_or(0, |content| content.xattrs.bytes())
+    }
+
+    /// The size of one attribute, with its name; 0 if it does not exist or is not here.
+    pub fn xattr_pair_bytes(&self, name: &[u8]) -> usize {
+        let content = self.content.as_deref();
+        let value = content.and_then(|content| content.xattrs.get(name));
+        value.map_or(0, |value| name.len() + value.len())
+    }
+
     pub fn has_xattrs(&self) -> bool {
         match (&self.content, &self.extra) {
             (Some(content), _) => !content.xattrs.is_empty(),
@@ -258,7 +285,7 @@ impl Inode {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, lower);
     }
 
-    /// No name, no handle, no reference of the kernel: nobody can reach it any more.
+    /// No name, no handle, no reference of the kernel: the inode can no longer be reached.
     pub fn is_unreachable(&self) -> bool {
         self.nlink == 0 && self.references() == 0 && !self.is_open()
     }
@@ -271,7 +298,8 @@ impl Inode {
         self.lookups.load(Ordering::Acquire) & LOST
     }
 
-    /// As many references as the kernel held when the inode was evicted; None: lost count of.
+    /// Sets the number of references that the kernel held when the inode was evicted; None if the
+    /// count is unknown.
     pub fn set_references(&mut self, references: Option<u32>) {
         *self.lookups.get_mut() = references.unwrap_or(LOST) | USED;
     }
@@ -283,7 +311,7 @@ impl Inode {
         }
     }
 
-    /// Whether it was used since this was asked last.
+    /// Whether it was used since the last call.
     pub fn take_use(&self) -> bool {
         self.lookups.load(Ordering::Relaxed) & USED != 0
             && self.lookups.fetch_and(!USED, Ordering::Relaxed) & USED != 0

@@ -22,7 +22,7 @@ impl KeyOrder {
         let mut inodes = changes.inodes.pages();
         inodes.sort_unstable();
         let mut entries = changes.entries.places();
-        // Not the unstable sort: what was made in order stands in order.
+        // Not the unstable sort: entries with equal keys stay in the order in which they were made.
         entries.sort_by_key(|place| key(changes.entries.at(*place)));
         KeyOrder { inodes, entries }
     }

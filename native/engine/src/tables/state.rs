@@ -1,8 +1,8 @@
 //! Everything a mount has in memory, and the only code that changes it: `apply`.
 //!
-//! `apply` takes one effect, marks what it changes in `changes`, and saves the old value first if a
+//! `apply` takes one effect, marks its changes in `changes`, and saves the old value first if a
 //! frozen layer still needs it. Operations check and build effects beforehand; replay feeds decoded
-//! ones. Inodes without a name (open but unlinked) are outside of all layers and never journaled:
+//! ones. Inodes without a name (open but unlinked) are outside all layers and never journaled:
 //! after a crash they are gone.
 //!
 //! Locks: the state lives behind the engine's one read-write lock and does no I/O.
@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
+use cowfs_base::{Errno, Ino, LAST_INO, Layer, ROOT_INO, Segment, monotonic_ns};
 use cowfs_journal::Journal;
 use cowfs_staging::Ballast;
 
@@ -27,15 +27,15 @@ use crate::inode::{Inode, InodeTable};
 use crate::refused::Refused;
 use crate::row::InodeRow;
 
-/// So many numbers are kept for directories: for the first ones of a layer, twice as many each
-/// time, and at most. A row takes some 45 bytes of a page of 16 KiB.
+/// The run of numbers kept for directories: for the first ones of a layer, doubled each time, and
+/// the maximum. A row takes some 45 bytes of a page of 16 KiB.
 pub const DIRECTORY_RUN: (u64, u64) = (16, 1024);
 
 /// The in-memory file system.
 #[derive(Default)]
 pub(crate) struct State {
     pub inodes: InodeTable,
-    /// Of inodes that were evicted.
+    /// Data about evicted inodes.
     pub away: Away,
     pub next_ino: Ino,
     /// Numbers below `next_ino` that directories made in this layer get.
@@ -46,36 +46,38 @@ pub(crate) struct State {
     pub layer: Layer,
     pub changes: Changes,
     pub frozen: Option<Frozen>,
-    /// What a checkpoint is being made of: `changes` as they were, copied. They stay there as well.
+    /// The source of a checkpoint under way: a copy of `changes`. They stay there as well.
     pub snapshot: Option<Frozen>,
     /// Bytes of older journals that a checkpoint made now would replace, besides those of
     /// `journal`.
     pub older_bytes: u64,
-    /// None: read-only, or not replayed yet.
+    /// None for a read-only mount, or before the replay.
     pub journal: Option<Journal>,
-    /// What its records may take of a full disk.
+    /// Space for its records on a full disk.
     pub ballast: Option<Arc<Ballast>>,
     /// Segments whose bytes may be read.
     pub segments: HashSet<Segment>,
-    /// Those with bytes of inodes without a name; perhaps with others' too.
+    /// Segments with bytes of inodes without a name, perhaps with others' too.
     pub nameless_segments: BTreeSet<Segment>,
-    /// Those that a survey counts, and that nothing has mapped again since it began (`survey`).
+    /// Segments that a survey counts, and that were not mapped again since it began (`survey`).
     pub surveyed: BTreeSet<Segment>,
-    /// Inodes without a name that somebody can still reach.
+    /// Inodes without a name that can still be reached.
     pub orphans: HashSet<Ino>,
-    /// Those of them that never had a name.
+    /// Orphans that never had a name.
     pub unnamed: HashSet<Ino>,
-    /// What the base version has.
+    /// The amount of the base version.
     pub base: Amount,
-    /// What the regular files of the volume may have together; 0: anything.
+    /// The limit for the volume's regular files together; 0: no limit.
     pub quota_bytes: u64,
     pub apart: Apart,
-    /// Files of which something was lost; perhaps it was overwritten since.
+    /// The size of all attributes of inodes without a name.
+    pub nameless_xattr_bytes: u64,
+    /// Files with lost bytes; perhaps these were overwritten since.
     pub lost: HashSet<Ino>,
     pub is_closed: bool,
-    /// A change was given up halfway: nothing here can be believed any more.
+    /// A change was abandoned halfway, so the state cannot be trusted.
     pub is_broken: bool,
-    /// What was stored through mappings and could not be staged.
+    /// Bytes stored through mappings that could not be staged.
     pub refused: Refused,
     data_version: u64,
 }
@@ -84,8 +86,8 @@ impl State {
     pub fn new(root: &InodeRow, next_ino: Ino) -> std::result::Result<State, Errno> {
         root.check()?;
         let is_root = root.ino == ROOT_INO && root.mode & libc::S_IFMT == libc::S_IFDIR;
-        // Without a link it would count as removed: nothing in it would be journaled.
-        if !is_root || root.nlink == 0 || next_ino <= ROOT_INO {
+        // A root without a link would count as removed: changes in it would not be journaled.
+        if !is_root || root.nlink == 0 || !(ROOT_INO + 1..=LAST_INO).contains(&next_ino) {
             return Err(Errno::EINVAL);
         }
         let mut state = State {
@@ -101,18 +103,20 @@ impl State {
         Ok(state)
     }
 
-    /// The number of what is made now. Directories take theirs from runs of their own: what lists
-    /// a directory reads the rows of those in it, which lie near each other then, not each among
-    /// the rows of its files.
-    pub fn number_for(&self, mode: u32) -> Ino {
+    /// The number of an inode made now. Directories take theirs from runs of their own. So a
+    /// listing of a directory reads its subdirectories' rows side by side, not each among the rows
+    /// of its files. ENOSPC: the volume has used up its numbers.
+    pub fn number_for(&self, mode: u32) -> Result<Ino> {
         if mode & libc::S_IFMT == libc::S_IFDIR && !self.spare.is_empty() {
-            self.spare.start
-        } else {
-            self.next_ino
+            return Ok(self.spare.start);
         }
+        if self.next_ino > LAST_INO - DIRECTORY_RUN.1 {
+            return Err(Errno::ENOSPC.into());
+        }
+        Ok(self.next_ino)
     }
 
-    /// A layer begins: what is made in it has numbers that none before it knows of.
+    /// A layer begins: its new inodes have numbers that no earlier layer knows.
     pub fn give_up_spare_numbers(&mut self) {
         self.spare = 0..0;
         self.run = 0;
@@ -208,7 +212,7 @@ impl State {
 
     // -- changing them
 
-    /// Takes in an inode, with what is known of it if it was here before.
+    /// Adds an inode, with the data remembered from an earlier stay.
     pub fn add(&mut self, mut inode: Inode) {
         let returned = self.away.take(inode.ino);
         inode.set_references(returned.references);
@@ -235,11 +239,18 @@ impl State {
                 }
                 self.change_extents(ino)?.extents.unmap(from, to);
             }
-            Effect::PutXattr { ino, name, value } => {
-                self.change_xattrs(ino)?.xattrs.put(name, value)
+            Effect::Allocate { ino, from, to } => {
+                self.change_extents(ino)?.extents.allocate(from, to);
             }
-            Effect::DropXattr { ino, name } => self.change_xattrs(ino)?.xattrs.drop(name),
-            Effect::ClearXattrs(ino) => self.change_xattrs(ino)?.xattrs = Xattrs::default(),
+            Effect::PutXattr { ino, name, value } => {
+                self.change_xattrs(ino, |xattrs| xattrs.put(name, value))?
+            }
+            Effect::DropXattr { ino, name } => {
+                self.change_xattrs(ino, |xattrs| xattrs.drop(name))?
+            }
+            Effect::ClearXattrs(ino) => {
+                self.change_xattrs(ino, |xattrs| *xattrs = Xattrs::default())?
+            }
             Effect::RemoveInode(ino) => self.remove_inode(ino),
             // For staging; nothing here is changed by it.
             Effect::Sums { .. } => {}
@@ -277,21 +288,24 @@ impl State {
         Ok(())
     }
 
-    /// The inode has lost its last name. One that neither the base version nor an earlier record
-    /// has got is not missed.
+    /// The inode has lost its last name. If neither the base version nor an earlier record has the
+    /// inode, its removal needs no record.
     fn remove_inode(&mut self, ino: Ino) {
         self.save_row(ino);
+        self.discount_xattrs(ino);
         if let Some(inode) = self.inodes.get_mut(ino) {
             self.changes.growth -= Amount::of(inode);
             inode.nlink = 0;
             self.orphans.insert(ino);
             self.changes.mark(ino, ROW);
         }
+        self.count_xattrs(ino);
     }
 
     fn put_inode(&mut self, row: &InodeRow) {
         self.note_number(row);
         self.save_row(row.ino);
+        self.discount_xattrs(row.ino);
         let had_name = match self.inodes.get_mut(row.ino) {
             Some(inode) => {
                 let had_name = inode.nlink > 0;
@@ -307,6 +321,7 @@ impl State {
                 row.nlink > 0
             }
         };
+        self.count_xattrs(row.ino);
         if row.nlink == 0 {
             self.orphans.insert(row.ino);
         } else {
@@ -370,16 +385,28 @@ impl State {
         Ok(content)
     }
 
-    fn change_xattrs(&mut self, ino: Ino) -> std::result::Result<&mut Content, &'static str> {
+    fn change_xattrs(
+        &mut self,
+        ino: Ino,
+        change: impl FnOnce(&mut Xattrs),
+    ) -> std::result::Result<(), &'static str> {
         self.save_row(ino);
         self.save_xattrs(ino);
+        self.discount_xattrs(ino);
+        let xattrs = &mut self.content_mut(ino)?.xattrs;
+        let before = xattrs.bytes() as i128;
+        change(xattrs);
+        let growth = xattrs.bytes() as i128 - before;
         if self.is_named(ino) {
+            self.changes.growth.bytes += growth;
             self.changes.mark(ino, XATTRS);
         }
-        self.content_mut(ino)
+        self.count_xattrs(ino);
+        Ok(())
     }
 
-    /// What is about to lose all its extents need not load them first, unless it has xattrs.
+    /// An inode that is about to lose all its extents need not load them first, unless it has
+    /// xattrs.
     fn assume_no_content(&mut self, ino: Ino) {
         if let Some(inode) = self.inodes.get_mut(ino)
             && inode.content.is_none()
@@ -400,7 +427,7 @@ impl State {
             .ok_or("an inode whose content is not resident")
     }
 
-    /// Forgets an inode that nobody can reach; a frozen layer keeps what it needs of it.
+    /// Forgets an unreachable inode; a frozen layer keeps the values that it needs.
     pub fn destroy(&mut self, ino: Ino) {
         if self
             .inodes
@@ -413,6 +440,7 @@ impl State {
         self.save_extents(ino);
         self.save_xattrs(ino);
         self.refused.forget(ino);
+        self.discount_xattrs(ino);
         self.inodes.remove(ino);
         self.orphans.remove(&ino);
         self.unnamed.remove(&ino);
@@ -425,7 +453,7 @@ impl State {
     // -- saving old values for the frozen layer and the snapshot, at the first change after they
     // were taken
 
-    /// Then nothing has to be looked up.
+    /// Whether no old values have to be looked up.
     fn needs_no_old_values(&self) -> bool {
         self.frozen.is_none() && self.snapshot.is_none()
     }
@@ -497,7 +525,7 @@ impl State {
     }
 }
 
-/// Where those that have `what` of the inode among their changes keep its old values.
+/// The old values of the inode, in each frozen layer that has a change of the kind `what`.
 fn saved_in(
     frozen: [&mut Option<Frozen>; 2],
     ino: Ino,

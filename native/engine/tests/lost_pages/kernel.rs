@@ -1,11 +1,11 @@
 //! A kernel that fails to write pages of segments, as Linux does: `fdatasync` and `sync_file_range`
 //! of this process end up here.
 //!
-//! What the disk has of a segment is an image, taken when a sync succeeds. A page that could not be
-//! written counts as clean from then on: it stays in memory for a while, and is what the disk has
-//! when it is dropped. The failure is told once, to whoever asks first; an inode that nobody holds
-//! is forgotten together with its pages and its news. Journals and other files are synced in
-//! earnest.
+//! The disk's state of a segment is an image, taken when a sync succeeds. A page that could not be
+//! written counts as clean from then on: it stays in memory for a while, and gives the disk's
+//! content once it is dropped. The failure is reported once, to the first caller that asks. An
+//! inode without open descriptors is forgotten together with its pages and its failures. Journals
+//! and other files are really synced.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_long, c_uint};
@@ -100,7 +100,7 @@ struct Kernel {
     /// The next sync of a segment fails.
     failing: Option<Dice>,
     has_failed: bool,
-    /// A disk that loses what it has taken tells nobody, nor does the kernel.
+    /// The disk loses acknowledged bytes, and neither it nor the kernel reports that.
     is_silent: bool,
 }
 
@@ -123,7 +123,7 @@ pub fn start_over(tells: bool) {
     });
 }
 
-/// Whether a failure is told.
+/// Whether failures are reported.
 pub fn tells() -> bool {
     kernel().as_ref().is_some_and(|kernel| !kernel.is_silent)
 }
@@ -133,7 +133,7 @@ pub fn has_failed() -> bool {
     kernel().as_ref().is_some_and(|kernel| kernel.has_failed)
 }
 
-/// From now on nothing fails but what has failed.
+/// From now on only earlier failures remain.
 pub fn recover() {
     if let Some(kernel) = kernel().as_mut() {
         kernel.failing = None;
@@ -168,7 +168,7 @@ pub fn fail_next_sync(seed: u64) {
     }
 }
 
-/// Nobody has the segments open: some inodes leave memory.
+/// The segments are not open: some inodes leave memory.
 pub fn forget_inodes(dir: &Path, seed: u64) {
     let mut dice = Dice(seed);
     each_segment(dir, |path, segment| {

@@ -1,4 +1,4 @@
-//! What may happen while a disk loses pages, and how often each is drawn.
+//! The operations on a disk that loses pages, and how often each is drawn.
 //!
 //! A case is a list of single operations and of stories. A story is a short sequence in which a
 //! defect of its kind shows, most of it in this order, and other operations in between: single
@@ -36,7 +36,7 @@ pub enum Op {
     FailNextSync(u64),
     DropPages(u64),
     SpoilCache(u64),
-    /// What comes next goes to another segment.
+    /// The next write goes to another segment.
     NextSegment,
 }
 
@@ -146,7 +146,7 @@ fn lost_and_copied() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// What was lost before a restart is synced behind it.
+/// Bytes lost before a restart are synced after it.
 fn lost_over_a_restart() -> impl Strategy<Value = Vec<Op>> {
     (name(), any::<u64>()).prop_flat_map(|(at, seed)| {
         let told = vec![

@@ -142,19 +142,33 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             outcome
         }
         Op::Punch(at, offset, length) => {
-            let ino = file(at)?;
-            let fh = world.ask(|engine| engine.open_file(ino, libc::O_WRONLY))?;
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            let (offset, length) = (u64::from(*offset), u64::from(*length));
-            let outcome = world.ask(|engine| engine.allocate(fh, offset, length, mode, false));
-            world.ask(|engine| engine.release(fh))?;
-            outcome
+            allocate(world, file(at)?, mode, (*offset, *length))
+        }
+        Op::Allocate(at, offset, length, keeps_size) => {
+            let ino = file(at)?;
+            let mode = libc::FALLOC_FL_KEEP_SIZE * i32::from(*keeps_size);
+            allocate(world, ino, mode, (*offset, *length))?;
+            let blocks = world.ask(|engine| engine.getattr(ino))?.blocks;
+            assert!(
+                blocks >= u64::from(*length).div_ceil(512),
+                "{blocks} blocks"
+            );
+            Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// As the kernel does it: what cannot be shared is read and written.
+fn allocate(world: &World, ino: Ino, mode: i32, (offset, length): (u16, u16)) -> Outcome {
+    let fh = world.ask(|engine| engine.open_file(ino, libc::O_WRONLY))?;
+    let (offset, length) = (u64::from(offset), u64::from(length));
+    let outcome = world.ask(|engine| engine.allocate(fh, offset, length, mode, false));
+    world.ask(|engine| engine.release(fh))?;
+    outcome
+}
+
+/// Copies as the kernel does: ranges that cannot be shared are read and written.
 pub fn copy(
     world: &World,
     source: (u64, Ino),

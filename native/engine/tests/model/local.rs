@@ -86,7 +86,13 @@ impl Local {
             }
             Op::Punch(at, offset, length) => {
                 let file = fs::File::options().write(true).open(self.file(at)?)?;
-                punch(&file, u64::from(*offset), u64::from(*length))
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                allocate(&file, mode, u64::from(*offset), u64::from(*length))
+            }
+            Op::Allocate(at, offset, length, keeps_size) => {
+                let file = fs::File::options().write(true).open(self.file(at)?)?;
+                let mode = libc::FALLOC_FL_KEEP_SIZE * i32::from(*keeps_size);
+                allocate(&file, mode, u64::from(*offset), u64::from(*length))
             }
             _ => Ok(()),
         }
@@ -286,8 +292,7 @@ pub fn copy(source: &fs::File, target: &fs::File, range: (u16, u16, u16)) -> std
     target.write_all_at(&bytes, to)
 }
 
-fn punch(file: &fs::File, offset: u64, length: u64) -> std::io::Result<()> {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+fn allocate(file: &fs::File, mode: i32, offset: u64, length: u64) -> std::io::Result<()> {
     // SAFETY: the descriptor is open as long as the file is borrowed.
     let outcome = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, length as i64) };
     checked(outcome.into()).map(drop)

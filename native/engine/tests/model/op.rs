@@ -1,7 +1,7 @@
-//! What may happen in the model, and how often each is drawn.
+//! The operations of the model, and how often each is drawn.
 //!
-//! A case is a list of single operations and of stories: what happens to one file or two, in an
-//! order in which defects show that single draws hardly ever meet in.
+//! A case is a list of single operations and of stories. A story is a sequence on one file or two,
+//! in an order that reveals defects and that single draws hardly ever meet.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ pub enum Op {
     Mkdir(Where),
     Symlink(Where, u8),
     Write(Where, u16, u16, u8),
-    /// All that the file holds.
+    /// Replaces the whole content of the file.
     Replace(Where, u16, u8),
     Truncate(Where, u16),
     Chmod(Where, u16),
@@ -32,16 +32,18 @@ pub enum Op {
     /// A copy, and something else between its halves.
     During(Between, Where, Where, (u16, u16, u16)),
     Punch(Where, u16, u16),
-    /// For writing, too, or not: of what may be mapped writable nothing is shared.
+    /// Whether the size stays.
+    Allocate(Where, u16, u16, bool),
+    /// For writing, too, or not: a file that may be mapped writable is never shared.
     Open(Where, bool),
     /// A file without a name.
     OpenUnnamed(Where),
     LinkOpen(usize, Where),
     CopyOpen(usize, usize, (u16, u16, u16)),
-    /// Somebody asks for the content of an open file, and the rows are under way.
+    /// The content of an open file is requested, and the rows are under way.
     StartLoad(usize),
     EndLoad,
-    /// What all files hold comes, as neighbours of one that somebody asks for.
+    /// The contents of all files are loaded, as neighbours of a requested one.
     LoadNeighbours,
     WriteOpen(usize, u16, u16, u8),
     TruncateOpen(usize, u16),
@@ -56,21 +58,21 @@ pub enum Op {
     Reclaim,
     /// Bytes that move from one file to another during a pass.
     MoveInPass(Where, Where, (u16, u16, u16), bool),
-    /// What can be loaded again leaves memory.
+    /// Everything that can be loaded again leaves memory.
     Evict,
     Checkpoint,
     /// Everything is committed, and mounted again.
     Remount,
     /// All there is is compared, and in memory from then on.
     Look,
-    /// What comes next goes to another segment, so that trimming may take this one.
+    /// The next write goes to another segment, so that trimming may take this one.
     NextSegment,
 }
 
 /// None, NOREPLACE, EXCHANGE, WHITEOUT, and the first and the last together.
 const RENAME_FLAGS: [u8; 5] = [0, 1, 2, 4, 5];
 
-/// Entries of ACLs: tag, permissions, who is named. The first says no more than a mode.
+/// Entries of ACLs: tag, permissions, named id. The first says no more than a mode.
 const ACLS: [&[(u16, u16, u32)]; 4] = [
     &[(1, 6, u32::MAX), (4, 5, u32::MAX), (32, 0, u32::MAX)],
     &[
@@ -146,11 +148,12 @@ pub fn ops(steps: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Op>> {
         1 => copied_around_a_commit(),
         1 => loaded_late(),
         1 => changed_around_a_commit(),
+        1 => allocated(),
     ];
     prop::collection::vec(step, steps).prop_map(|steps| steps.concat())
 }
 
-/// A file that somebody holds open, and nobody has read, loses its name to a commit.
+/// A file that is held open, and was never read, loses its name to a commit.
 fn lost_name() -> impl Strategy<Value = Vec<Op>> {
     (place(), place(), any::<bool>()).prop_flat_map(|(at, other, is_replaced)| {
         let loss = match is_replaced {
@@ -194,7 +197,7 @@ fn copied_around_a_commit() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// Rows of an open file arrive when a commit has changed what they are about.
+/// Rows of an open file arrive after a commit has changed the file.
 fn loaded_late() -> impl Strategy<Value = Vec<Op>> {
     (place(), any::<usize>()).prop_flat_map(|(at, which)| {
         let told = vec![
@@ -215,8 +218,8 @@ fn loaded_late() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// A file of which nothing is in memory has its row changed, and is emptied, cut or written while
-/// that is committed.
+/// A file without data in memory has its row changed, and is emptied, cut or written while that is
+/// committed.
 fn changed_around_a_commit() -> impl Strategy<Value = Vec<Op>> {
     place().prop_flat_map(|at| {
         let change = prop_oneof![
@@ -237,6 +240,32 @@ fn changed_around_a_commit() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
+/// Part of an allocated range is written, punched or cut off; then a checkpoint or a replay shows
+/// the result.
+fn allocated() -> impl Strategy<Value = Vec<Op>> {
+    place().prop_flat_map(|at| {
+        let allocate = |at: Where| {
+            (0_u16..20_000, 1_u16..9_000, any::<bool>()).prop_map(move |(offset, length, keeps)| {
+                Op::Allocate(at.clone(), offset, length, keeps)
+            })
+        };
+        let change = prop_oneof![
+            Just(Op::Write(at.clone(), 3000, 4000, 9)),
+            Just(Op::Punch(at.clone(), 3000, 4000)),
+            Just(Op::Truncate(at.clone(), 8000)),
+        ];
+        let told = vec![
+            Just(Op::Create(at.clone())).boxed(),
+            allocate(at.clone()).boxed(),
+            change.boxed(),
+            allocate(at).boxed(),
+            prop_oneof![Just(Op::Checkpoint), Just(Op::Freeze)].boxed(),
+            Just(Op::Crash).boxed(),
+        ];
+        story(told, op())
+    })
+}
+
 fn op() -> impl Strategy<Value = Op> + Clone {
     prop_oneof![
         6 => place().prop_map(Op::Create),
@@ -245,8 +274,8 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         12 => (place(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(at, offset, length, byte)| Op::Write(at, offset, length, byte)),
         6 => (place(), 0_u16..12_000, any::<u8>()).prop_map(|(at, length, byte)| Op::Replace(at, length, byte)),
         4 => (place(), 0_u16..15_000).prop_map(|(at, size)| Op::Truncate(at, size)),
-        // Set-id bits are left out: root's own writes keep them on a local disk, the engine clears
-        // them for everybody.
+        // Set-id bits are left out: root's own writes keep them on a local disk, while the engine
+        // always clears them.
         1 => (place(), 0_u16..0o1777).prop_map(|(at, mode)| Op::Chmod(at, mode)),
         4 => place().prop_map(Op::Unlink),
         2 => place().prop_map(Op::Rmdir),
@@ -259,6 +288,7 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         8 => (place(), place(), range()).prop_map(|(from, to, range)| Op::Copy(from, to, range)),
         4 => (between(), place(), place(), range()).prop_map(|(between, from, to, range)| Op::During(between, from, to, range)),
         3 => (place(), 0_u16..12_000, 1_u16..9_000).prop_map(|(at, offset, length)| Op::Punch(at, offset, length)),
+        3 => (place(), 0_u16..20_000, 1_u16..9_000, any::<bool>()).prop_map(|(at, offset, length, keeps)| Op::Allocate(at, offset, length, keeps)),
         6 => (place(), any::<bool>()).prop_map(|(at, writable)| Op::Open(at, writable)),
         2 => place().prop_map(Op::OpenUnnamed),
         2 => (any::<usize>(), place()).prop_map(|(which, at)| Op::LinkOpen(which, at)),

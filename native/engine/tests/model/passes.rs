@@ -1,10 +1,10 @@
-//! What happens to files while a pass over staging counts what they have in which segment.
+//! Operations on files while a pass over staging counts their bytes by segment.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use cowfs_base::{Errno, Ino};
-use cowfs_engine::AttrChange;
+use cowfs_engine::{AttrChange, Punching};
 
 use crate::support::{ROOT, World, root_user};
 use crate::{LIMIT_BYTES, Model, Where, local};
@@ -31,7 +31,7 @@ impl Both {
         opened.expect("opens")
     }
 
-    /// Through a handle that nobody has a moment later: of what may be mapped writable nothing is
+    /// Through a handle that is closed a moment later: a file that may be mapped writable is never
     /// shared.
     fn write(&self, world: &World, offset: u64, bytes: &[u8]) {
         let fh = self.open(world, libc::O_RDWR);
@@ -46,8 +46,8 @@ impl Both {
 
 impl Model {
     /// A pass over a file whose bytes have a segment for themselves. As soon as a few extents are
-    /// counted, they are copied to another file by reference, and the first is emptied: nobody may
-    /// take them for dead.
+    /// counted, they are copied to another file by reference, and the first is emptied. They must
+    /// not count as dead.
     pub fn move_in_pass(&self, from: &Where, to: &Where, range: (u16, u16, u16), punches: bool) {
         let (Some(source), Some(target)) = (Both::at(self, from), Both::at(self, to)) else {
             return;
@@ -83,7 +83,7 @@ impl Model {
             told.send(cut.unwrap_or(0)).expect("is heard");
         });
         let passed = if punches {
-            engine.punch_staging()
+            engine.punch_staging(Punching::Thorough)
         } else {
             engine.reclaim_staging()
         };
@@ -98,13 +98,13 @@ impl Model {
         engine.release(to).expect("closes");
     }
 
-    /// What is written next goes to another segment.
+    /// Makes the next write go to another segment.
     pub fn fill_segment(&self) {
         let world = &self.world;
         let made =
             world.ask(|engine| engine.create(ROOT, b"big", 0o600, libc::O_RDWR, &root_user()));
         let (attr, fh) = made.expect("creates");
-        // One that cannot take a write is closed.
+        // A segment that cannot take a write is closed.
         let length = (LIMIT_BYTES + 1).min(world.segment_bytes) as usize;
         let outcome = world.ask(|engine| engine.write(fh, 0, &vec![0; length], true));
         assert!(outcome == Err(Errno::ENOSPC) || outcome == Ok(world.segment_bytes as usize));

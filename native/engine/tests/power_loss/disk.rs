@@ -1,4 +1,4 @@
-//! A local disk that remembers what it was told to keep, and what a power loss makes of the rest.
+//! A local disk that remembers synced data, and the effects of a power loss on the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use crate::support::cases::Dice;
 use crate::support::{Base, World};
 use crate::{Op, PATHS};
 
-/// A disk that remembers what it was told to keep.
+/// A disk that remembers synced data.
 pub struct Disk {
     pub world: World,
     pub history: Vec<Moment>,
@@ -62,7 +62,7 @@ impl Disk {
         self.history.len() - 1
     }
 
-    /// What is there now is on stable storage, and there is no way back.
+    /// The present state is on stable storage, and earlier states cannot come back.
     fn start_over(&mut self) {
         self.history = vec![Moment::of(&self.world)];
         self.floor = 0;
@@ -141,10 +141,9 @@ impl Disk {
         }
     }
 
-    /// All that was there at the moment `then` is on stable storage, copies made since included. A
-    /// write that came behind it counts as well: which bytes are its own cannot be seen from here.
-    /// Segments that no file with a name needs (of a file that never got one, say) are nobody's
-    /// promise.
+    /// Everything of the moment `then` is on stable storage, including copies made since. A write
+    /// behind it counts as well: which bytes are its own cannot be seen from here. Segments that no
+    /// named file needs (of a file that was never named, say) are not promised.
     fn all_synced(&mut self, then: usize) {
         self.sync_files("journal", "log");
         self.sync_files("journal", "ckpt");
@@ -155,8 +154,8 @@ impl Disk {
         self.fsynced.extend(inodes.map(|ino| (*ino, then)));
     }
 
-    /// Notices segments that went without a commit: if one had been promised, what is mapped
-    /// instead must be durable by now.
+    /// Finds segments that were removed without a commit: if one had been promised, the bytes
+    /// mapped instead must be durable by now.
     fn look_for_reclaimed(&mut self, op: &Op, then: usize, before: Vec<(PathBuf, Vec<u8>)>) {
         let gone: Vec<&PathBuf> = before
             .iter()
@@ -167,7 +166,7 @@ impl Disk {
             let is_synced = self.synced.get(path).is_some_and(|found| !found.is_empty());
             is_synced || self.inherited.contains(path)
         };
-        // Behind a write nobody can tell: the write's own bytes are not durable in any case.
+        // Behind a write this is unknown: the write's own bytes are not durable in any case.
         let is_durable = match op {
             Op::Reclaim | Op::Punch => self.world.engine().is_durable().expect("says"),
             _ => true,
@@ -193,7 +192,7 @@ impl Disk {
             Op::Sync => {
                 self.world.engine().sync().expect("syncs");
                 self.journal_synced();
-                // Not all segments: one that nothing needs stays out.
+                // Not all segments: unneeded ones are not synced.
                 let now = self.now();
                 let inodes: Vec<Ino> = self.history[now].inodes.values().copied().collect();
                 inodes.iter().for_each(|ino| self.file_synced(*ino));
@@ -332,7 +331,7 @@ impl Disk {
     }
 }
 
-/// What a power loss makes of a file of which only `synced` is on stable storage.
+/// The effect of a power loss on a file with only `synced` on stable storage.
 fn damage(path: &Path, mut bytes: Vec<u8>, synced: &BTreeSet<usize>, dice: &mut Dice) {
     if synced.is_empty() && dice.roll(3) == 0 {
         fs::remove_file(path).expect("vanishes");
@@ -356,8 +355,8 @@ fn damage(path: &Path, mut bytes: Vec<u8>, synced: &BTreeSet<usize>, dice: &mut 
             }
         }
     }
-    // A segment in a file of an earlier one is cut when it takes no more: what was synced behind
-    // its end is not missed.
+    // A segment in an earlier segment's file is cut when it takes no more appends: bytes synced
+    // behind its end are not missed.
     let shortest = synced.last().map_or(0, |last| last + 1).min(bytes.len());
     if dice.roll(3) == 0 {
         let room = (bytes.len() - shortest) as u64 + 1;

@@ -1,7 +1,7 @@
 //! The operations that change the tree, on the engine.
 
 use cowfs_base::Errno;
-use cowfs_engine::AttrChange;
+use cowfs_engine::{AttrChange, Punching};
 
 use crate::disk::Disk;
 use crate::moment::Moment;
@@ -55,7 +55,10 @@ impl Disk {
                 self.link_unnamed(PATHS[*at], &vec![*byte; usize::from(*length)], *syncs)
             }
             Op::Reclaim => self.world.ask(|engine| engine.reclaim_staging()).map(drop),
-            Op::Punch => self.world.ask(|engine| engine.punch_staging()).map(drop),
+            Op::Punch => self
+                .world
+                .ask(|engine| engine.punch_staging(Punching::Thorough))
+                .map(drop),
             _ => Ok(()),
         };
         count(op, outcome.is_ok());
@@ -116,7 +119,7 @@ impl Disk {
             .ask(|engine| engine.link(attr.ino, parent, name))
             .map(drop);
         if syncs && linked.is_ok() {
-            // Its first moment is the one that comes now.
+            // Its first moment is the next one.
             self.fsynced.insert(attr.ino, self.now() + 1);
         }
         self.world.ask(|engine| engine.release(fh))?;

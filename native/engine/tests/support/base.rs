@@ -38,11 +38,12 @@ impl Base {
 
     /// Bytes of its regular files, and its inodes.
     pub fn amount(&self) -> (u64, u64) {
-        let files = self
-            .inodes
-            .values()
-            .filter(|row| row.mode & libc::S_IFMT == libc::S_IFREG);
-        (files.map(|row| row.size).sum(), self.inodes.len() as u64)
+        let pairs = self.xattrs.values().flatten();
+        let xattr_bytes: usize = pairs.map(|(name, value)| name.len() + value.len()).sum();
+        // The size of a link is that of its target.
+        let sizes = self.inodes.values().map(|row| row.size);
+        let bytes = sizes.sum::<u64>() + xattr_bytes as u64;
+        (bytes, self.inodes.len() as u64)
     }
 
     pub fn directory(&self, ino: Ino) -> Vec<(Box<[u8]>, InodeRow)> {

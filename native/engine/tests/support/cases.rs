@@ -1,4 +1,4 @@
-//! Runs a property on random cases, each from a seed of its own, so that one that failed can be run
+//! Runs a property on random cases, each from a seed of its own, so that a failed case can be run
 //! again.
 //!
 //! `COWFS_MODEL_CASES` says how many (for a long run by hand), `COWFS_MODEL_SEED` with which seed
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// What is told, in this order: one operation in sixteen is left out, and behind one in eight comes
+/// Runs the operations in this order: one in sixteen is left out, and one in eight is followed by
 /// another.
 pub fn story<T: Debug + Clone + 'static>(
     told: Vec<BoxedStrategy<T>>,
@@ -29,7 +29,7 @@ pub fn story<T: Debug + Clone + 'static>(
     steps.prop_map(|steps| steps.concat())
 }
 
-/// Numbers out of a seed (splitmix64), for what is drawn while a case runs.
+/// Numbers from a seed (splitmix64), for draws while a case runs.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -58,6 +58,7 @@ pub fn count(op: &impl Debug, did_something: bool) {
     *drawn += 1;
 }
 
+#[allow(clippy::print_stdout, reason = "of each kind how many were done")]
 fn show_counts(cases: u64, first: u64) {
     let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let counts = counts

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use cowfs_base::{Errno, Ino, Layer};
 use cowfs_engine::{
-    Attr, CHECKPOINT_BYTES, Caller, Engine, Error, ExtentRow, Missing, Options, Recovery, Result,
-    SEGMENT_BYTES,
+    Attr, CHECKPOINT_BYTES, Caller, Engine, Error, ExtentRow, Missing, Options, Punching, Recovery,
+    Result, SEGMENT_BYTES,
 };
 use tempfile::TempDir;
 
@@ -200,7 +200,7 @@ impl World {
         self.open().expect("recovers")
     }
 
-    /// Calls the engine, loading what it says is missing.
+    /// Calls the engine, loading missing data on request.
     pub fn ask<T>(&self, call: impl Fn(&Engine) -> Result<T>) -> std::result::Result<T, Errno> {
         ask(self.engine(), &self.base, call)
     }
@@ -249,7 +249,7 @@ impl World {
         attr.ino
     }
 
-    /// Makes the file if need be and replaces what it holds.
+    /// Makes the file if need be and replaces its content.
     pub fn put(&self, path: &str, bytes: &[u8]) -> Ino {
         let (parent, name) = self.place(path).expect("parent exists");
         let flags = libc::O_RDWR | libc::O_TRUNC;
@@ -362,7 +362,7 @@ impl World {
         (base, contents)
     }
 
-    /// As `cowfs/version/recut.py` does, but for neighbours that are read again: one row for a
+    /// As `cowfs/version/publish/recut.py` does, but for neighbours that are read again: one row for a
     /// range of a chunk, and staged ranges that follow on one another are cut as one.
     fn cut(&self, base: &mut Base, layer: Layer, ino: Ino) -> Vec<ExtentRow> {
         let mut rows = Vec::new();
@@ -414,6 +414,8 @@ impl World {
         self.engine()
             .layer_committed(layer, &contents.iter().collect())
             .expect("committed");
+        let (bytes, inodes) = self.base.amount();
+        self.engine().count_base(bytes, inodes).expect("counts");
     }
 }
 
@@ -466,7 +468,11 @@ pub fn ask<T>(
             // As the servers do.
             Err(Error::Os(Errno::ENOSPC)) if !is_relieved => {
                 is_relieved = true;
-                if engine.relieve(RELIEF_BYTES).expect("relieves") == 0 {
+                if engine
+                    .relieve(RELIEF_BYTES, Punching::Thorough)
+                    .expect("relieves")
+                    == 0
+                {
                     return Err(Errno::ENOSPC);
                 }
             }

@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// What a change of the file's bytes clears of its mode. Groups are looked up only where they
+    /// The mode bits that a change of the file's bytes clears. Groups are looked up only if they
     /// matter.
     fn clears(&self, header: &Header, is_unprivileged: bool) -> Clears {
         if !is_unprivileged {
@@ -146,7 +146,7 @@ impl Shared {
             _ => Errno::EIO,
         };
         let length = u64::from(io.size);
-        // It fails on an engine that is closed or broken, of which nothing is committed any more.
+        // It fails only on a closed or broken engine, which commits nothing any more.
         let _ = self
             .files
             .engine()

@@ -23,7 +23,7 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cowfs_base::Errno;
+use cowfs_base::{Errno, faults};
 use cowfs_fuse_abi::ring::{self, RING_HEADER_BYTES, RingRequest};
 use cowfs_fuse_abi::{REPLY_HEADER_BYTES, Reply};
 use io_uring::squeue::Entry128;
@@ -36,11 +36,11 @@ use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
 use crate::park::Tries;
 use crate::route::Outcome;
-use crate::uring::{Place, Share, Uring};
+use crate::uring::{PAGE_BYTES, Place, Share, Uring};
 
 /// The kernel wants room for the largest write and for max_pages pages; both are this.
 const PAYLOAD_BYTES: usize = MAX_WRITE_BYTES as usize;
-const PAYLOAD_AT: usize = 4096;
+const PAYLOAD_AT: usize = PAGE_BYTES;
 const STRIDE: usize = PAYLOAD_AT + PAYLOAD_BYTES;
 /// Payload memory that all rings together keep when it is not used: a mount has one for each CPU,
 /// up to 16.
@@ -65,9 +65,11 @@ pub(crate) struct Ring {
     woken: Box<u64>,
     touched_bytes: usize,
     kept_bytes: usize,
-    unsubmitted: usize,
     /// Completions that were read and not looked at: user data and outcome.
     completed: Vec<(u64, i32)>,
+    /// A call takes one submission less than there are.
+    #[cfg(test)]
+    takes_less: bool,
 }
 
 struct Entry {
@@ -79,7 +81,7 @@ struct Entry {
     is_registered: bool,
     /// The request in it; 0: none, or answered.
     unique: u64,
-    /// What was sent last, without its bytes; the kernel has not said yet that it took it.
+    /// The last answer sent, without its bytes; the kernel has not yet confirmed it.
     sent: Option<Answer>,
     touched_bytes: usize,
 }
@@ -121,8 +123,9 @@ impl Ring {
             woken: Box::default(),
             touched_bytes: 0,
             kept_bytes: KEPT_BYTES / rings.count().max(1),
-            unsubmitted: 0,
             completed: Vec::new(),
+            #[cfg(test)]
+            takes_less: false,
         })
     }
 
@@ -131,7 +134,7 @@ impl Ring {
         for index in 0..self.entries.len() {
             self.register_entry(index)?;
         }
-        self.submit()?;
+        self.submit_all()?;
         self.drain();
         let refused = self.completed.iter().find(|(_, outcome)| *outcome < 0);
         refused.map_or(Ok(()), |(_, outcome)| {
@@ -143,20 +146,14 @@ impl Ring {
     pub fn serve(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
         self.listen()?;
         loop {
-            match self.uring.submit_and_wait(1) {
-                Ok(_) => self.unsubmitted = 0,
-                Err(error) if is_passing(&error) => {}
-                Err(error) => return Err(error),
-            }
+            self.enter(1)?;
             self.drain();
-            if self.unsubmitted == 0 && self.touched_bytes > self.kept_bytes {
-                self.give_back();
-            }
+            self.give_back();
             for (name, outcome) in std::mem::take(&mut self.completed) {
                 if name == WOKEN {
                     self.deliver(shared)?;
                     if shared.uring.is_over() {
-                        return self.submit();
+                        return self.submit_all();
                     }
                     self.listen()?;
                 } else if outcome >= 0 {
@@ -166,23 +163,21 @@ impl Ring {
                 } else {
                     self.recover(name as usize, shared)?;
                 }
-                if self.unsubmitted >= BATCH {
-                    self.submit()?;
-                }
+                self.submit_batch()?;
             }
-            // Only with every request answered: those that were taken out of the ring are not
-            // looked for any more.
+            // Only when every request is answered: requests already taken out of the ring are not
+            // handled while this spins.
             if shared.uring.is_asked_to_keep(self.number) {
-                self.submit()?;
-                if self.unsubmitted == 0 {
+                self.enter(0)?;
+                if self.unsubmitted() == 0 {
                     shared.spin.keep(|| self.has_completed());
                 }
             }
         }
     }
 
-    /// Answers the request in an entry, unless none is taken any more: it then fails with the
-    /// connection.
+    /// Answers the request in an entry, unless the lane takes no more requests: it then fails with
+    /// the connection.
     fn answer(&mut self, index: usize, shared: &Arc<Shared>) -> io::Result<()> {
         let entry = &mut self.entries[index];
         entry.sent = None;
@@ -194,6 +189,7 @@ impl Ring {
         entry.unique = unique;
         let request = RingRequest::parse(header).filter(|it| it.payload_bytes <= PAYLOAD_BYTES);
         let Some(request) = request else {
+            faults::note("a request in a ring whose lengths contradict each other");
             return self.reply(index, Answer::error(unique, Errno::EIO), shared);
         };
         self.touch(index, request.payload_bytes);
@@ -211,7 +207,7 @@ impl Ring {
             }
             Outcome::Silent => self.reply(index, Answer::plain(Reply::new(unique)), shared),
             Outcome::Later => {
-                // Whoever put it off has a copy.
+                // The parked request has a copy.
                 if self.entries[index].touched_bytes > SMALL_BYTES {
                     self.forget_payload(index);
                 }
@@ -226,9 +222,7 @@ impl Ring {
             let entry = &self.entries[outgoing.entry];
             if entry.is_ours && entry.unique == outgoing.unique {
                 self.reply(outgoing.entry, outgoing.answer, shared)?;
-                if self.unsubmitted >= BATCH {
-                    self.submit()?;
-                }
+                self.submit_batch()?;
             }
         }
         Ok(())
@@ -238,14 +232,21 @@ impl Ring {
     fn reply(&mut self, index: usize, mut answer: Answer, shared: &Shared) -> io::Result<()> {
         let unique = self.entries[index].unique;
         if answer.message.len() + answer.data.len() > REPLY_HEADER_BYTES + PAYLOAD_BYTES {
+            let bytes = answer.data.len();
+            faults::note(format_args!(
+                "a reply of {bytes} bytes does not fit into a ring's entry"
+            ));
             shared.take_back(&answer);
             answer = Answer::error(unique, Errno::EIO);
         }
+        self.put(index, answer)
+    }
+
+    fn put(&mut self, index: usize, mut answer: Answer) -> io::Result<()> {
         let payload_bytes = self.arena.put_reply(index, &answer);
         self.touch(index, payload_bytes);
         let entry = &mut self.entries[index];
-        let command = ring::command(entry.queue, unique);
-        entry.unique = 0;
+        let command = ring::command(entry.queue, std::mem::take(&mut entry.unique));
         entry.is_ours = false;
         if answer.node.is_some() || answer.fh.is_some() || !answer.listed.is_empty() {
             answer.message = Vec::new();
@@ -256,8 +257,8 @@ impl Ring {
         self.push(submission.build().user_data(index as u64))
     }
 
-    /// The kernel did not take a reply: what it counted is taken back. The entry is handed to it
-    /// anew; one that it refused to take at all is left out.
+    /// The kernel did not accept a reply: its counts and handles are undone. The entry is submitted
+    /// again; an entry that the kernel refused to take at all is left out.
     fn recover(&mut self, index: usize, shared: &Shared) -> io::Result<()> {
         let entry = &mut self.entries[index];
         if let Some(answer) = entry.sent.take() {
@@ -288,31 +289,56 @@ impl Ring {
     }
 
     fn push(&mut self, submission: Entry128) -> io::Result<()> {
-        self.unsubmitted += 1;
         loop {
             // SAFETY: what submissions point to (`buffers`, `woken`, the arena) stays where it is
             // as long as the ring.
             if unsafe { self.uring.submission().push(&submission) }.is_ok() {
                 return Ok(());
             }
-            self.submit()?;
+            self.enter(0)?;
         }
     }
 
-    /// Hands in what was pushed. The kernel takes requests that wait for an entry at once, and no
-    /// other.
-    fn submit(&mut self) -> io::Result<()> {
-        match self.uring.submit() {
-            Ok(_) => self.unsubmitted = 0,
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error),
+    /// How many pushed entries the kernel has not taken yet. It may take fewer than it is given,
+    /// for want of memory, so only the queue itself knows.
+    fn unsubmitted(&mut self) -> usize {
+        self.uring.submission().len()
+    }
+
+    /// Submits the pushed entries, and waits for so many completions. The kernel takes requests
+    /// that wait for an entry at once, and no others.
+    fn enter(&mut self, completions: usize) -> io::Result<()> {
+        #[cfg(test)]
+        if self.takes_less {
+            let less = self.unsubmitted().saturating_sub(1) as u32;
+            // SAFETY: as a call that hands in all of it.
+            return unsafe { self.uring.submitter().enter::<()>(less, 0, 1, None) }.map(drop);
+        }
+        match self.uring.submit_and_wait(completions) {
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn submit_batch(&mut self) -> io::Result<()> {
+        match self.unsubmitted() >= BATCH {
+            true => self.enter(0),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns when the kernel has taken everything.
+    fn submit_all(&mut self) -> io::Result<()> {
+        while self.unsubmitted() > 0 {
+            self.enter(0)?;
+            std::thread::yield_now();
         }
         Ok(())
     }
 
-    /// Whether there is something to do; the kernel looks, too.
+    /// Whether a completion is ready; lets the kernel check, too.
     fn has_completed(&mut self) -> bool {
-        // SAFETY: hands in nothing and waits for nothing.
+        // SAFETY: submits no entry and waits for none.
         let _ = unsafe { self.uring.submitter().enter::<()>(0, 0, 1, None) };
         !self.uring.completion().is_empty()
     }
@@ -336,9 +362,13 @@ impl Ring {
         self.touched_bytes += more;
     }
 
-    /// Gives back the memory of idle entries, of those with small payloads only if the others' is
-    /// not enough. Only between reading all completions and the next call.
+    /// Gives back the memory of idle entries if all together keep too much, of those with small
+    /// payloads only if the others' is not enough. Only between reading all completions and the
+    /// next call. Nothing while a reply is in the queue: its payload has not been read.
     fn give_back(&mut self) {
+        if self.unsubmitted() > 0 {
+            return;
+        }
         for from_bytes in [SMALL_BYTES, 0] {
             if self.touched_bytes <= self.kept_bytes {
                 return;
@@ -364,10 +394,6 @@ struct Arena {
     start: NonNull<u8>,
     bytes: usize,
 }
-
-// SAFETY: a private mapping that only its owner points into; it may be used from whichever thread
-// owns it.
-unsafe impl Send for Arena {}
 
 impl Arena {
     fn new(entries: usize) -> io::Result<Arena> {
@@ -404,19 +430,19 @@ impl Arena {
     }
 
     /// The header of an entry that is ours.
-    fn header<'a>(&self, index: usize) -> &'a [u8; RING_HEADER_BYTES] {
-        // SAFETY: inside of the entry; it is ours, so nobody writes to it until its reply is put
-        // there, when `answer` has no more use of the header.
+    fn header(&self, index: usize) -> &[u8; RING_HEADER_BYTES] {
+        // SAFETY: inside of the entry, which is ours. No writer touches it until its reply is put
+        // there, which borrows the arena exclusively.
         unsafe { &*self.entry(index).cast() }
     }
 
     /// The request of an entry that is ours, in one piece.
-    fn message<'a>(&self, index: usize, request: &RingRequest) -> &'a [u8] {
+    fn message(&mut self, index: usize, request: &RingRequest) -> &[u8] {
         let head_bytes = request.head_bytes();
         let length = head_bytes + request.payload_bytes;
         // SAFETY: head (168 bytes at most, of 4096 - 288) and payload lie inside of the entry,
-        // which is ours; the head is written before anybody sees it, and nobody writes to either
-        // until the reply is put there, when `answer` has no more use of the message.
+        // which is ours. The head is written before any reference to it exists. Neither is written
+        // until the reply is put there, which borrows the arena exclusively.
         unsafe {
             let start = self.entry(index).add(PAYLOAD_AT - head_bytes);
             request.copy_head(
@@ -428,7 +454,7 @@ impl Arena {
     }
 
     /// Puts a reply, which fits, into an entry that is ours; the length of its body.
-    fn put_reply(&self, index: usize, answer: &Answer) -> usize {
+    fn put_reply(&mut self, index: usize, answer: &Answer) -> usize {
         let entry = self.entry(index);
         let Some((head, body)) = answer.message.split_first_chunk() else {
             unreachable!("a reply has a header");
@@ -452,9 +478,9 @@ impl Arena {
     }
 
     /// Gives a payload's memory back; it reads as zeros from now on.
-    fn forget_payload(&self, index: usize) {
-        // SAFETY: inside of the mapping; no reference into the payload is left, and the kernel is
-        // not writing to it.
+    fn forget_payload(&mut self, index: usize) {
+        // SAFETY: inside of the mapping, whose pages are PAGE_BYTES large (`Uring::plan`); no
+        // reference into the payload is left, and the kernel is not writing to it.
         unsafe {
             let payload = self.entry(index).add(PAYLOAD_AT);
             libc::madvise(payload.cast(), PAYLOAD_BYTES, libc::MADV_DONTNEED);
@@ -464,8 +490,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`; the ring is closed, so the kernel has no entry in it that
-        // it could still fill.
+        // SAFETY: the mapping of `new`. The kernel copies into entries only inside of this thread's
+        // io_uring_enter (DEFER_TASKRUN), and no such call follows.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -494,4 +520,52 @@ fn is_gone(errno: i32) -> bool {
         errno,
         libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::buffer::ReadBuffer;
+
+    fn large_answer(unique: u64, byte: u8) -> Answer {
+        let mut data = ReadBuffer::take(PAYLOAD_BYTES);
+        data.fill(byte);
+        Answer {
+            message: Reply::new(unique).finish(PAYLOAD_BYTES),
+            data: Data::Copied(data),
+            ..Answer::default()
+        }
+    }
+
+    /// A reply that stays in the queue when the kernel takes only some keeps its bytes: a reader
+    /// would otherwise get zeros, and the page cache would keep them.
+    #[test]
+    fn a_reply_that_the_kernel_has_not_taken_keeps_its_bytes() {
+        let rings = Uring::default();
+        rings.plan().unwrap();
+        let share = Share {
+            cpus: Vec::new(),
+            queues: vec![(0, 4)],
+        };
+        let device = std::fs::File::open("/dev/null").unwrap();
+        let mut ring = Ring::new(0, &share, device.as_raw_fd(), &rings).unwrap();
+        ring.kept_bytes = 0;
+        ring.takes_less = true;
+        for index in 0..4 {
+            ring.entries[index].unique = 10;
+            ring.put(index, large_answer(10, index as u8 + 1)).unwrap();
+        }
+        ring.enter(0).unwrap();
+        ring.drain();
+        ring.give_back();
+        assert_eq!(ring.unsubmitted(), 1);
+        let last = ring.arena.entry(3);
+        // SAFETY: the last payload byte of the last entry.
+        assert_eq!(unsafe { *last.add(PAYLOAD_AT + PAYLOAD_BYTES - 1) }, 4);
+        ring.takes_less = false;
+        ring.submit_all().unwrap();
+        assert_eq!(ring.unsubmitted(), 0);
+    }
 }

@@ -1,4 +1,4 @@
-//! The kernel's side: sends requests, judges replies, keeps count of what it holds, and looks at
+//! The kernel's side: sends requests, judges replies, keeps count of its references, and looks at
 //! the engine afterwards.
 
 mod listing;
@@ -38,7 +38,7 @@ const HANDLES_MAX: usize = 200;
 const OWNER_KEPT: (u32, u32) = (0, 0);
 const OWNER_SHOWN: (u32, u32) = (1000, 1000);
 
-/// What is known of a request while it is outstanding.
+/// Data about an outstanding request.
 struct Outstanding {
     number: u32,
     /// The kernel held a reference to the node when it asked.
@@ -111,7 +111,7 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
     if seed & 8 == 0 {
         kernel.let_go_of_everything(&engine, &base);
     }
-    // What is parked when the lane ends is answered too.
+    // Requests parked when the lane ends are answered, too.
     is_loading.store(false, Ordering::Release);
     for _ in 0..WINDOW {
         kernel.send_one(WINDOW);
@@ -243,7 +243,7 @@ impl Kernel {
         (error == 0).then_some(body)
     }
 
-    /// Lets go of references the kernel holds: some of one node, or all of a few in one message.
+    /// Drops references that the kernel holds: some of one node, or all of a few in one message.
     fn forget_some(&mut self) {
         let mut given_up = Vec::new();
         for _ in 0..1 + self.random.below(3) {
@@ -269,7 +269,7 @@ impl Kernel {
     }
 
     fn send_forgets(&mut self, forgets: &[(u64, u64)]) {
-        // One that is under way may be answered after them: the lane has two threads.
+        // A request under way may be answered after them: the lane has two threads.
         for request in self.outstanding.values_mut() {
             request.node_is_held &= forgets.iter().all(|(node, _)| *node != request.node);
         }
@@ -416,7 +416,7 @@ impl Kernel {
         self.send(&Request { message, unique }, WINDOW);
     }
 
-    /// Forgets and closes all there is: then the engine holds what has a name, and nothing else.
+    /// Forgets and closes everything: then the engine holds only named inodes.
     fn let_go_of_everything(&mut self, engine: &Engine, base: &Base) {
         for fh in std::mem::take(&mut self.known.handles) {
             self.close(fh);

@@ -31,7 +31,7 @@ pub fn start_loader(
                 continue;
             }
             match wanted.need {
-                // A store that fails, even with what is no errno.
+                // A store that fails, even with a number that is no errno.
                 Need::Resident(_) if wanted.unique % 32 == 0 => lane.fail(wanted.unique, Errno(-3)),
                 Need::Resident(Missing::Of(0, missing)) => {
                     match base.load(&engine, &missing) {
@@ -58,7 +58,7 @@ pub fn start_loader(
                 Need::Space if wanted.unique % 4 == 0 => lane.fail(wanted.unique, Errno::ENOSPC),
                 Need::Space => lane.resume(wanted.unique),
                 Need::Room => {
-                    // A pass that fails keeps nobody from writing.
+                    // A failed pass does not keep a writer waiting.
                     let _ = engine.reclaim_overdue();
                     lane.resume(wanted.unique);
                 }
@@ -67,7 +67,7 @@ pub fn start_loader(
     })
 }
 
-/// What is beside the volume: one version, which comes and goes.
+/// Provides the one version beside the volume, which comes and goes.
 fn provide(files: &Mounted, old: &Arc<Engine>, base: &Base, missing: Missing) -> Result<(), Errno> {
     let names = || {
         let link = (b"tag".to_vec(), Target::Id(OLD_ID.into()));

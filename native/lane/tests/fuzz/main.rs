@@ -9,12 +9,12 @@
 //! Each round is a world of its own, named by its seed. Even rounds send one request at a time, so
 //! that a seed repeats them exactly; odd ones keep a window of requests outstanding on both device
 //! threads. Checked throughout: no panic; one well-formed reply for each request that has one, and
-//! no other; an inode that the kernel holds never vanishes; in a world with mapped owners no
-//! reply has the owner who is kept; a listing whose entries are renamed under its reader gives what
-//! a model says, entry by entry, and ends there. At the end of a round: refused stores through
-//! mappings are remembered; requests that are still parked are answered when the lane is stopped;
-//! when everything is forgotten and closed, the engine holds the inodes of its tree and no other;
-//! and a second engine recovers exactly that tree from the journal.
+//! no other; an inode that the kernel holds never vanishes; in a world with mapped owners no reply
+//! has the stored owner; a listing whose entries are renamed under its reader matches a model,
+//! entry by entry, and ends there. At the end of a round: refused stores through mappings are
+//! remembered; requests that are still parked are answered when the lane is stopped; when
+//! everything is forgotten and closed, the engine holds the inodes of its tree and no other; and a
+//! second engine recovers exactly that tree from the journal.
 //!
 //! `COWFS_FUZZ_REQUESTS` (200,000) says how many requests, `COWFS_FUZZ_SEED` where to begin; with a
 //! failure's seed and 1 request it repeats that round alone. Ten million, as they were once run

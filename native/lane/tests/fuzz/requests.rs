@@ -12,7 +12,7 @@ pub const SIZE_MAX_BYTES: u32 = 96 << 10;
 pub const OLD_ID: &[u8] = b"0a1b2c3d";
 const NEAR_OFFSETS: u64 = 1 << 20;
 const LARGEST_OPCODE: u64 = 60;
-/// A pid that no process has: whoever is interrupted is dead.
+/// A pid that no process has, so an interrupted caller counts as dead.
 const PID_OF_NOBODY: u32 = 0x3fff_fff1;
 
 /// Operations and how often they come.
@@ -94,7 +94,7 @@ pub struct Known {
     pub last_unique: u64,
 }
 
-/// One message; `unique` is its number whatever else has become of it.
+/// One message; `unique` is its number, even if the message was mutated.
 pub struct Request {
     pub message: Vec<u8>,
     pub unique: u64,
@@ -372,7 +372,7 @@ fn fill(body: &mut Body<'_>, number: u32) {
     }
 }
 
-/// One that is valid, most often with somebody named.
+/// A valid one, most often with a named user or group.
 fn acl(random: &mut Random) -> Vec<u8> {
     let mut value = 2_u32.to_le_bytes().to_vec();
     let names = !random.once_in(4);
@@ -436,7 +436,7 @@ fn mutate(random: &mut Random, message: &mut Vec<u8>) {
     }
 }
 
-/// Whether the request can be sent: what has no reply is counted by the caller, and a reply has to
+/// Whether the request can be sent: the caller counts requests without a reply, and a reply has to
 /// fit through the socket.
 pub fn is_fit(message: &[u8]) -> bool {
     let Some((header, body)) = Header::parse(message) else {

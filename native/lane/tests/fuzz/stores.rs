@@ -1,5 +1,5 @@
-//! Stores through mappings, as the kernel writes them back: those that were refused, and not made
-//! good since, are remembered by the engine. Exact only where one request is sent at a time.
+//! Stores through mappings, as the kernel writes them back: the engine remembers those that were
+//! refused and not repaired since. Exact only if one request is sent at a time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -98,7 +98,7 @@ impl Stores {
         }
     }
 
-    /// What was refused the engine knows of; how much that was.
+    /// Checks that the engine knows the refused stores; returns how many bytes.
     pub fn check(&self, engine: &Engine) -> usize {
         let known = engine.refused_stores().expect("an open engine");
         let known: HashSet<u64> = known.into_iter().map(|store| store.ino).collect();

@@ -25,7 +25,7 @@ pub struct Seen {
 
 pub type Tree = BTreeMap<Vec<u8>, Seen>;
 
-/// Paths and what they lead to.
+/// Paths and their inodes.
 pub fn tree(engine: &Engine, base: &Base) -> Tree {
     let mut found = BTreeMap::from([(b"/".to_vec(), seen(engine, base, ROOT_INO))]);
     let mut waiting = vec![(Vec::new(), ROOT_INO)];

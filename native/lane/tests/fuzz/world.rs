@@ -88,7 +88,7 @@ impl Base {
         engine
     }
 
-    /// The version as somebody looks at it who does not change it.
+    /// The version in a read-only engine.
     pub fn open_to_read(&self, dir: &Path) -> Engine {
         let options = Options {
             staging_dir: None,
@@ -110,7 +110,7 @@ impl Base {
         }
     }
 
-    /// Makes resident what is missing.
+    /// Loads the missing data.
     pub fn load(&self, engine: &Engine, missing: &Missing) -> Result<()> {
         match missing {
             Missing::Inode(ino) => match self.rows.get(ino) {
@@ -163,7 +163,7 @@ impl Base {
         }
     }
 
-    /// Calls the engine, loading what it says is missing.
+    /// Calls the engine, loading missing data on request.
     pub fn ask<T>(
         &self,
         engine: &Engine,

@@ -20,7 +20,7 @@ const WEARING_RENAMES: u64 = 80;
 #[derive(Default)]
 struct Places {
     all: Vec<Option<(Vec<u8>, u64)>>,
-    /// The next one that the reader gets.
+    /// The reader's next entry.
     at: usize,
     /// Those from here on were made since the listing was begun.
     end: usize,
@@ -205,7 +205,7 @@ impl Kernel {
     }
 }
 
-/// Neither a dot nor what the mount shows beside the volume, which is last whatever was made since.
+/// Neither a dot nor the entry that the mount shows beside the volume, which is always last.
 fn is_own((name, ino, _): &(Vec<u8>, u64, u64)) -> bool {
     name != b"." && name != b".." && ino >> 48 == 0
 }

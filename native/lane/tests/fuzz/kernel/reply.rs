@@ -1,4 +1,4 @@
-//! What the kernel sees in a reply: its header, and what it counts.
+//! The kernel's view of a reply: its header, and the references that it counts.
 
 use cowfs_fuse_abi::{REPLY_HEADER_BYTES, opcode};
 

@@ -1,0 +1,116 @@
+"""The command line's view of files without a mount: ls, find, tree, stat, du, cat. They use `files`
+of a version. A bare NAME means the last version, even while the volume is mounted here.
+
+A link named by the user is followed; other links are shown as links. Errors for paths are cowfs
+errors with hints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from cowfs.api import sources, stores
+from cowfs.api.files import Entry
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.sources import Place
+from cowfs.api.transfers import shell_patterns
+from cowfs.api.transfers.path_errors import errors_of_ours
+from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
+
+PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The listing of a path of a version: the entries of a directory, or the single entry of
+    another kind."""
+
+    locator: str
+    path: str
+    entries: list[Entry]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One entry at a path of a version."""
+
+    locator: str
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class DirectoryUsage:
+    """The total below a directory, by names: a file with two names counts twice."""
+
+    path: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The usage of each directory, after that of the directories below it."""
+
+    locator: str
+    directories: list[DirectoryUsage]
+
+
+def listing(
+    text: str, store: stores.Named, *, recursive: bool = False, name: str | None = None, type: str | None = None
+) -> Listing:
+    """SOURCE[:PATH]. Sorted by name, each directory before its entries. name: only entries that
+    match this shell pattern. type: only files, directories, symlinks or special files."""
+    with _opened(text, store) as (version, place):
+        found = [
+            each
+            for each in version.files.ls(place.path, recursive)
+            if (name is None or shell_patterns.matches(each.name, name)) and type in (None, each.type)
+        ]
+        return Listing(version.locator, os.fsdecode(place.path), found)
+
+
+def stat(text: str, store: stores.Named) -> Found:
+    with _opened(text, store) as (version, place):
+        return Found(version.locator, version.files.stat(place.path))
+
+
+def usage(text: str, store: stores.Named) -> Usage:
+    """Sizes are those of the files, not of their data in the store."""
+    with _opened(text, store) as (version, place):
+        sums: dict[str, list[int]] = {}
+        order = []
+        for path, directories, others in version.files.walk(place.path):
+            order.append((path, [each.path for each in directories]))
+            files = [each.size for each in others if each.type == "file"]
+            sums[path] = [len(files), sum(files)]
+        for path, below in reversed(order):
+            for each in below:
+                sums[path] = [own + more for own, more in zip(sums[path], sums[each], strict=True)]
+        return Usage(version.locator, [DirectoryUsage(path, *sums[path]) for path, _ in reversed(order)])
+
+
+def contents(text: str, store: stores.Named) -> Generator[bytes]:
+    """The bytes of SOURCE:PATH, piece by piece. Close it when it is not read to its end."""
+    if not sources.place(text).path:
+        raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
+    with _opened(text, store) as (version, place):
+        if version.files.stat(place.path).type == "directory":
+            raise InvalidInputError(
+                f"{text} is a directory",
+                hint="`cowfs ls` (listdir() of a mount) shows what is in it, `cowfs cp` copies it.",
+            )
+        with version.files.open(place.path) as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+
+
+@contextmanager
+def _opened(text: str, store: stores.Named) -> Iterator[tuple[ROVolume, Place]]:
+    place = sources.place(text)
+    found = sources.find(place.source, store)
+    version = ROVolume(found.locator(), storage=found.store.storage).resolve()
+    with errors_of_ours(text, sources.listing_hint(place)):
+        yield version, place

@@ -1,0 +1,75 @@
+"""Declared: volumes, their mount paths and their stores, with all operations on them.
+
+`plan().apply()`, `up` and `down` need a declaration that was loaded from a file, since their
+effects are recorded under its name. The async twin of `Declared` is in `asynchronous`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cowfs.api.declared import emitting, loading, mounting
+from cowfs.api.declared import plan as planning
+from cowfs.api.declared.model import Declaration
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.declared_store import DeclaredStore
+    from cowfs.api.declared.emitting import Kind
+    from cowfs.api.declared.model import DeclaredVolume
+    from cowfs.api.declared.mounting import Outcome
+    from cowfs.api.declared.plan import Plan
+    from cowfs.api.storage.definition import Storage
+    from cowfs.version.commit import ProgressListener
+
+
+class Declared(Declaration):
+    """Volumes and the stores they are in. InvalidInputError reports all problems at once, with line
+    numbers if they are in a file. `plan`, `up` and `down` need a declaration that was loaded from a
+    file."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
+            stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] = ...,
+        ) -> None: ...
+
+    @staticmethod
+    def load(path: str | os.PathLike[str] | None = None) -> Declared:
+        """Loads that file; None: the nearest one upwards from the working directory, else the
+        user's own. NotFoundError; InvalidInputError with file and line."""
+        return loading.load(path, Declared)
+
+    def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:
+        """The steps that bring stores and this machine into the declared state. Nothing is written.
+        prune: a volume that an earlier apply of this file has recorded, but that is no longer
+        declared, is unmounted and dropped from the record. If that apply had created it, it is also
+        deleted in its store. mounts: plan mounts, too. NotFoundError: a volume does not exist, and
+        is neither optional nor to be created.
+        """
+        return planning.make(self, prune=prune, mounts=mounts)
+
+    def plan_deletion(self) -> Plan:
+        """The steps that undo the plans applied for this file. Each of its volumes is unmounted and
+        dropped from the record. If a plan had created it, it is also deleted in its store. Nothing
+        is written."""
+        return planning.make_deletion(self)
+
+    def emit(self, kind: Kind) -> str:
+        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts the declared
+        volumes. No store is queried, and no secret is read."""
+        return emitting.emit(self, kind)
+
+    def up(self, *, progress: ProgressListener | None = None) -> list[Outcome]:
+        """Mounts every volume at its path, or none. If a volume fails that is not optional, the
+        mounts made by this call are unmounted again."""
+        return mounting.up(self, progress=progress)
+
+    def down(self, *, force: bool = False) -> list[Outcome]:
+        """Unmounts the volumes that `up` or a plan of this file has mounted. Uncommitted work is
+        kept. A volume whose outcome has an error is still mounted."""
+        return mounting.down(planning.file_of(self), force=force)

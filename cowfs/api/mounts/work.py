@@ -1,0 +1,143 @@
+"""Work of a volume that is in no version, wherever it is on this machine.
+
+    mounted here               the mount's daemon answers (`control.live_mount`)
+    a copy, mounted or not     this process reads its folder (`folder`)
+    `files` of this process    their session answers
+    kept, and not mounted      opened briefly in this process, as for a commit
+    no work                    nothing to read
+
+Reading publishes nothing, and stores nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cowfs.api import stores
+from cowfs.api.access import file_session
+from cowfs.api.access.used_files import UsedFiles
+from cowfs.api.mounts import folder, kept_work
+from cowfs.api.mounts.base import mount_of
+from cowfs.api.transfers import tree_publishing
+from cowfs.api.upkeep import copied_stores
+from cowfs.base import log
+from cowfs.base.errors import CowfsError, InvalidInputError
+from cowfs.base.ids import VersionId
+from cowfs.control.messages import Compared, Comparison
+
+if TYPE_CHECKING:
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.transfers.transfer_report import Target
+
+_log = log.get("volume")
+
+
+def compared(
+    volume: RWVolume, other: ROVolume | None, path: bytes, *, times: bool = False, renames: bool = True
+) -> Compared:
+    """`RWVolume.diff`. path: without slashes at its ends."""
+    from cowfs.api.versions import comparing
+
+    volume.resolve()
+    target, entry = volume._target(), volume.live()
+    if other is not None:
+        require_same_store(target.store, other)
+    wanted = Comparison(
+        VersionId.from_hex(other.id) if other is not None else None,
+        other.folder if other is not None else "",
+        os.fsdecode(path),
+        times,
+        renames,
+    )
+    if entry is not None:
+        return mount_of(entry).compare(target, volume._options, wanted)
+    if (found := _of_kept(volume, target, wanted)) is not None:
+        return found
+    newest = next(iter(volume.history(1)), None)
+    if newest is None:
+        if other is None and path:
+            from cowfs.version.differences import neither_has
+
+            raise neither_has(path)
+        return Compared(None, ())
+    old = other if other is not None else newest
+    found_changes = comparing.changes(old, newest, os.fsdecode(path), times=times, renames=renames)
+    return Compared(VersionId.from_hex(old.id), tuple(found_changes))
+
+
+def read(volume: RWVolume, path: str) -> bytes:
+    """A file of the volume as it is now."""
+    if volume.live() is None and (working_copy := volume.resolve()._working_copy()).copy is not None:
+        from cowfs.folders import folder_files
+
+        return folder_files.read_file(working_copy, path.strip("/"))
+    return volume.files.read(path)
+
+
+def mode_and_target(volume: RWVolume, path: str) -> tuple[int, str | None]:
+    """st_mode of an entry of the volume as it is now, and the target if it is a link."""
+    if volume.live() is None and (working_copy := volume.resolve()._working_copy()).copy is not None:
+        from cowfs.folders import folder_files
+
+        return folder_files.mode_and_target(working_copy, path.strip("/"))
+    found = volume.files.stat(path, follow=False)
+    return found.mode, found.target
+
+
+def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared | None:
+    """None: there is no uncommitted work. For a volume that is not mounted here."""
+    from cowfs.session import work_comparing
+
+    key = file_session.key_of(target.store.record.store_id, target.name)
+    with file_session.alone(key) as held:
+        if held is not None:
+            copied_stores.require_session_of(target.store, held, target.name)
+            with held.used() as session:
+                return work_comparing.compare_working(session, wanted)
+        if volume._options.meta_path is None:
+            kept_work.require_all(target.working_copy, target.store)
+        if target.working_copy.copy is not None:
+            return folder.compare(target, volume._options, wanted)
+        if not target.working_copy.has_records:
+            return None
+        from cowfs.session.opening import enter_session
+
+        options = replace(volume._options, take_over=False)
+        with enter_session(tree_publishing.writing(target, options), access=target.store.access) as session:
+            return work_comparing.compare_working(session, wanted)
+
+
+def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
+    if not copied_stores.is_same(version.to_read(), store):
+        raise InvalidInputError(
+            f"{version.locator} lies in another store",
+            hint="Commit, and compare the two versions; or copy what you need "
+            f"(`cowfs download {shlex.quote(version.locator)}`, `cowfs upload`).",
+        )
+
+
+def has_changes(store: stores.OpenStore, volume: str) -> bool:
+    """Whether this machine has work of the volume that is in no version."""
+    used = UsedFiles()
+    if used.found(store, volume) is not None and (is_dirty := used.is_dirty()) is not None:
+        return is_dirty
+    if (entry := copied_stores.find_mount(store, volume)) is not None:
+        return mount_of(entry).has_uncommitted()
+    working_copy = copied_stores.locate(store, volume)
+    return working_copy.may_have_uncommitted or bool(kept_work.elsewhere(working_copy, store))
+
+
+def warn_of_changes(store: stores.OpenStore, volume: str, omitted: str) -> None:
+    """Warns that an operation on the volume's version leaves out uncommitted work. omitted: how."""
+    with suppress(CowfsError):  # a daemon that does not answer must not prevent the operation
+        if has_changes(store, volume):
+            _log.warning(
+                "volume %s has uncommitted work on this machine, which is not %s; commit it first to have it there",
+                volume,
+                omitted,
+            )

@@ -1,0 +1,560 @@
+"""Store: one place that holds volumes, and every operation on it or on a volume by name.
+
+    Store()                          the default store (COWFS_STORE, the config file, else a directory of the user)
+    Store("s3://bucket/prefix")      a URL, or a directory ("./mirror", with a slash)
+    Store("near")                    the store of that name on this machine (`cowfs store add`, `cowfs.store.store_names`)
+    Store(storage=Storage(...))      with credentials
+
+A Store is a value: it holds only the reference to a store and opens nothing. It can be pickled,
+compared and shared by threads. Each method opens the store or reuses an open one
+(`cowfs.api.stores`). Operations on one open volume or version are in `RWVolume` and `ROVolume`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from cowfs.api import hints, names, sources, stores
+from cowfs.api.files import FilePath
+from cowfs.api.mounts import overview
+from cowfs.api.mounts.overview import VolumeSummary
+from cowfs.api.options import shows_options
+from cowfs.api.ro_volume import ROVolume, versions
+from cowfs.api.rw_volume import RWVolume
+from cowfs.api.storage.definition import Storage
+from cowfs.api.versions.changes import Located
+from cowfs.base.errors import InvalidInputError
+from cowfs.version.commit import ProgressListener
+from cowfs.version.retention.retention import KeepRules, Rules
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from cowfs.api.claiming import Claim
+    from cowfs.api.transfers.warming import WarmReport
+    from cowfs.api.upkeep.collect_report import GcReport
+    from cowfs.api.upkeep.counting import By
+    from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
+    from cowfs.api.versions.details import VolumeDetails
+    from cowfs.api.versions.merge_report import MergeReport, Strategy
+    from cowfs.api.versions.restoring import RestoreReport
+    from cowfs.api.versions.tagging import Tag
+    from cowfs.maintain.check.verify_report import VerifyReport
+    from cowfs.maintain.copy.push_report import PushReport
+    from cowfs.maintain.repairs.repair_plan import RepairPlan
+    from cowfs.maintain.stored_report import StoredBytes
+
+
+@hints.name_its_store
+class Store:
+    """A store of volumes. Creating the object makes no request.
+
+    url_or_name: a URL, a directory (with a slash) or a name (`cowfs store add`); None: COWFS_STORE,
+    the config file, else a directory of the user. storage: a `cowfs.storage.Storage` with
+    credentials, in place of url_or_name.
+    """
+
+    def __init__(self, url_or_name: str | os.PathLike[str] | None = None, *, storage: Storage | None = None) -> None:
+        if url_or_name is not None and storage is not None:
+            raise InvalidInputError(
+                "two stores were given", hint="Give a URL, a path or a name; or a Storage, which has a URL."
+            )
+        self._named = stores.name(storage if storage is not None else url_or_name)
+
+    @property
+    def url(self) -> str:
+        """The store's canonical URL, as in locators. No request is made."""
+        return stores.canonical_url(self._named)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Store) and self._named == other._named
+
+    def __hash__(self) -> int:
+        return hash(self._named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (store_of, (self._named,))
+
+    def __repr__(self) -> str:
+        return f"Store({self._named!r})" if self._named is not None else "Store()"
+
+    # -- volumes
+
+    def volumes(self, *, deleted: bool = False) -> list[VolumeSummary]:
+        """The store's volumes, by name, with size, files, owner and head. If a record of a volume
+        cannot be read, its entry has `problem` set; the others are still listed. deleted: list the
+        deleted volumes that can be restored instead. NotFoundError: there is no cowfs store."""
+        return overview.volumes_of(self._named, deleted=deleted)
+
+    def volume(self, name: str, *, create: bool = False) -> RWVolume:
+        """A volume by name, as `Volume.open`. Nothing is read until it is mounted or resolved."""
+        return RWVolume(self._named, names.checked(name), "either" if create else "existing")
+
+    def create(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        compress: bool = True,
+        accept_unsafe_store: bool = False,
+        new_store: bool = False,
+    ) -> RWVolume:
+        """Creates a volume without versions, and the store if it does not exist. ConflictError: the
+        name is taken; with exist_ok, the existing volume is returned instead. compress: as for
+        `Volume.new`. accept_unsafe_store, new_store: as for `RWVolume.resolve`."""
+        claim: Claim = "either" if exist_ok else "new"
+        volume = RWVolume(self._named, names.checked(name), claim, strict=not exist_ok, compress=compress)
+        return volume.resolve(accept_unsafe_store=accept_unsafe_store, new_store=new_store)
+
+    def version(self, source: str) -> ROVolume:
+        """The version that `source` names, as `Volume.version`."""
+        meant = sources.place(source)
+        found = sources.find(meant.source, self._named)
+        return ROVolume(found.locator(), folder=meant.path, storage=found.store.storage).resolve()
+
+    def import_(
+        self,
+        url: str | os.PathLike[str],
+        name: str,
+        *,
+        link: bool = False,
+        storage: Storage | None = None,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> ROVolume:
+        """Copies the files at `url` into the volume and returns the volume's last version. The
+        volume is created if it is missing. `is_new` tells whether this call made the version. url:
+        a bucket or a prefix of it, a web directory, a directory of this machine, an archive as
+        tar://::URL or zip://::URL, or any other place that fsspec can list.
+
+        link: copy and read no bytes. Files then refer to the objects at `url`, in the state in
+        which they were listed. Reading an object that has changed since fails (SourceChangedError,
+        EIO in a mount); the others are not affected. Objects are read with the credentials of the
+        environment or, in the store's own bucket, with the store's.
+
+        storage: credentials for `url`; None: those of the environment. delete: remove files from
+        the volume that are not at `url`. exclude: as in `files.upload`. Objects with the size, ETag
+        and time recorded by the last import are not read. To resume a killed import, repeat the
+        call: it transfers only the missing data. The listing is held in memory. executor: its
+        workers read and store the objects, each with its own credentials
+        (docs/guide/large-stores.md). InvalidInputError: some keys cannot be file names; all of them
+        are reported before anything is read. ConflictError: an object keeps being replaced.
+        CorruptError: an archive is damaged.
+        """
+        from cowfs.api.transfers import importing
+
+        return importing.import_from(
+            url,
+            name,
+            store=self._named,
+            link=link,
+            storage=storage,
+            delete=delete,
+            exclude=exclude,
+            message=message,
+            progress=progress,
+            executor=executor,
+        ).version
+
+    def absorb(
+        self,
+        name: str,
+        *,
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> ROVolume:
+        """Reads the objects that the volume's last version links, stores their contents, and
+        publishes a version that depends on the store alone. A version without links is returned
+        unchanged. SourceChangedError: an object has changed since it was linked; nothing is
+        published."""
+        from cowfs.api.transfers import importing
+
+        return importing.absorb(name, store=self._named, message=message, progress=progress).version
+
+    def delete(self, name: str, *, force: bool = False) -> None:
+        """Deletes a volume; `undelete` restores it. The volume can no longer be found by its name,
+        and the name stays taken. Its forks and locators of its versions keep working.
+
+        NotFoundError: no such volume. LeaseHeldError: another writer has the volume; the message
+        says where. InvalidStateError: it is mounted here, or has uncommitted work here. force:
+        delete it all the same. Its writer can then publish nothing more; uncommitted work of the
+        writer and of this machine is kept.
+        """
+        from cowfs.api.versions import deleting
+
+        deleting.delete(names.checked(name), self._named, force=force)
+
+    def undelete(self, name: str) -> RWVolume:
+        """Restores a deleted volume with all its versions and opens it. A volume that was not
+        deleted is left unchanged. NotFoundError: no volume of that name ever existed."""
+        from cowfs.api.versions import deleting
+
+        deleting.undelete(names.checked(name), self._named)
+        return self.volume(name)
+
+    def merge(
+        self,
+        into: str,
+        branches: Sequence[Located],
+        *,
+        strategy: Strategy = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> MergeReport:
+        """`RWVolume.merge` into the volume of that name."""
+        return self.volume(into).merge(branches, strategy=strategy, message=message, dry_run=dry_run)
+
+    def restore(
+        self,
+        name: str,
+        version: Located,
+        *,
+        to: str | os.PathLike[str] | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Restores the contents of `version` at `to`, as the volume's next version. Everything else
+        at `to` is removed. No content is transferred, and the versions in between are kept. If
+        nothing differs, no version is made (`is_new`).
+
+        version: of this volume or another volume of the store, or a folder or file of one
+        (`Volume.version("NAME@TAG:PATH")`). to: the destination; None: the original path. dry_run:
+        publish nothing.
+
+        If the volume is mounted here, nothing is published. The working copy is changed instead:
+        uncommitted changes at `to` are lost, the rest is kept, and the next commit publishes the
+        result (`mount_path`). Contents that differ are fetched. Programs that have a replaced or
+        removed file open keep its old contents.
+
+        NotFoundError: the version does not have that path, or the volume has no directory for it.
+        ConflictError: the volume is mounted here as a copy, which cannot be restored into, or a
+        file is in the place of a directory. InvalidStateError: the volume is not mounted and has
+        uncommitted work here, or the contents to restore are linked. InvalidInputError: a message
+        was given but nothing is published.
+        """
+        from cowfs.api.versions import restoring
+
+        volume = self.volume(name)
+        return restoring.restore(volume, versions([version])[0], to=to, message=message, dry_run=dry_run)
+
+    def rollback(
+        self,
+        name: str,
+        version: Located,
+        *,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Restores the whole of `version`, as `restore` does: the volume's next version equals
+        it."""
+        from cowfs.api.versions import restoring
+
+        volume = self.volume(name)
+        return restoring.rollback(volume, versions([version])[0], message=message, dry_run=dry_run)
+
+    def tags(self, name: str) -> list[Tag]:
+        """The volume's tags, by name. A version's `tag` sets one. NotFoundError: no such volume."""
+        from cowfs.api.versions import tagging
+
+        return tagging.list_tags(names.checked(name), self._named)
+
+    def untag(
+        self,
+        name: str,
+        tag: str,
+        *,
+        expect: str | None = None,
+    ) -> Tag:
+        """Removes a tag and returns its former value. The version is kept as long as something else
+        keeps it. expect: remove the tag only if it is on the version with this id; otherwise
+        ConflictError. NotFoundError: no such volume or tag."""
+        from cowfs.api.versions import tagging
+
+        return tagging.remove_tag(names.checked(name), tag, self._named, expect=expect)
+
+    @shows_options(KeepRules, of=Rules)
+    def plan_prune(
+        self,
+        name: str,
+        **rules: Unpack[KeepRules],
+    ) -> PrunePlan:
+        """Plans which versions of a volume these rules keep and which are removed; `prune` applies
+        the plan.
+
+        last: keep this many of the newest versions. within: keep versions made at most this long
+        before the last one ("30d", "12h", "6mo", or a timedelta). hourly to yearly: keep the last
+        version of each of this many hours, days, weeks, months or years (UTC) that have any. A
+        version is kept if one rule keeps it. Some versions are always kept: the last one, tagged
+        ones, and the base of a mount (of a read-only mount only if it is on this machine), of
+        uncommitted work or of a fork. No rule at all: use the rules saved in the volume
+        (`set_retention`). InvalidInputError: it has none.
+        """
+        from cowfs.api.upkeep import pruning
+
+        return pruning.plan(names.checked(name), self._named, pruning.given(rules))
+
+    @shows_options(KeepRules, of=Rules)
+    def set_retention(
+        self,
+        name: str,
+        **rules: Unpack[KeepRules],
+    ) -> None:
+        """Saves rules, as in `plan_prune`, in the volume's record in place of the earlier ones. No
+        rule at all removes them. Nothing is pruned. `plan_prune` without rules, `plan_maintain` and
+        `cowfs maintain` use the saved rules. NotFoundError: no such volume."""
+        from cowfs.api.upkeep import pruning
+
+        pruning.save_rules(names.checked(name), self._named, pruning.given(rules))
+
+    def retention(self, name: str) -> dict[str, Any]:
+        """The rules saved in the volume, as `set_retention` takes them; empty if it has none.
+        NotFoundError: no such volume."""
+        from cowfs.api.upkeep import pruning
+
+        return pruning.rules(names.checked(name), self._named)
+
+    def set_quota(self, name: str, size: int | str | None) -> None:
+        """Limits the total size of the volume's regular files, holes included. The limit is an int
+        or a text like "100GB" (powers of 1024); None removes it.
+
+        Changes that would make the volume larger are then refused: with EDQUOT in a mount and in
+        `files`, and with NoSpaceError for a version that is uploaded, imported, merged or restored.
+        Existing files stay, even beyond the quota. `df` shows the quota. Processes that have the
+        volume open already use the previous quota. NotFoundError: no such volume. If the volume's
+        record is damaged, this writes a new one. The new record loses any pruning rules, and the
+        volume's owner if no earlier record names it.
+        """
+        from cowfs.api.upkeep import quotas
+
+        quotas.set_quota(names.checked(name), self._named, size)
+
+    def quota(self, name: str) -> int | None:
+        """The quota in bytes, as set by `set_quota`; None: no quota. NotFoundError: no such
+        volume."""
+        from cowfs.api.upkeep import quotas
+
+        return quotas.quota(names.checked(name), self._named)
+
+    def plan_maintain(self) -> list[PrunePlan]:
+        """Makes a plan for each volume of the store that has saved rules. `prune` applies each
+        plan, and `gc` then frees the space. Volumes without rules and deleted volumes are left
+        out."""
+        from cowfs.api.upkeep import pruning
+
+        return pruning.plan_all(self._named)
+
+    def prune(self, plan: PrunePlan) -> list[PlannedVersion]:
+        """Prunes the versions that the plan removes and returns the pruned ones. The volume
+        loses them permanently, and a collection may delete data that only they need. Versions that
+        were tagged, mounted or forked since the plan was made are kept."""
+        from cowfs.api.upkeep import pruning
+
+        return pruning.prune(plan, self._named)
+
+    def maintain(self, *, dry_run: bool = False, executor: Executor | None = None) -> GcReport:
+        """Prunes each volume that has saved rules, then collects garbage as `gc` does. dry_run:
+        report what would be deleted; nothing is pruned or deleted."""
+        plans = self.plan_maintain()
+        if dry_run:
+            return self.gc(dry_run=True, pruned=plans, executor=executor)
+        for plan in plans:
+            self.prune(plan)
+        return self.gc(executor=executor)
+
+    def gc(
+        self,
+        *,
+        dry_run: bool = False,
+        plan: GcReport | None = None,
+        pruned: Sequence[PrunePlan] | None = None,
+        accept_loss: str = "",
+        executor: Executor | None = None,
+    ) -> GcReport:
+        """Deletes data that nothing in the store needs. Needed data is referenced by a head that is
+        not pruned, a tag, a mount or uncommitted work. Writers can continue meanwhile. Data that
+        they may still use is kept, and so is data younger than an hour. A deleted volume can be
+        restored for a week; then its versions are deleted, too.
+
+        dry_run: report what would be deleted, to the byte; with pruned, as if these plans
+        (`plan_maintain`) had been applied. plan: the result of such a call; nothing outside of it
+        is deleted. `is_done` is False if a writer does not answer; nothing was deleted then. The
+        next call continues the collection, also after a killed one.
+
+        InvalidStateError: this machine's clock is wrong by more than five minutes, or the store
+        does not show everything that it should, such as heads, volumes or folders seen earlier
+        (`alarms` of the report). LeaseHeldError: a process of this machine is collecting. An
+        unreadable head, tag or pin raises its error before anything is deleted. accept_loss: the
+        report's plan_id; delete in spite of the alarms. Cost: the roots, and the index of every
+        kept version, once.
+
+        executor: reads the indexes of many versions (docs/guide/large-stores.md).
+        """
+        from cowfs.api.upkeep import collecting
+
+        return collecting.gc(
+            self._named, dry_run=dry_run, plan=plan, pruned=pruned, accept_loss=accept_loss, executor=executor
+        )
+
+    def verify(
+        self,
+        source: str | None = None,
+        *,
+        sample: float = 1.0,
+        resume: bool = False,
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> VerifyReport:
+        """Reads the packs of a version (as `version` takes it) or of the whole store again and
+        checks every byte. Reports the damaged packs and the paths of each version that they break.
+        For a whole store it also reports damaged heads, tags, leases and volume records, and
+        missing heads. Nothing is written. For linked files only the state of their objects is
+        checked.
+
+        sample: the fraction of the packs to read, chosen at random; the listing shows whether the
+        others exist. resume: skip packs that an interrupted run on this machine has read. A store
+        that does not answer raises an error; damage does not. executor: reads the packs
+        (docs/guide/large-stores.md).
+        """
+        from cowfs.api.upkeep import verifying
+
+        return verifying.verify(source, self._named, sample=sample, resume=resume, progress=progress, executor=executor)
+
+    def warm(
+        self,
+        source: str,
+        path: FilePath = "/",
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        replay: str | os.PathLike[str] | None = None,
+        progress: ProgressListener | None = None,
+    ) -> WarmReport:
+        """`ROVolume.warm` of a version as `version` takes it; a bare name means the volume's last
+        version. The source may be SOURCE:PATH."""
+        from cowfs.api.transfers import named_transfers
+
+        return named_transfers.warm_from(source, path, self._named, cache_dir, cache_size, replay, progress)
+
+    def plan_repair(
+        self,
+        *,
+        sources: Sequence[str | os.PathLike[str] | Storage] = (),
+        report: VerifyReport | None = None,
+        progress: ProgressListener | None = None,
+    ) -> RepairPlan:
+        """Reads the whole store as `verify` does and searches for lost data: in this machine's
+        cache, in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in
+        other packs of the store. Reports what `repair` would do and which paths stay broken.
+        Nothing is written. sources: other stores that have some of the same versions, or local
+        directories with files of these versions (a download, a mount). report: from a `verify` of
+        this store; only its damaged packs are read again. InvalidInputError: a source has another
+        key."""
+        from cowfs.api.upkeep import repairing
+
+        return repairing.plan(self._named, sources, report=report, progress=progress)
+
+    def repair(self, plan: RepairPlan, *, progress: ProgressListener | None = None) -> RepairPlan:
+        """Applies a plan made by this process and returns the result. Data found for a damaged pack
+        is written to a new pack, and a record directs readers to it. Addresses, versions and
+        locators do not change; nothing is deleted. CorruptError: a source has changed since."""
+        from cowfs.api.upkeep import repairing
+
+        if plan.store_url != self.url:
+            raise InvalidInputError(f"the plan is of {plan.store_url}, not of {self.url}", hint="Plan again.")
+        return repairing.repair(plan, progress)
+
+    def push(
+        self,
+        source: str,
+        to: str | os.PathLike[str] | Storage,
+        *,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> PushReport:
+        """Copies a version (as `version` takes it) to another store and makes it the last version
+        of the volume there. The target store is created if it does not exist. Its volume has the
+        same name, or `name`. The version id stays the same; only the store in the locator differs.
+        Only packs that the target lacks are transferred, each checked before and after. An
+        interrupted push can therefore be repeated, and repeated pushes maintain a mirror.
+
+        all_versions: also copy the volume's earlier versions that are not pruned, and its tags. The
+        target needs none of them to read the version. Versions and tags that the target volume can
+        no longer accept because it has a later version are in `left_out` and `left_out_tags`.
+        ConflictError: the target volume has a version that this one does not descend from, or has a
+        later version and lacks this one; nothing is replaced. LeaseHeldError: another writer has
+        the target volume. InvalidInputError: one of the stores is encrypted, and the other does not
+        have the same key. CorruptError: a pack is damaged. executor: copies the packs
+        (docs/guide/large-stores.md).
+        """
+        from cowfs.api.upkeep import pushing
+
+        return pushing.push(
+            source,
+            self._named,
+            stores.name(to),
+            name=name,
+            all_versions=all_versions,
+            progress=progress,
+            executor=executor,
+        )
+
+    def pull(
+        self,
+        source: str,
+        origin: str | os.PathLike[str] | Storage,
+        *,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+        executor: Executor | None = None,
+    ) -> PushReport:
+        """Copies a version from the store `origin` to this store, as `push` does the other way
+        round."""
+        from cowfs.api.upkeep import pushing
+
+        return pushing.push(
+            source,
+            stores.name(origin),
+            self._named,
+            name=name,
+            all_versions=all_versions,
+            progress=progress,
+            executor=executor,
+        )
+
+    def stored_bytes(
+        self,
+        source: str | None = None,
+        *,
+        by: By | None = None,
+        progress: ProgressListener | None = None,
+    ) -> list[StoredBytes]:
+        """The bytes of the store that each version of `source` (a volume, or one version) needs, or
+        each volume of the store, and the part of them that nothing else needs. Bytes are counted as
+        stored, once however often they are used.
+
+        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads
+        the whole index of every version that the store keeps.
+        """
+        from cowfs.api.upkeep import counting
+
+        return counting.counted(source, self._named, by, progress).groups
+
+    def describe(self, name: str) -> VolumeDetails:
+        """Details of a volume from its store and from this machine. NotFoundError: no volume has
+        that name; the hint lists similar names."""
+        from cowfs.api.versions import details
+
+        return details.find(name, self._named)
+
+
+def store_of(given: str | os.PathLike[str] | Storage | None) -> Store:
+    """The store that a `store=` argument names."""
+    return Store(storage=given) if isinstance(given, Storage) else Store(given)

@@ -1,0 +1,1 @@
+"""Transfers of trees into and out of volumes: uploads, downloads, imports, exports, copies."""

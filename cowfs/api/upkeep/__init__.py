@@ -1,0 +1,1 @@
+"""Whole stores: collection, verification, repair, copies to other stores, quotas, keys."""

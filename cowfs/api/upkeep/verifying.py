@@ -1,0 +1,103 @@
+"""Verifies one version or a whole store. `maintain.check.verify` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cowfs.api import sources, stores
+from cowfs.api.stores import OpenStore
+from cowfs.api.upkeep.parts import Workers
+from cowfs.base import config
+from cowfs.base.errors import InvalidInputError
+from cowfs.format import keys
+from cowfs.format.locator import is_locator
+from cowfs.version.commit import ProgressListener
+from cowfs.version.names import source_names
+
+if TYPE_CHECKING:
+    from cowfs.maintain.check.verify import Scope
+    from cowfs.maintain.check.verify_report import DamagedRecord, VerifyReport
+
+
+def verify(
+    source: str | None,
+    named: stores.Named,
+    *,
+    sample: float = 1.0,
+    resume: bool = False,
+    progress: ProgressListener | None = None,
+    executor: Executor | None = None,
+) -> VerifyReport:
+    """`Store.verify`."""
+    from cowfs.maintain.check.verify import Verifier
+    from cowfs.maintain.check.verify_log import VerifyLog
+
+    if not 0 < sample <= 1:
+        raise InvalidInputError(
+            f"a sample is a part of the whole, not {sample!r}", hint="Give more than 0 and at most 1 (100%)."
+        )
+    store, scope = _scope(source, named, sample)
+    verifier = Verifier(
+        store.objects,
+        store.record,
+        cache_dir=config.cache_dir(),
+        access=store.access,
+        progress=progress,
+        in_parts=partial(Workers(executor).check, store) if executor is not None else None,
+    )
+    what = "store" if scope.is_store else scope.versions[0].id.hex()
+    log = VerifyLog(config.state_dir(), store.record.store_id, what, resume=resume)
+    is_over = False
+    try:
+        report = verifier.run(scope, log)
+        is_over = True
+        return report
+    finally:
+        log.close(is_over=is_over)
+
+
+def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[OpenStore, Scope]:
+    from cowfs.maintain.check.verify import Scope
+    from cowfs.maintain.kept_versions import one_version
+
+    is_place = source is not None and (
+        "://" in source or "/" in source_names.split_place(source)[0] or source.startswith("~")
+    )
+    if source is not None and is_place and not is_locator(source):
+        if named is not None:
+            raise InvalidInputError(f"{source} is a store, and another one is named", hint="Name one store.")
+        source, named = None, stores.name(source)
+    if source is None:
+        store = stores.open_store(named)
+        return store, Scope.of_store(store.objects, share=sample)
+    if sources.place(source).path:
+        raise InvalidInputError(f"{source} is one folder", hint="Give the whole version.")
+    found = sources.find(source, named)
+    version = found.locator().version
+    return found.store, Scope([one_version(found.store.objects, found.volume, version)], share=sample)
+
+
+def advice(records: Sequence[DamagedRecord]) -> list[str]:
+    """Advice for each kind of damage."""
+    meta = list(dict.fromkeys(each.volume for each in records if each.key.startswith(keys.meta_prefix(each.volume))))
+    is_lease = any(each.key.startswith(keys.lease_prefix(each.volume)) for each in records)
+    others = (keys.meta_prefix, keys.lease_prefix)
+    found = []
+    if any(not each.key.startswith(tuple(prefix(each.volume) for prefix in others)) for each in records):
+        found.append(
+            "Of heads, tags and what is pruned there is no second copy in a store: put these objects back from a backup of "
+            "it, or from the bucket's earlier versions. Until then `cowfs gc` deletes nothing. Without a backup, copy what "
+            "is whole to a new store, version by version: `cowfs push LOCATOR NEWSTORE`, Store().push()."
+        )
+    if is_lease:
+        found.append("The place of a lease is taken by that of the next writer, two minutes later at most.")
+    if meta:
+        made = ", ".join(f"`cowfs quota {volume} SIZE`" for volume in meta)
+        found.append(
+            f"{made}, Store().set_quota(), makes a new record of a volume (none: no quota). Rules of pruning that it had are "
+            "to be saved anew. The volume's owner is lost unless an earlier record names it."
+        )
+    return found

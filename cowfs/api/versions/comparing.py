@@ -1,0 +1,93 @@
+"""Compares two versions, or a version and uncommitted work (`work`): opens their indexes and
+returns the differences as `Change` objects.
+
+No mount, session or lease is needed; file contents are not read. Versions of two stores are
+compared by path and content, since inode numbers are valid only within a store. Versions of an
+encrypted store can be compared only with each other, since its chunks have names of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cowfs.api import sources, stores
+from cowfs.api.upkeep import copied_stores
+from cowfs.api.versions.changes import Change
+from cowfs.base import config
+from cowfs.base.errors import InvalidInputError
+from cowfs.version import named_changes
+from cowfs.version.named_changes import join_path
+
+if TYPE_CHECKING:
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.format.manifest import Manifest
+    from cowfs.index import Index
+
+
+def changes(
+    old: ROVolume, new: ROVolume, path: str | os.PathLike[str] = "/", *, times: bool = False, renames: bool = True
+) -> list[Change]:
+    """`ROVolume.diff`."""
+    from cowfs.version.differences import compare, find_inode, neither_has
+
+    below = sources.place(f":{os.fspath(path)}").path
+    from_folder, to_folder = (os.fsencode(version.folder) for version in (old, new))
+    if (old.id, from_folder) == (new.id, to_folder):
+        if there := join_path(from_folder, below):
+            with _index(old.to_read(), old.to_compare()) as index:
+                if find_inode(index, there) is None:
+                    raise neither_has(there)
+        return []
+    with _index(old.to_read(), old.to_compare()) as a, _index(new.to_read(), new.to_compare()) as b:
+        found = compare(
+            a,
+            b,
+            shared=_find_shared(old, new, a, b),
+            path=join_path(from_folder, below),
+            new_path=join_path(to_folder, below),
+            times=times,
+            renames=renames,
+        )
+    return [named_changes.describe(each, len(from_folder), len(to_folder)) for each in found]
+
+
+def _index(store: stores.OpenStore, manifest: Manifest) -> Index:
+    """The index of a version; the caller closes it."""
+    from cowfs.index import open_index
+    from cowfs.store.packs import PackReader
+
+    return open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
+
+
+def _find_shared(old: ROVolume, new: ROVolume, a: Index, b: Index) -> int:
+    """Inode numbers below this one mean the same file in both."""
+    from cowfs.base.ids import VersionId
+    from cowfs.version.ancestry import Ancestry
+
+    store, other = old.to_read(), new.to_read()
+    if not copied_stores.is_same(store, other):
+        _require_plain(store, other)
+        return 0
+    older, newer = VersionId.from_hex(old.id), VersionId.from_hex(new.id)
+    ancestry = Ancestry(store.objects)
+    common = ancestry.find_shared_numbering(older, newer)
+    if common in (older, newer):
+        return (a if common == older else b).next_ino
+    manifest = ancestry.manifest(common) if common is not None else None
+    if manifest is None:
+        return 0
+    with _index(store, manifest) as base:
+        return base.next_ino
+
+
+def _require_plain(*opened_stores: stores.OpenStore) -> None:
+    from cowfs.format.sealing import PLAIN
+    from cowfs.store.sealed import sealing_of
+
+    for each in opened_stores:
+        if sealing_of(each.objects) is not PLAIN:
+            raise InvalidInputError(
+                f"{each.url} is encrypted: its versions can only be compared with each other",
+                hint="Compare two versions of that store; or download both, and compare the directories.",
+            )

@@ -1,0 +1,275 @@
+"""Merges branches into a volume: one version with the changes that each of them made since it
+diverged from the volume.
+
+    lease, pin ─▶ branches' manifests ─▶ merge bases ─▶ Merger (three ways, by path) ─▶ publish, with all as parents
+
+No mount and no engine is used. File contents are read only to check whether a file was merely
+appended to. The target must not be mounted here, nor have uncommitted work here. The merge waits
+for another writer that ends by itself (`on_line`).
+
+The branches' manifests are read after the pin is set, so that the data they name is protected
+during the merge (docs/decisions/0046-merging.md).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cowfs.api.mounts import work
+from cowfs.api.provenance import commit_request
+from cowfs.api.stores import OpenStore
+from cowfs.api.upkeep import copied_stores
+from cowfs.api.versions import merge_report
+from cowfs.api.versions.merge_report import MergedPath, MergeReport, Strategy
+from cowfs.api.versions.on_line import on_line
+from cowfs.base import config
+from cowfs.base.errors import ConflictError, CowfsError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.ids import VersionId
+from cowfs.version.merge.conflicts import SETTLED_BY
+from cowfs.version.names import volumes
+
+if TYPE_CHECKING:
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.transfers.transfer_report import Target
+    from cowfs.format.manifest import Manifest
+    from cowfs.index import Index
+    from cowfs.store.packs import PackReader
+    from cowfs.version.ancestry import Ancestry
+    from cowfs.version.commit import Base, CommitRequest
+    from cowfs.version.merge.conflicts import Conflict, Resolve
+    from cowfs.version.merge.merge_states import Branch, Merged
+    from cowfs.writer.publishing import Line
+
+SHOWN_CONFLICTS = 5
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    base: Base
+    is_new: bool
+    merged: list[ROVolume]
+    paths: list[MergedPath]
+    conflicts: list[Conflict]
+
+
+def merge(
+    volume: RWVolume,
+    branches: Sequence[ROVolume],
+    *,
+    strategy: Strategy = None,
+    message: str = "",
+    dry_run: bool = False,
+) -> MergeReport:
+    """`Store.merge`."""
+    resolve = merge_report.resolver(strategy)
+    if not branches:
+        raise InvalidInputError("there is nothing to merge", hint="Name one branch or more.")
+    volume.resolve()
+    target = volume.to_upload()
+    for branch in branches:
+        _require_mergeable(branch, target.store)
+        _warn_of_changes(branch, target.store)
+    request = commit_request(message or f"Merge {', '.join(branch.name for branch in branches)}")
+    if dry_run:
+        return _report(volume, _try(target.store, target.name, branches, resolve))
+    return _report(volume, on_line(volume.to_upload, partial(_publish, branches, resolve, request)))
+
+
+def _report(volume: RWVolume, done: _Outcome) -> MergeReport:
+    assert done.base.version_id is not None
+    version = volume._committed(done.base.head_number, done.base.version_id, is_new=done.is_new)
+    return MergeReport(
+        version.locator, done.is_new, [branch.locator for branch in done.merged], done.paths, done.conflicts
+    )
+
+
+def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
+    if branch.folder:
+        raise InvalidInputError(
+            f"one folder of a version cannot be merged: {branch.locator}", hint="Merge the whole version."
+        )
+    if not copied_stores.is_same(branch.to_read(), store):
+        raise InvalidInputError(
+            f"{branch.locator} lies in another store",
+            hint=f"Copy it into a fork of the target first (`cowfs download {shlex.quote(branch.locator)}`, `cowfs upload`; "
+            "download(), upload()).",
+        )
+
+
+def _warn_of_changes(branch: ROVolume, store: OpenStore) -> None:
+    """Warns of uncommitted changes on top of a branch's last version. A user who names an older
+    version knows that there are later changes."""
+    with suppress(CowfsError):
+        head = volumes.find_head(store.objects, branch.name)
+        if head is not None and head.version is not None and head.version.hex() == branch.id:
+            work.warn_of_changes(store, branch.name, "merged")
+
+
+def _publish(
+    branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest, target: Target, line: Line
+) -> _Outcome:
+    from cowfs.version.merge.merge_source import MergeSource
+
+    publisher = line.publisher
+    publisher.require_kept(VersionId.from_hex(branch.id) for branch in branches)
+    with ExitStack() as stack:
+        merge_of = _Merge(stack, target.store, target.name, publisher.base.version_id, publisher.index, branches)
+        if merge_of.merged is None:
+            return _Outcome(publisher.base, False, [], [], [])
+        found = merge_of.run(resolve)
+        if found.failed:
+            raise _refuse(found.failed)
+        parents = tuple(VersionId.from_hex(branch.id) for branch in merge_of.merged)
+        source = MergeSource(found, publisher, parents, are_parents=True)
+        paths = _paths(found)
+        base = publisher.publish(source, request)
+        return _Outcome(base, True, merge_of.merged, paths, found.conflicts)
+
+
+def _try(store: OpenStore, name: str, branches: Sequence[ROVolume], resolve: Resolve) -> _Outcome:
+    from cowfs.version.commit import Base
+
+    head = volumes.read_head(store.objects, name)
+    base = Base(head.number, head.version, None)
+    with ExitStack() as stack:
+        merge_of = _Merge(stack, store, name, head.version, None, branches)
+        if merge_of.merged is None:
+            return _Outcome(base, False, [], [], [])
+        found = merge_of.run(resolve)
+        return _Outcome(base, False, merge_of.merged, _paths(found), found.conflicts)
+
+
+class _Merge:
+    """merged: the branches not yet in the target; None: every branch is."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        store: OpenStore,
+        name: str,
+        version: VersionId | None,
+        index: Index | None,
+        branches: Sequence[ROVolume],
+    ) -> None:
+        from cowfs.store.packs import PackReader
+        from cowfs.version.ancestry import Ancestry
+
+        if version is None:
+            raise _no_version(name)
+        self._stack = stack
+        self._store = store
+        self._name = name
+        self._version = version
+        self._packs: PackReader = PackReader(store.objects)
+        self._ancestry: Ancestry = Ancestry(store.objects)
+        self._opened: dict[VersionId, Index] = {version: index} if index is not None else {}
+        self._bases: dict[VersionId, list[VersionId]] = {}
+        self.merged = self._left(branches) or None
+
+    def _left(self, branches: Sequence[ROVolume]) -> list[ROVolume]:
+        """Each version once, without ancestors of the target or of an earlier branch in the
+        list."""
+        found: dict[VersionId, ROVolume] = {}
+        for branch in branches:
+            version = VersionId.from_hex(branch.id)
+            bases = self._ancestry.merge_bases(self._version, version, merged=found.keys())
+            if not bases:
+                self._manifest(version)
+                raise InvalidStateError(
+                    f"{self._name!r} and {branch.locator} have no version in common",
+                    hint="Only forks of one version can be merged. Copy the files instead (`cowfs cp`, upload()).",
+                )
+            self._bases[version] = bases
+            if version not in bases:
+                found[version] = branch
+        return list(found.values())
+
+    def run(self, resolve: Resolve) -> Merged:
+        from cowfs.version.merge.merge_steps import merge_all
+        from cowfs.version.publish.prefixes import Prefixes
+
+        assert self.merged is not None
+        names = [branch.name for branch in self.merged]
+        made = [
+            self._branch(branch, branch.name if names.count(branch.name) == 1 else f"{branch.name}@{branch.id[:12]}")
+            for branch in self.merged
+        ]
+        begins_with = Prefixes(self._packs).begins_with
+        target = self._open(self._version)
+        return merge_all(self._name, target, made, resolve, begins_with, self._stack)
+
+    def _branch(self, branch: ROVolume, name: str) -> Branch:
+        from cowfs.version.merge.merge_states import Branch
+
+        version = VersionId.from_hex(branch.id)
+        base, *others = self._bases[version]
+        return Branch(
+            name,
+            self._open(version),
+            self._open(base),
+            self._find_shared(base, version),
+            self._find_shared(base, self._version),
+            [(self._open(each), self._before(base, each)) for each in others],
+        )
+
+    def _before(self, base: VersionId, other: VersionId) -> Index | None:
+        """The common ancestor of two merge bases."""
+        found = self._ancestry.merge_bases(base, other)
+        return self._open(found[0]) if found else None
+
+    def _find_shared(self, one: VersionId, other: VersionId) -> int:
+        common = self._ancestry.find_shared_numbering(one, other)
+        return self._open(common).next_ino if common is not None else 0
+
+    def _open(self, version: VersionId) -> Index:
+        index = self._opened.get(version)
+        if index is None:
+            from cowfs.index import open_index
+
+            section = self._manifest(version).index
+            index = open_index(self._store.objects, self._packs, section, cache_dir=config.cache_dir())
+            self._opened[version] = self._stack.enter_context(index)
+        return index
+
+    def _manifest(self, version: VersionId) -> Manifest:
+        manifest = self._ancestry.manifest(version)
+        if manifest is None:
+            raise NotFoundError(
+                f"version {version.hex()[:12]} is gone, and is needed to merge",
+                hint="`cowfs log` and history() show which versions are there. Copy the files instead (`cowfs cp`, upload()).",
+            )
+        return manifest
+
+
+def _no_version(name: str) -> InvalidStateError:
+    return InvalidStateError(
+        f"volume {name!r} has no version yet", hint="Fork a branch under that name instead (`cowfs fork`, fork())."
+    )
+
+
+def _refuse(conflicts: Sequence[Conflict]) -> ConflictError:
+    shown = "; ".join(f"{each.path} ({each.kind}: {each.ours}, {each.theirs})" for each in conflicts[:SHOWN_CONFLICTS])
+    more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" if len(conflicts) > SHOWN_CONFLICTS else ""
+    kinds = sorted({each.kind for each in conflicts})
+    settled = "; ".join(f"{kind} by {', '.join(SETTLED_BY[kind])}" for kind in kinds)
+    limit = " (union of two contents: where both have only appended)" if "union" in settled else ""
+    return ConflictError(
+        f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}: {shown}{more}",
+        hint="Nothing was published. Say what to do about them with strategy= (`cowfs merge --strategy PATTERN=HOW`), which "
+        f"settles {settled}{limit}.",
+        details={"conflicts": [asdict(each) for each in conflicts]},
+    )
+
+
+def _paths(merged: Merged) -> list[MergedPath]:
+    from cowfs.version.merge.merge_changes import becomes
+
+    return [MergedPath("/" + os.fsdecode(path), what) for path, what in becomes(merged)]

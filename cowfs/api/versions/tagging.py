@@ -1,0 +1,109 @@
+"""Tags: set on a version, listed and removed by the name of its volume."""
+
+from __future__ import annotations
+
+import os
+import string
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cowfs.api import sources, stores
+from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.base.ids import VersionId
+from cowfs.format import keys
+from cowfs.format.locator import is_locator
+from cowfs.store.refs.holder import current_holder
+from cowfs.version.names import near_names, source_names, tags, volumes
+
+if TYPE_CHECKING:
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.format.record import Holder
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A name for a version of a volume. created_ns: the time at which it was set on this
+    version."""
+
+    name: str
+    version: str
+    locator: str
+    created_ns: int
+
+
+def list_tags(volume: str, named: stores.Named) -> list[Tag]:
+    """`Store.tags`."""
+    store = stores.open_store(named)
+    near_names.read_head(store.objects, volume)
+    return [_show(store, volume, tag) for tag in tags.all_tags(store.objects, volume)]
+
+
+def by_version(store: stores.OpenStore, volume: str) -> dict[str, list[str]]:
+    """Version id → names of its tags, for display beside versions. Empty if the store cannot be
+    listed."""
+    found: dict[str, list[str]] = {}
+    try:
+        for tag in tags.all_tags(store.objects, volume):
+            found.setdefault(tag.version.hex(), []).append(tag.name)
+    except (InvalidInputError, AccessDeniedError):
+        return {}
+    return found
+
+
+def set_tag(version: ROVolume, name: str, *, move: bool, expect: str | None) -> Tag:
+    """`ROVolume.tag`."""
+    keys.check_tag_name(name)
+    if version.folder:
+        raise InvalidInputError(
+            f"one folder of a version cannot be tagged: {version.locator}", hint="Tag the whole version."
+        )
+    store = version.to_read()
+    near_names.read_head(store.objects, version.name)
+    tag = tags.set_tag(
+        store.objects,
+        version.name,
+        name,
+        VersionId.from_hex(version.id),
+        holder=_holder(),
+        may_move=move,
+        expected=_id(expect),
+    )
+    return _show(store, version.name, tag)
+
+
+def remove_tag(volume: str, name: str, named: stores.Named, *, expect: str | None) -> Tag:
+    """`Store.untag`."""
+    keys.check_tag_name(name)
+    store = stores.open_store(named)
+    near_names.read_head(store.objects, volume)
+    return _show(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=_id(expect)))
+
+
+def expected(text: str, source: str, store: str | None) -> str:
+    """The id of the version that `--expect` of `cowfs tag SOURCE` means: one of the same volume, by
+    digits of its id, or a source of its own."""
+    volume = source.partition("@")[0]
+    is_id = len(text) >= source_names.SHORTEST_PREFIX and not set(text) - set(string.hexdigits.lower())
+    if is_id and len(text) == 2 * VersionId.length:
+        return text
+    meant = f"{volume}@{text}" if is_id and not is_locator(source) else text
+    try:
+        return sources.find(meant, stores.name(store)).locator().version.hex()
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"--expect {text} names no version: {error.message}",
+            hint=f"Give 8 digits or more of its id, as `cowfs log {volume}` (history()) shows it, {volume}@TAG or a locator.",
+        ) from error
+
+
+def _id(text: str | None) -> VersionId | None:
+    return None if text is None else VersionId.from_hex(text)
+
+
+def _holder() -> Holder:
+    return current_holder(f"process {os.getpid()}, which tags it")
+
+
+def _show(store: stores.OpenStore, volume: str, tag: tags.Tag) -> Tag:
+    locator = volumes.locator(store.objects, volume, tag.version)
+    return Tag(tag.name, tag.version.hex(), str(locator), tag.created_ns)

@@ -1,0 +1,34 @@
+"""cowfs cat SOURCE:PATH: prints files, without a mount. With --json the contents are base64 in the
+single document, which is held in memory."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from contextlib import closing
+
+import click
+
+from cowfs.cli import completing, output
+
+
+@click.command("cat")
+@click.argument("places", nargs=-1, required=True, metavar="SOURCE:PATH...", shell_complete=completing.places)
+@output.common_options
+def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Print files of a volume's last version (NAME:PATH), of another one (NAME@TAG:PATH,
+    NAME@VERSION:PATH) or of a LOCATOR/PATH. No mount is needed."""
+    from cowfs.api.access import looking
+
+    if as_json:
+        found = [(place, b"".join(looking.contents(place, store))) for place in places]
+        files = [{"place": place, "base64": b64encode(data).decode()} for place, data in found]
+        output.emit(as_json, {"files": files}, "")
+        return
+    for place in places:
+        with closing(looking.contents(place, store)) as pieces:
+            for piece in pieces:
+                with output.to_stdout():
+                    sys.stdout.buffer.write(piece)
+    with output.to_stdout():
+        sys.stdout.buffer.flush()

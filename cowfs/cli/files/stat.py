@@ -1,0 +1,32 @@
+"""cowfs stat: shows the entry at SOURCE:PATH, without a mount."""
+
+from __future__ import annotations
+
+import dataclasses
+import stat
+
+import click
+
+from cowfs.cli import completing, output
+
+
+@click.command("stat")
+@click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
+@output.common_options
+def command(place: str, store: str | None, as_json: bool) -> None:
+    """Show type, size, mode and time of PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR).
+    A link is followed."""
+    from cowfs.api.access import looking
+
+    found = looking.stat(place, store)
+    entry = found.entry
+    rows = [
+        ("path", output.name(entry.path)),
+        ("type", entry.type),
+        ("size", f"{entry.size} bytes"),
+        ("mode", f"{stat.filemode(entry.mode)} ({stat.S_IMODE(entry.mode):04o})"),
+        ("changed", output.time(entry.mtime_ns)),
+        ("version", found.locator),
+    ]
+    record = {"locator": found.locator, **dataclasses.asdict(entry)}
+    output.emit(as_json, record, "\n".join(f"{name:<9}{text}" for name, text in rows))

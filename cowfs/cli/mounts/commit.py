@@ -1,0 +1,67 @@
+"""cowfs commit PATH|NAME: publishes everything written before the call. Works from any process, not
+only the mount's."""
+
+from __future__ import annotations
+
+import click
+
+from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
+
+
+@click.command("commit")
+@click.argument("target", metavar="PATH|NAME", shell_complete=completing.mounts_and_volumes)
+@click.option("-m", "--message", default="", help="What this version is.")
+@click.option("--name", metavar="NAME", help="Of a scratch mount: the new volume. [made up]")
+@click.option("--author", help="Default: COWFS_AUTHOR, git's user, user@host.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Recorded with the version.")
+@output.progress_option
+@output.common_options
+def command(
+    target: str,
+    message: str,
+    name: str | None,
+    author: str | None,
+    labels: tuple[str, ...],
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Commit the volume mounted at PATH (or around it), or volume NAME. Prints the version's
+    locator.
+
+    If nothing changed, this is the last version's locator, unless you give a message, author or
+    labels that it does not have. A scratch mount becomes a new volume, a fork of the version it is
+    based on, and is that volume's writer from then on. Another --name makes another volume, from
+    there on.
+    """
+    from cowfs.api import names
+    from cowfs.api.mounts import targets
+    from cowfs.cli import versions
+
+    table = _table(labels)
+    found = targets.find_mount(target, store, inside=True)
+    if not isinstance(found, targets.Mounted):
+        names.require_none(name)
+    with (
+        output.if_interrupted(targets.describe_interrupted_commit(found, name)),
+        output.progress(progress_style) as progress,
+    ):
+        if isinstance(found, targets.Mounted):
+            version = found.commit(message, name=name, author=author, labels=table, progress=progress)
+        else:
+            version = found.commit(message, author=author, labels=table, progress=progress)
+    record = {**versions.record(version, is_published_now=True), "is_new": version.is_new}
+    is_elsewhere = not version.is_new and not isinstance(found, targets.Mounted)
+    none = f"This machine has no uncommitted work of {version.name}: version {version.id[:12]} stays the last one"
+    output.say(as_json, none if is_elsewhere else versions.summary(version))
+    output.emit(as_json, record, record["locator"])
+
+
+def _table(labels: tuple[str, ...]) -> dict[str, str]:
+    for label in labels:
+        key, equals, _ = label.partition("=")
+        if not (key and equals):
+            missing = "key" if equals else "'='"
+            raise InvalidInputError(f"label {label!r} has no {missing}", hint="Write --label KEY=VALUE.")
+    return dict(label.split("=", 1) for label in labels)

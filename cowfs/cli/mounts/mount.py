@@ -1,0 +1,217 @@
+"""cowfs mount SOURCE PATH: mounts a volume to write, or a version to read. The daemon keeps running
+when the command returns.
+
+With --foreground the command also keeps running, until the mount ends; Ctrl-C and SIGTERM unmount
+(uncommitted work is kept).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs.base.quantities import count
+from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError, UnavailableError
+
+if TYPE_CHECKING:
+    from cowfs.api.mounts.launch import Started
+    from cowfs.base.ids import VersionId
+    from cowfs.blocking import ROVolume, RWVolume
+
+
+@click.command("mount")
+@click.argument("source", shell_complete=completing.volumes)
+@click.argument(
+    "path", shell_complete=completing.directories
+)  # not click.Path, which stats it: a mount handed in does not answer yet
+@click.option("--read-only", is_flag=True, help="Mount the volume's last version, without becoming its writer.")
+@click.option("--scratch", is_flag=True, help="Write to a version; gone at the end, unless committed as a new volume.")
+@click.option("--foreground", is_flag=True, help="Stay until the mount is gone; Ctrl-C unmounts.")
+@click.option("--fuse-fd", type=int, metavar="N", help="Use this open /dev/fuse descriptor, already mounted at PATH.")
+@click.option("--max-uploads", type=int, default=50, show_default=True, metavar="N", help="Uploads at once.")
+@click.option("--attr-cache", type=float, metavar="S", help="Seconds the kernel may keep attributes. [60; unlimited]")
+@click.option("--entry-cache", type=float, metavar="S", help="Seconds it may keep file names. [60; unlimited]")
+@click.option("--dir-entry-cache", type=float, metavar="S", help="Seconds it may keep directories. [60; unlimited]")
+@click.option("--cache-dir", type=click.Path(), help="Chunks and index blocks; can be deleted at any time.")
+@click.option("--meta-dir", type=click.Path(), help="The working copy: uncommitted work.")
+@click.option("--cache-size", metavar="SIZE", help="Most the cache directory may hold, like 20GiB.")
+@click.option(
+    "--store-timeout",
+    type=float,
+    metavar="S",
+    help="Seconds a commit or read waits for a store that does not answer. [900]",
+)
+@click.option(
+    "--resident", is_flag=True, help="Load every name and attribute at mount: about 150 bytes of memory a file."
+)
+@click.option("--show-versions", is_flag=True, help="List .cowfs in the mount: .cowfs/versions is there anyway.")
+@click.option(
+    "--fast-lane/--no-fast-lane",
+    default=True,
+    help="Answer requests natively (default), or by pyfuse3 (an extra: cowfs-volumes[pyfuse3]).",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "device", "uring"]),
+    default="auto",
+    show_default=True,
+    help="What carries requests: /dev/fuse, or FUSE over io_uring.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "fuse", "copy"]),
+    default="auto",
+    show_default=True,
+    help="A mount, a copy of plain files, or what this machine can.",
+)
+@click.option(
+    "--copy-limit", default="10GiB", show_default=True, metavar="SIZE", help="Most bytes that a copy is made of."
+)
+@click.option("--record", type=click.Path(), metavar="FILE", help="Write down what is read, for --replay.")
+@click.option(
+    "--replay",
+    type=click.Path(),
+    metavar="FILE",
+    help="Fetch what was recorded there into the cache, in the background.",
+)
+@click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
+@click.option(
+    "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."
+)
+@click.option("--allow-other/--no-allow-other", default=None, help="Let other users in. [where permitted]")
+@click.option(
+    "--map-owner",
+    metavar="UID:GID|caller|none",
+    help="Show files of the version's owner as this one's, who may then change them. [caller; none as root]",
+)
+@output.progress_option
+@output.common_options
+def command(
+    source: str,
+    path: str,
+    read_only: bool,
+    scratch: bool,
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+    foreground: bool,
+    **tuning: Any,
+) -> None:
+    """Mount SOURCE at PATH, an empty directory or a new name in an existing one. Prints the path.
+
+    SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
+    its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
+    """
+    from cowfs.api.mounts import prepared
+
+    is_usual = not foreground and tuning["fuse_fd"] is None and tuning["mode"] != "copy"
+    with prepared.prepare(is_wanted=is_usual):  # before everything else is imported
+        from cowfs.api import sources
+        from cowfs.api.mounts import mount_paths, targets
+        from cowfs.blocking import MountOptions, ROVolume, RWVolume
+
+        if read_only and scratch:
+            raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
+        options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
+        place = sources.place(source)
+        if place.source.startswith(("/", "./", "../")):
+            raise InvalidInputError(
+                f"{place.source!r} is a path, not a volume or a version",
+                hint=f"The volume comes first: `cowfs mount {shlex.quote(path)} {shlex.quote(source)}`."
+                if "/" not in path
+                else "Give NAME PATH.",
+            )
+        found = sources.find(place.source, store, to_write=not (read_only or scratch), with_manifest=True)
+        mounted: RWVolume | ROVolume
+        if found.head is not None and not (read_only or scratch):
+            if place.path:
+                raise InvalidInputError(
+                    f"one folder of a volume cannot be mounted writable: {source}",
+                    hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
+                )
+            mounted = RWVolume.made(found.store, found.head, None)
+            mount_paths.check(path)  # before signals have handlers: it may lie in a mount that hangs
+            kept = "Uncommitted work is kept: it is there at the next mount. `cowfs status` shows whether there is one."
+            with output.if_interrupted(kept), output.progress(progress_style) as progress:
+                canonical = mounted.mount(path, progress=progress, options=options)
+            if (newest := mounted.locator) is not None:  # the version found may have been overtaken
+                found = sources.at(found, newest)
+        else:
+            mounted = ROVolume(found.locator(), found.manifest, folder=place.path)
+            canonical = mounted.mount(path, scratch=scratch, options=options)
+        targets.keep_mounted(canonical)
+    started = mounted.started
+    pid, lost_files, newer, kind = (
+        _describe(started, "scratch" if scratch else "fuse") if started is not None else _found(mounted)
+    )
+    record = {
+        "mount_path": str(canonical),
+        "volume": found.volume,
+        "version": found.version.hex() if found.version else None,
+        "locator": found.locator().with_path(place.path) if found.version else None,
+        "read_only": isinstance(mounted, ROVolume) and not scratch,
+        "kind": kind,
+        "pid": pid,
+        "lost_files": lost_files,
+        "overtaken_by": newer.hex() if newer is not None else None,
+        "store_url": found.store.url,
+    }
+    way = "as a scratch" if scratch else "read-only" if record["read_only"] else "writable"
+    done = "Mounted" if started is not None or kind == "folder" else "Found"
+    if foreground and started is not None:
+        _pass_signals_on(started)  # first: a reader of the output may end the mount at once
+    output.say(as_json, f"{done} {found.volume} {way} ({'a copy' if kind == 'folder' else f'process {pid}'})")
+    if lost := lost_files:
+        output.say(
+            as_json,
+            f"This machine's disk has lost uncommitted bytes of {count(len(lost), 'file')}, {output.printable(lost[0])} for one. "
+            "They read as I/O errors there. Overwrite or remove these files before a commit; `cowfs status --json` lists them.",
+        )
+    output.emit(as_json, record, str(canonical))
+    if foreground and started is not None:
+        _stay(started)
+        kept = "; uncommitted work, if there is any, comes back at the next mount" if found.head is not None else ""
+        output.say(as_json, f"Unmounted {canonical}{'' if record['read_only'] or scratch else kept}")
+
+
+def _describe(started: Started, kind: str) -> tuple[int, list[str], VersionId | None, str]:
+    """(process, files with lost bytes, newer version of another writer, kind) of a new mount by
+    FUSE."""
+    return started.pid, list(started.ready.lost_files), started.ready.overtaken_by, kind
+
+
+def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, str]:
+    """As `_describe`, for an existing mount, or for a copy."""
+    from cowfs.api.mounts.summaries import MountSummary
+
+    summary = mounted.status()
+    if not isinstance(summary, MountSummary):
+        raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
+    if summary.error is not None and summary.kind != "folder":
+        raise UnavailableError(summary.error, hint="`cowfs status` shows the mounts of this machine.")
+    if (writer := summary.writer) is None:
+        return summary.pid, [], None, summary.kind
+    return summary.pid, [file.path for file in writer.lost_files], writer.overtaken_by, summary.kind
+
+
+def _pass_signals_on(started: Started) -> None:
+    known = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
+    for number, passed in known.items():
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_, passed=passed: os.kill(started.pid, passed))
+
+
+def _stay(started: Started) -> None:
+    sys.stdout.flush()
+    status = started.wait()
+    if status:
+        raise MountFailedError(
+            f"the mount daemon ended with exit status {status}",
+            hint="Uncommitted work is kept: mount the volume again.",
+        )

@@ -1,0 +1,41 @@
+"""cowfs up [FILE]: mounts the volumes that a file declares; all of them, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.mounting import Outcome
+
+
+@click.command("up")
+@click.argument("file", required=False, type=click.Path())
+@output.progress_option
+@output.json_option
+def command(file: str | None, progress_style: str, as_json: bool) -> None:
+    """Mount the volumes that FILE declares, by default the nearest cowfs.toml or *.cowfs.yml.
+
+    If a volume that is not optional cannot be mounted, the volumes mounted before it are unmounted
+    again. Existing mounts are left as they are.
+    """
+    from cowfs.api.declared import mounting
+    from cowfs.blocking import Declared
+
+    tidy_up_when_terminated()
+    declared = Declared.load(file)
+
+    def hears(outcome: Outcome) -> None:
+        output.say(as_json, output.outcome_line(outcome))
+
+    with output.progress(progress_style) as progress:
+        outcomes = mounting.up(declared, progress=progress, hears=hears)
+    if not outcomes:
+        output.say(as_json, f"{declared.file} declares no volumes.")
+    record = {"file": str(declared.file), "mounts": [output.outcome(each) for each in outcomes]}
+    paths = [each.mount_path for each in outcomes if each.error is None]
+    output.emit(as_json, record, "\n".join(paths))

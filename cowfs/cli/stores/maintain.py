@@ -1,0 +1,98 @@
+"""cowfs maintain: prunes the volumes of a store by their saved rules, then collects garbage."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs.base import byte_sizes
+from cowfs.base.quantities import count
+from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
+from cowfs.cli.stores import gc, prune
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.api.upkeep.collecting import Prepared
+    from cowfs.blocking import PrunePlan
+
+
+@click.command("maintain")
+@click.argument("url", metavar="[STORE]", required=False)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
+@output.common_options
+def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, as_json: bool) -> int:
+    """Prune every volume of STORE that has saved rules (`cowfs prune NAME --keep-daily 7 --save`),
+    then delete unneeded data, as `cowfs gc` does. Shows both plans first, and asks.
+
+    With --dry-run, show the result of both, including data that only the versions to prune need.
+    Exits with 4 while a mount does not answer; the next run continues.
+    """
+    from cowfs.api.upkeep import collecting
+    from cowfs.blocking import Store
+
+    if url is not None and store is not None and url != store:
+        raise InvalidInputError("two stores were given", hint="Give STORE or --store.")
+    store = url if url is not None else store
+    if not (dry_run or is_agreed) and (as_json or not (sys.stdin.isatty() and sys.stderr.isatty())):
+        raise InvalidInputError(
+            "nobody can be asked whether to delete",
+            hint="Add -y to delete without a question, or --dry-run to see what would go.",
+        )
+    tidy_up_when_terminated()
+    plans = Store(store).plan_maintain()
+    _tell(plans, as_json=as_json)
+    if dry_run:
+        foreseen = Store(store).gc(dry_run=True, pruned=plans)
+        volumes = [{**dataclasses.asdict(plan), "pruned": []} for plan in plans]
+        record = {"store_url": foreseen.store, "volumes": volumes, "gc": gc.record(foreseen)}
+        output.emit(as_json, record, gc.shown(foreseen))
+        return 0
+    pruned = _print_pruning(plans, store, is_agreed=is_agreed)
+    prepared = collecting.prepare(store, say=lambda text: output.say(as_json, text))
+    report, code = _print_collection(prepared, is_agreed=is_agreed, as_json=as_json)
+    volumes = [{**dataclasses.asdict(plan), "pruned": ids} for plan, ids in zip(plans, pruned, strict=True)]
+    output.emit(as_json, {"store_url": prepared.report.store, "volumes": volumes, "gc": report}, "")
+    return code
+
+
+def _tell(plans: list[PrunePlan], *, as_json: bool) -> None:
+    if as_json:
+        return
+    for plan in plans:
+        click.echo(f"Volume {output.printable(plan.volume)}: {prune.told(plan.rules)}")
+        click.echo(prune.table(plan))
+    output.say(as_json, f"To prune: {count(_going(plans), 'version')} of {count(len(plans), 'volume')}")
+
+
+def _going(plans: list[PrunePlan]) -> int:
+    return sum(len(plan.pruned) for plan in plans)
+
+
+def _print_pruning(plans: list[PrunePlan], store: str | None, *, is_agreed: bool) -> list[list[str]]:
+    from cowfs.blocking import Store
+
+    going = _going(plans)
+    if not going:
+        return [[] for _ in plans]
+    if not is_agreed:
+        output.confirm(f"Prune {count(going, 'version')}?")
+    return [[each.version for each in Store(store).prune(plan)] if plan.pruned else [] for plan in plans]
+
+
+def _print_collection(prepared: Prepared, *, is_agreed: bool, as_json: bool) -> tuple[dict[str, Any], int]:
+    """The report, and the exit code."""
+    if not as_json:
+        click.echo(gc.shown(prepared.report))
+    if not is_agreed and not prepared.is_empty and prepared.is_allowed():
+        output.confirm("Delete this?")
+    done = prepared.apply(say=lambda text: output.say(as_json, text))
+    if done.is_done and not as_json:
+        click.echo(f"Freed {byte_sizes.format_size(done.freed_bytes)}")
+    for line in done.outcome:
+        output.say(as_json, line)
+    return gc.record(done), 0 if done.is_done else gc.WAITS

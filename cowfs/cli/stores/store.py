@@ -1,0 +1,97 @@
+"""cowfs store add | list | remove | accept: manages names of stores on this machine, and accepts a
+store that has changed since this machine last saw it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.storage import NamedStore
+
+_TAKES = {"add": 2, "list": 0, "remove": 1, "accept": 0}
+
+
+@click.command("store")
+@click.argument("action", type=click.Choice(list(_TAKES)))
+@click.argument("name", required=False)
+@click.argument("url", required=False, shell_complete=completing.directories)
+@click.option("--read-only", is_flag=True, help="With add: nothing on this machine writes to the store.")
+@click.option(
+    "--volume", metavar="VOLUME", help="With accept: of this volume alone.", shell_complete=completing.volumes
+)
+@output.common_options
+def command(
+    action: str,
+    name: str | None,
+    url: str | None,
+    read_only: bool,
+    volume: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Name a store on this machine (add NAME URL), list the stores that have a name (list), remove
+    a name (remove NAME), or accept a store that has changed (accept).
+
+    A name can be used wherever a store is expected: --store NAME, `cowfs push X NAME`. NAME/VOLUME
+    is a volume of that store wherever a version is read. No request is made, and the store itself
+    does not change.
+
+    accept: the store differs from the one seen by this machine, or has another key, or is gone; or
+    its volumes and tags were reset to an earlier state, or are gone. Prints the known and the
+    current state. First find the reason for the change: newer data is lost once others continue
+    from the current state.
+    """
+    if sum(each is not None for each in (name, url)) != _TAKES[action]:
+        raise InvalidInputError(
+            "add takes NAME and URL, remove takes NAME, list and accept take none",
+            hint="`cowfs store --help` shows how.",
+        )
+    if read_only and action != "add":
+        raise InvalidInputError(f"{action} takes no --read-only", hint="It is for `cowfs store add`.")
+    if action == "accept":
+        _accept(store, volume, as_json=as_json)
+        return
+    if volume is not None or store is not None:
+        raise InvalidInputError(
+            f"{action} takes neither --store nor --volume", hint="They are for `cowfs store accept`."
+        )
+    _name(action, name, url, read_only=read_only, as_json=as_json)
+
+
+def _name(action: str, name: str | None, url: str | None, *, read_only: bool, as_json: bool) -> None:
+    from cowfs import storage
+
+    if action == "list":
+        found = storage.list_stores()
+        rows = [(each.name, each.url, "read-only" if each.read_only else "") for each in found]
+        text = output.table(("NAME", "URL", "ACCESS"), rows) if rows else ""
+        output.emit(as_json, {"stores": [_record(each) for each in found]}, text)
+        return
+    assert name is not None
+    changed = storage.add_store(name, url, read_only=read_only) if url is not None else storage.remove_store(name)
+    output.say(as_json, f"{name} is {changed.url}" if url is not None else f"{name} is no longer a store's name")
+    output.emit(as_json, _record(changed), changed.url)
+
+
+def _record(named: NamedStore) -> dict[str, object]:
+    return {"name": named.name, "url": named.url, "read_only": named.read_only}
+
+
+def _accept(store: str | None, volume: str | None, *, as_json: bool) -> None:
+    from cowfs.api.upkeep.accepting import accept_store
+
+    found = accept_store(store, volume=volume)
+    rows = [(each.what, each.known, each.now) for each in found]
+    if not found:
+        output.say(as_json, "The store is as this machine has seen it")
+    output.emit(
+        as_json,
+        {"accepted": [dataclasses.asdict(each) for each in found]},
+        output.table(("WHAT", "KNOWN", "NOW"), rows) if found else "",
+    )

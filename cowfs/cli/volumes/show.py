@@ -1,0 +1,59 @@
+"""cowfs show SOURCE: the recorded details of one version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs.base import byte_sizes
+from cowfs.base.quantities import count
+from cowfs.cli import completing, output
+
+if TYPE_CHECKING:
+    from cowfs.blocking import ROVolume
+
+
+@click.command("show")
+@click.argument("source", shell_complete=completing.volumes)
+@output.common_options
+def command(source: str, store: str | None, as_json: bool) -> None:
+    """Show the record of SOURCE (NAME: its last version, NAME@TAG, NAME@VERSION or a LOCATOR):
+    message, author, parents, labels, origin, size and tags. `cowfs diff` shows its changes."""
+    from cowfs.api.upkeep import pruning
+    from cowfs.api.versions import tagging
+    from cowfs.blocking import Volume
+    from cowfs.cli import versions
+
+    version = Volume.version(source, store=store)
+    opened = version.to_read()
+    tags = tagging.by_version(opened, version.name)
+    collectable = pruning.collectable(opened, version.name, [version.id], tags)
+    record = {**versions.record(version), **versions.names(version, tags, collectable)}
+    output.emit(as_json, record, _text(version, tags.get(version.id, []), is_pruned=bool(collectable)))
+
+
+def _text(version: ROVolume, tags: list[str], *, is_pruned: bool) -> str:
+    stats = version.stats
+    linked = f", {byte_sizes.format_size(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
+    held = count(stats.files, "file"), count(stats.directories, "directory")
+    rows = [
+        ("version", version.id),
+        ("locator", version.locator),
+        ("volume", version.name),
+        ("made in", version.made_in if version.made_in != version.name else ""),
+        ("tags", ", ".join(tags)),
+        ("pruned", "a collection may delete it" if is_pruned else ""),
+        ("committed", output.time(version.created_ns)),
+        ("author", version.author),
+        ("message", version.message),
+        *(("parent", parent) for parent in version.parents),
+        *((f"label {key}", value) for key, value in sorted(version.labels.items())),
+        *((key, value) for key, value in sorted(version.produced_by.items())),
+        ("size", ", ".join((f"{byte_sizes.format_size(stats.bytes)}{linked}", *held))),
+        (
+            "new",
+            f"{byte_sizes.format_size(stats.added_bytes)}, {byte_sizes.format_size(stats.stored_bytes_added)} uploaded",
+        ),
+    ]
+    return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)

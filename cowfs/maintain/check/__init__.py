@@ -1,0 +1,1 @@
+"""Verification: reads and checks packs, and finds the broken paths of versions."""

@@ -1,0 +1,1 @@
+"""Copies between stores: pushes or pulls versions under the same ids."""

@@ -1,0 +1,1 @@
+"""Repair: finds lost chunks elsewhere and stores them again under the same addresses."""

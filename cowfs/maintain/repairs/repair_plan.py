@@ -1,0 +1,52 @@
+"""The plan of a repair, or its result. Plain values, except `work`, which applies a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cowfs.maintain.check.verify_report import BrokenPath, DamagedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cowfs.version.commit import ProgressListener
+
+
+@dataclass(frozen=True)
+class PackRepair:
+    """The repair of one damaged pack. blobs: those it should have; kept: intact in it, or in its
+    new place; found: elsewhere; lost: named by versions and found nowhere. is_moved: an earlier
+    repair or a collection has moved it, to packs that stay. new_pack: the pack that now has the
+    kept and found blobs."""
+
+    pack: str
+    key: str
+    kind: str
+    problem: str
+    blobs: int
+    kept: int
+    found: int
+    lost: int
+    is_moved: bool
+    new_pack: str | None = None
+
+
+@dataclass(frozen=True)
+class RepairPlan:
+    """found: number of blobs by source. broken: paths that stay broken. records: those that are
+    damaged or missing, and stay so. is_applied: True in the result of `Store.repair`."""
+
+    store_url: str
+    packs: list[PackRepair]
+    found: dict[str, int]
+    broken: list[BrokenPath]
+    records: list[DamagedRecord]
+    is_applied: bool = False
+    work: Callable[[ProgressListener], RepairPlan] | None = field(default=None, repr=False, compare=False)
+    """For `Store.repair`; None: there is nothing to do."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is lost once the plan is applied."""
+        return not (self.broken or self.records or any(pack.lost for pack in self.packs))

@@ -1,0 +1,1 @@
+"""Profiles: records what a job reads of a mount, and fetches it ahead in later jobs."""

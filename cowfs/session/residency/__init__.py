@@ -1,0 +1,1 @@
+"""Loads rows, file contents and chunks that the engine lacks."""

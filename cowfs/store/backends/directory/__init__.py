@@ -1,0 +1,1 @@
+"""Objects as files below a local directory: the backend of `file://` stores."""

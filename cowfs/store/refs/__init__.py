@@ -1,0 +1,1 @@
+"""Records that several writers make beside each other: refs, leases and pins."""

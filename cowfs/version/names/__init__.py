@@ -1,0 +1,1 @@
+"""Names: volumes, heads, tags, and the versions that names mean."""
