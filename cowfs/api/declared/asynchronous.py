@@ -70,7 +70,7 @@ class Declared(Twin, of=declared.Declared):
     @staticmethod
     async def load(path: str | os.PathLike[str] | None = None) -> Declared:
         """Loads that file; None: the nearest one upwards from the working directory, else the
-        user's own. NotFoundError; InvalidInputError with file and line."""
+        user's own. NotFoundError; InvalidInputError with the file and the key's path."""
 
     async def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:
         """The steps that bring stores and this machine into the declared state. Nothing is written.

@@ -41,7 +41,7 @@ class Declared(Declaration):
     @staticmethod
     def load(path: str | os.PathLike[str] | None = None) -> Declared:
         """Loads that file; None: the nearest one upwards from the working directory, else the
-        user's own. NotFoundError; InvalidInputError with file and line."""
+        user's own. NotFoundError; InvalidInputError with the file and the key's path."""
         return loading.load(path, Declared)
 
     def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator, PlainValidator, model_validator
 
 from cowfs.api.declared import problems
+from cowfs.api.declared.problems import Path as KeyPath
 from cowfs.api.declared.problems import Problem, Refused
-from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.api.declared.value import Value
 from cowfs.api.storage.definition import Storage
 from cowfs.api.storage.presets import PRESETS, S3Credentials

@@ -1,24 +1,22 @@
-"""Reads one file that declares volumes: its values, and the line of each.
+"""Reads one file that declares volumes as plain values.
 
     *.toml                     TOML
     *.yml, *.yaml              YAML
 
 Paths in the file (a store's directory, the file of a secret) are relative to it and are made
-absolute here. Every error names the file and a line. This module only checks that the file can be
-read; `model` checks the keys.
+absolute here. An error of syntax names the line. This module only checks that the file can be read;
+`model` checks the keys, and names each by its path in the document (`stores.main.url`).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from cowfs.api.declared import toml_lines, yaml_tree
-from cowfs.api.declared.toml_lines import Lines
-from cowfs.api.declared.toml_lines import Path as KeyPath
+import yaml
+
 from cowfs.base.errors import InvalidInputError, NotFoundError, unreadable
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.store.named import scheme_of
@@ -30,13 +28,6 @@ LARGEST = 1 << 20
 class Document:
     file: Path
     values: dict[str, Any]
-    lines: Lines
-
-    def where(self, path: KeyPath) -> str:
-        """FILE:LINE of that key, or of the nearest thing around it."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return f"{self.file}:{self.lines.get(path, 1)}"
 
 
 def read(file: Path) -> Document:
@@ -55,72 +46,64 @@ def read_bytes(file: Path) -> bytes:
     except OSError as error:
         raise unreadable(error, f"{file} cannot be read", hint="Make it readable.") from error
     if len(data) > LARGEST:
-        raise _unreadable(file, 1, f"the file is longer than {LARGEST} bytes")
+        raise _unreadable(file, f"the file is longer than {LARGEST} bytes")
     return data
 
 
 def parsed(data: bytes, file: Path) -> Document:
     """InvalidInputError."""
+    kind = "YAML" if file.suffix in (".yml", ".yaml") else "TOML"
     try:
         text = data.decode().replace("\r\n", "\n")
+        values = _yaml(text) if kind == "YAML" else tomllib.loads(text)
     except UnicodeDecodeError as error:
-        raise _unreadable(file, data.count(b"\n", 0, error.start) + 1, "a byte that is not UTF-8") from None
-    try:
-        values, lines = _yaml(text, file) if file.suffix in (".yml", ".yaml") else _toml(text, file)
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _unreadable(file, f"line {line}: a byte that is not UTF-8") from None
     except RecursionError:
-        raise _unreadable(file, 1, "values are nested too deeply") from None
+        raise _unreadable(file, "values are nested too deeply") from None
+    except yaml.MarkedYAMLError as error:  # its text would quote the file, which may hold a secret
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}: " if mark is not None else ""
+        said = ", ".join(filter(None, (error.context, error.problem)))
+        raise _unreadable(file, f"{place}not valid YAML: {said}") from None
+    except (ValueError, OverflowError, yaml.YAMLError) as error:
+        raise _unreadable(file, f"not valid {kind}: {error}") from None
     if not isinstance(values, dict):
-        raise _unreadable(file, lines.get((), 1), "the document is no table of keys")
-    return Document(file, _with_whole_paths(values, file.parent), lines)
+        raise _unreadable(file, "the document is no table of keys")
+    return Document(file, _with_whole_paths(values, file.parent))
 
 
-def _toml(text: str, file: Path) -> tuple[dict[str, Any], Lines]:
-    try:
-        return tomllib.loads(text), toml_lines.lines_of(text)
-    except ValueError as error:
-        place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
-        said = str(error)[: place.start()] if place is not None else str(error)
-        line = (
-            int(place[1])
-            if place is not None and place[1]
-            else _last_line(text)
-            if place is not None
-            else _line_of(text)
-        )
-        raise _unreadable(file, line, f"not valid TOML: {said}") from None
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases, which can expand a small file to a huge value, and keys that are given twice
+    or are no text."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node)
+            if not isinstance(key, str) or key in seen:
+                problem = f"the key {key!r} is there twice" if isinstance(key, str) else "a key that is no text"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
 
 
-def _last_line(text: str) -> int:
-    return text.rstrip("\n").count("\n") + 1
+def _yaml(text: str) -> Any:
+    values = yaml.load(text, _Loader)
+    return {} if values is None else values
 
 
-def _line_of(text: str) -> int:
-    """The line of an error without a position in tomllib: a number with too many digits."""
-    lines = text.split("\n")
-    for count in range(1, len(lines)):
-        try:
-            tomllib.loads("\n".join(lines[:count]))
-        except tomllib.TOMLDecodeError:
-            continue
-        except ValueError:
-            return count
-    return len(lines)
-
-
-def _yaml(text: str, file: Path) -> tuple[Any, Lines]:
-    try:
-        values, lines = yaml_tree.parsed(text)
-    except yaml_tree.YamlError as error:
-        raise _unreadable(file, error.line or 1, f"not valid YAML: {error}") from None
-    return ({} if values is None else values), lines
-
-
-def _unreadable(file: Path, line: int, message: str) -> InvalidInputError:
-    where = f"{file}:{line}"
+def _unreadable(file: Path, message: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{where}: {message}",
+        f"{file}: {message}",
         hint="Correct the file.",
-        details={"problems": [{"where": where, "key": "", "problem": message}]},
+        details={"problems": [{"where": str(file), "key": "", "problem": message}]},
     )
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +31,7 @@ from cowfs.api.declared import documents, problems
 from cowfs.api.declared.declared_store import SECRETS
 from cowfs.api.declared.documents import Document
 from cowfs.api.declared.model import Declaration, set_origin
-from cowfs.api.declared.toml_lines import Path as KeyPath
+from cowfs.api.declared.problems import Path as KeyPath
 from cowfs.base import config
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
 from cowfs.machine import allowed
@@ -44,7 +43,6 @@ VARIABLE = "COWFS_DECLARED"
 PREFIX = "COWFS_STORES__"
 FLAGS = ("path_style",)
 
-Where = Callable[[KeyPath], str]
 D = TypeVar("D", bound=Declaration)
 
 
@@ -140,7 +138,7 @@ def _own(file: Path) -> Document | None:
 
 def _check(document: Document, own: Document | None, kind: type[D], content: str, *, is_named: bool) -> D:
     values = dict(document.values)
-    places: dict[KeyPath, Where] = {}
+    places: dict[KeyPath, str] = {}
     stores = values.get("stores", {})
     if document.file == user_file():
         stores = _without_access(stores)
@@ -148,10 +146,8 @@ def _check(document: Document, own: Document | None, kind: type[D], content: str
     values["stores"] = _with_environment(values["stores"], places)
 
     def where(path: KeyPath) -> str:
-        for count in range(len(path), 0, -1):
-            if path[:count] in places:
-                return places[path[:count]](path)
-        return document.where(path)
+        found = (places[path[:count]] for count in range(len(path), 0, -1) if path[:count] in places)
+        return next(found, str(document.file))
 
     try:
         declared = kind.model_validate(values)
@@ -164,7 +160,7 @@ def _check(document: Document, own: Document | None, kind: type[D], content: str
     return declared
 
 
-def _merge_stores(stores: Any, own: Document | None, places: dict[KeyPath, Where]) -> Any:
+def _merge_stores(stores: Any, own: Document | None, places: dict[KeyPath, str]) -> Any:
     """The stores of the file, then those of the user's own file, then the others that have a name
     on this machine."""
     others = _without_access(own.values.get("stores", {})) if own is not None else {}
@@ -173,9 +169,9 @@ def _merge_stores(stores: Any, own: Document | None, places: dict[KeyPath, Where
     named = {each.name: each for each in store_names.list_stores()}
     if own is not None:
         for name in others.keys() - stores.keys():
-            places["stores", name] = own.where
+            places["stores", name] = str(own.file)
     for name in named.keys() - others.keys() - stores.keys():
-        places["stores", name] = lambda _: "cowfs store list"
+        places["stores", name] = "cowfs store list"
     known = {
         name: {**each.settings, **({"url": each.url} if "url" in each.settings else {})} for name, each in named.items()
     }
@@ -192,7 +188,7 @@ def _without_access(stores: Any) -> Any:
     }
 
 
-def _with_environment(stores: Any, places: dict[KeyPath, Where]) -> Any:
+def _with_environment(stores: Any, places: dict[KeyPath, str]) -> Any:
     if not isinstance(stores, dict):
         return stores
     stores = dict(stores)
@@ -205,9 +201,9 @@ def _with_environment(stores: Any, places: dict[KeyPath, Where]) -> Any:
         before = {"url": before} if isinstance(before, str) else before
         if isinstance(before, dict):
             stores[name] = {**before, key: _value_of(variable, key)}
-            places["stores", name, key] = _name_place(variable)
+            places["stores", name, key] = place = f"environment variable {variable}"
             if not before:
-                places["stores", name] = _name_place(variable)
+                places["stores", name] = place
     return stores
 
 
@@ -222,7 +218,3 @@ def _value_of(variable: str, key: str) -> object:
         return {"env": variable}
     text = os.environ[variable]
     return text.lower() in ("1", "true", "yes") if key in FLAGS else text
-
-
-def _name_place(variable: str) -> Where:
-    return lambda _: f"environment variable {variable}"

@@ -27,8 +27,8 @@ from pydantic import (
 
 from cowfs.api.declared import durations, host_paths, mount_points, placeholders, problems
 from cowfs.api.declared.declared_store import AnyStore, DeclaredStore
+from cowfs.api.declared.problems import Path as KeyPath
 from cowfs.api.declared.problems import Problem, Refused
-from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.api.declared.value import Value
 from cowfs.base import byte_sizes
 from cowfs.base.errors import InvalidInputError

@@ -1,4 +1,4 @@
-"""Collects all problems of a declaration, each with its place in the file.
+"""Collects all problems of a declaration, each with the path of its key.
 
 pydantic reports problems of single fields; checks between fields raise `Refused`. All of them
 become one InvalidInputError with a line for each. A value at the place of a secret is never
@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cowfs.api.declared.toml_lines import Path
 from cowfs.base.errors import CowfsError, InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
 
 MOST_SHOWN = 20
+Path = tuple[str | int, ...]
+"""The keys and indexes that lead to a value, from the document's root."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def label(path: Path) -> str:
 
 
 def raised(problems: list[Problem], where: Callable[[Path], str]) -> InvalidInputError:
-    """One error for all problems. where: the prefix of each line, for example "FILE:LINE"."""
+    """One error for all problems. where: the prefix of each line, for example the file."""
     lines = [
         ": ".join(filter(None, (where(each.path), label(each.path), each.message))) for each in problems[:MOST_SHOWN]
     ]

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cowfs.api.declared import problems
-from cowfs.api.declared.toml_lines import Path
 
 
 class Value(BaseModel):
@@ -24,6 +23,6 @@ class Value(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # else pydantic calls it for nested values, too
 
     @classmethod
-    def keys_at(cls, path: Path) -> list[str]:
+    def keys_at(cls, path: problems.Path) -> list[str]:
         """The keys allowed in the table at this path of the value."""
         return list(cls.model_fields)

@@ -1,4 +1,5 @@
-"""Files that declare volumes: any text is a declaration, or an error that names file and line."""
+"""Files that declare volumes: any text is a declaration, or an error that names the file and the
+keys."""
 
 from __future__ import annotations
 
@@ -43,9 +44,9 @@ stores:
 """
 
 
-def lines_of(error: InvalidInputError) -> list[str]:
-    """FILE:LINE without the directory, of each problem."""
-    return [os.path.basename(each["where"]) for each in error.details["problems"]]
+def keys_of(error: InvalidInputError) -> list[str]:
+    """The key of each problem; "" for a file that cannot be parsed."""
+    return [each["key"] for each in error.details["problems"]]
 
 
 def refused(text: str, name: str = "cowfs.toml") -> InvalidInputError:
@@ -95,114 +96,160 @@ def test_the_same_can_be_declared_in_python() -> None:
         Declared(volumes=[{"name": "a", "path": "data"}])
 
 
-BAD: dict[str, tuple[str, list[int]]] = {
-    "not TOML": ('volumes = [\n  {name = "a" path = "/a"},\n]\n', [2]),
-    "not closed": ("volumes = [\n", [1]),
-    "a key twice": ("[stores.a]\nurl = 's3://b'\nurl = 's3://c'\n", [3]),
-    "a huge number": (f"a = 1\nb = {'1' * 5000}\n", [2]),
-    "an unknown table": ("\n[volume]\n", [2]),
-    "an unknown key": ('[[volumes]]\nname = "a"\npath = "/a"\nfile = "b"\n', [4]),
-    "a table of volumes": ('[volumes.ds]\nname = "a"\npath = "/a"\n', [1]),
-    "a placeholder in a path": ('[[volumes]]\nname = "a"\npath = "/data/{env.HOME}"\n', [3]),
-    "a placeholder in a subpath": ('[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "{rank}"\n', [4]),
-    "an unknown key of a store": ('[stores]\nmain = {url = "s3://b", buckets = "c"}\n', [2]),
-    "no name": ('\n[[volumes]]\npath = "/a"\n', [2]),
-    "no candidate": ('[[volumes]]\nname = []\npath = "/a"\n', [2]),
-    "a bad candidate": ('[[volumes]]\nname = [\n  "a",\n  "b c",\n]\npath = "/a"\n', [4]),
-    "an unknown placeholder": ('[[volumes]]\nname = "a-{node}"\npath = "/a"\n', [2]),
-    "a placeholder that is not closed": ('[[volumes]]\nname = "a-{node_rank"\npath = "/a"\n', [2]),
-    "a variable that is not set": ('[[volumes]]\nname = "a-{env.COWFS_NEVER_SET}"\npath = "/a"\n', [2]),
-    "a variable that is a secret": ('[[volumes]]\nname = "a-{env.GITHUB_TOKEN}"\npath = "/a"\n', [2]),
-    "a host path that nobody is kept from writing to": ('[[volumes]]\nname = "/srv/data"\npath = "/a"\n', [2]),
-    "a host path that is relative": ('[[volumes]]\nname = "./data"\npath = "/a"\nread_only = false\n', [2]),
-    "a host path that leaves": ('[[volumes]]\nread_only = false\nname = "/srv/../etc"\npath = "/a"\n', [3]),
-    "a host path in itself": ('[[volumes]]\nread_only = false\nname = "/srv"\npath = "/srv/data"\n', [4]),
+BAD: dict[str, tuple[str, list[str]]] = {
+    "not TOML": ('volumes = [\n  {name = "a" path = "/a"},\n]\n', [""]),
+    "not closed": ("volumes = [\n", [""]),
+    "a key twice": ("[stores.a]\nurl = 's3://b'\nurl = 's3://c'\n", [""]),
+    "a huge number": (f"a = 1\nb = {'1' * 5000}\n", [""]),
+    "an unknown table": ("\n[volume]\n", ["volume"]),
+    "an unknown key": ('[[volumes]]\nname = "a"\npath = "/a"\nfile = "b"\n', ["volumes[0].file"]),
+    "a table of volumes": ('[volumes.ds]\nname = "a"\npath = "/a"\n', ["volumes"]),
+    "a placeholder in a path": ('[[volumes]]\nname = "a"\npath = "/data/{env.HOME}"\n', ["volumes[0].path"]),
+    "a placeholder in a subpath": (
+        '[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "{rank}"\n',
+        ["volumes[0].subpath"],
+    ),
+    "an unknown key of a store": ('[stores]\nmain = {url = "s3://b", buckets = "c"}\n', ["stores.main.buckets"]),
+    "no name": ('\n[[volumes]]\npath = "/a"\n', ["volumes[0].name"]),
+    "no candidate": ('[[volumes]]\nname = []\npath = "/a"\n', ["volumes[0].name"]),
+    "a bad candidate": ('[[volumes]]\nname = [\n  "a",\n  "b c",\n]\npath = "/a"\n', ["volumes[0].name[1]"]),
+    "an unknown placeholder": ('[[volumes]]\nname = "a-{node}"\npath = "/a"\n', ["volumes[0].name[0]"]),
+    "a placeholder that is not closed": ('[[volumes]]\nname = "a-{node_rank"\npath = "/a"\n', ["volumes[0].name[0]"]),
+    "a variable that is not set": (
+        '[[volumes]]\nname = "a-{env.COWFS_NEVER_SET}"\npath = "/a"\n',
+        ["volumes[0].name[0]"],
+    ),
+    "a variable that is a secret": (
+        '[[volumes]]\nname = "a-{env.GITHUB_TOKEN}"\npath = "/a"\n',
+        ["volumes[0].name[0]"],
+    ),
+    "a host path that nobody is kept from writing to": (
+        '[[volumes]]\nname = "/srv/data"\npath = "/a"\n',
+        ["volumes[0].name[0]"],
+    ),
+    "a host path that is relative": (
+        '[[volumes]]\nname = "./data"\npath = "/a"\nread_only = false\n',
+        ["volumes[0].name[0]"],
+    ),
+    "a host path that leaves": (
+        '[[volumes]]\nread_only = false\nname = "/srv/../etc"\npath = "/a"\n',
+        ["volumes[0].name[0]"],
+    ),
+    "a host path in itself": (
+        '[[volumes]]\nread_only = false\nname = "/srv"\npath = "/srv/data"\n',
+        ["volumes[0].path"],
+    ),
     "a host path in a store": (
         '[[volumes]]\nread_only = false\nname = "/srv/a"\npath = "/a"\nstore = "main"\n[stores]\nmain = "s3://b"\n',
-        [3],
+        ["volumes[0].name[0]"],
     ),
-    "a relative path": ('[[volumes]]\nname = "a"\npath = "data/x"\n', [3]),
-    "a path that leaves": ('[[volumes]]\nname = "a"\npath = "/data/../etc"\n', [3]),
+    "a relative path": ('[[volumes]]\nname = "a"\npath = "data/x"\n', ["volumes[0].path"]),
+    "a path that leaves": ('[[volumes]]\nname = "a"\npath = "/data/../etc"\n', ["volumes[0].path"]),
     "a path twice": (
         'volumes = [\n {name = "a", path = "/a"},\n {name = "b",\n  path = "/a//"},\n]\n'.replace(
             ",\n  path", ", path"
         ),
-        [3],
+        ["volumes[1].path"],
     ),
-    "a path in another": ('[[volumes]]\nname = "a"\npath = "/a/b"\n[[volumes]]\nname = "b"\npath = "/a"\n', [6]),
+    "a path in another": (
+        '[[volumes]]\nname = "a"\npath = "/a/b"\n[[volumes]]\nname = "b"\npath = "/a"\n',
+        ["volumes[1].path"],
+    ),
     "a volume to write twice": (
         '[[volumes]]\nname = "a"\npath = "/a"\nread_only = false\n[[volumes]]\nread_only = false\nname = "a"\npath = "/b"\n',
-        [7],
+        ["volumes[1].name"],
     ),
-    "an unknown store": ('[[volumes]]\nname = "a"\npath = "/a"\nstore = "mian"\n[stores]\nmain = "s3://b"\n', [4]),
-    "a bad store": ('[stores]\n\nmain = "sftp://host/dir"\n', [3]),
-    "an endpoint without a scheme": ("[stores.m]\npreset = 'minio'\nbucket = 'b'\nendpoint = 'localhost:9000'\n", [4]),
-    "such an endpoint in a URL": ("[stores.m]\nurl = 's3://b;endpoint=localhost'\n", [2]),
-    "a URL without its colon": ("[stores]\nmain = 's3//bucket'\n", [2]),
-    "a store that is nowhere": ("[stores.main]\nregion = 'eu'\n", [1]),
-    "a store that is twice": ("[stores.main]\nurl = 's3://b'\npreset = 's3'\nbucket = 'b'\n", [1]),
-    "an unknown preset": ("[stores.main]\nbucket = 'b'\npreset = 'r3'\n", [3]),
+    "an unknown store": (
+        '[[volumes]]\nname = "a"\npath = "/a"\nstore = "mian"\n[stores]\nmain = "s3://b"\n',
+        ["volumes[0].store"],
+    ),
+    "a bad store": ('[stores]\n\nmain = "sftp://host/dir"\n', ["stores.main.url"]),
+    "an endpoint without a scheme": (
+        "[stores.m]\npreset = 'minio'\nbucket = 'b'\nendpoint = 'localhost:9000'\n",
+        ["stores.m.endpoint"],
+    ),
+    "such an endpoint in a URL": ("[stores.m]\nurl = 's3://b;endpoint=localhost'\n", ["stores.m.url"]),
+    "a URL without its colon": ("[stores]\nmain = 's3//bucket'\n", ["stores.main.url"]),
+    "a store that is nowhere": ("[stores.main]\nregion = 'eu'\n", ["stores.main"]),
+    "a store that is twice": ("[stores.main]\nurl = 's3://b'\npreset = 's3'\nbucket = 'b'\n", ["stores.main"]),
+    "an unknown preset": ("[stores.main]\nbucket = 'b'\npreset = 'r3'\n", ["stores.main.preset"]),
     "a key of another preset": (
         "[stores.main]\npreset = 'wasabi'\nbucket = 'b'\nregion = 'x'\nkey_id = {env = 'A'}\n",
-        [5],
+        ["stores.main.key_id"],
     ),
-    "no account of a preset": ("\n[stores]\nmain = {preset = 'r2', bucket = 'b'}\n", [3]),
-    "a bad account": ("\n[stores.main]\npreset = 'r2'\nbucket = 'b'\naccount_id = 'a/b'\n", [3]),
-    "a key without its other": ("[stores.main]\nurl = 's3://b'\naccess_key = {env = 'A'}\n", [2]),
-    "a secret": ("[stores.main]\nurl = 's3://b'\naccess_key = {env = 'A'}\nsecret_key = 'hunter2-and-more'\n", [4]),
-    "a secret in a table": ("[stores.main]\nurl = 's3://b'\nsecret_key = {value = 'hunter2-and-more'}\n", [3]),
-    "a secret in two places": ("[stores.main]\nurl = 's3://b'\nsecret_key = {env = 'A', file = 'b'}\n", [3]),
-    "credentials in a URL": ("[stores.main]\nurl = 's3://AKIA:hunter2-and-more@b'\n", [2]),
-    "a bad size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = "100 apples"\n', [4]),
-    "a negative size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = -1\n', [4]),
-    "a bad duration": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "30"\n', [4]),
-    "a duration of nothing": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "0d"\n', [4]),
-    "a text for a truth": ('[[volumes]]\nname = "a"\npath = "/a"\nread_only = "no"\n', [4]),
-    "a folder to write": ('[[volumes]]\nname = "a"\npath = "/a"\nread_only = false\nsubpath = "b"\n', [5]),
-    "a folder that leaves": ('[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "../b"\n', [4]),
-    "a version to write": ('[[volumes]]\nread_only = false\npath = "/a"\nname = "a@v1"\n', [4]),
-    "several": ('[[volumes]]\nname = "a"\npath = "a"\nsize = "x"\n[[volumes]]\nname = "b"\n', [3, 4, 5]),
+    "no account of a preset": ("\n[stores]\nmain = {preset = 'r2', bucket = 'b'}\n", ["stores.main"]),
+    "a bad account": ("\n[stores.main]\npreset = 'r2'\nbucket = 'b'\naccount_id = 'a/b'\n", ["stores.main.preset"]),
+    "a key without its other": ("[stores.main]\nurl = 's3://b'\naccess_key = {env = 'A'}\n", ["stores.main.url"]),
+    "a secret": (
+        "[stores.main]\nurl = 's3://b'\naccess_key = {env = 'A'}\nsecret_key = 'hunter2-and-more'\n",
+        ["stores.main.secret_key"],
+    ),
+    "a secret in a table": (
+        "[stores.main]\nurl = 's3://b'\nsecret_key = {value = 'hunter2-and-more'}\n",
+        ["stores.main.secret_key.value"],
+    ),
+    "a secret in two places": (
+        "[stores.main]\nurl = 's3://b'\nsecret_key = {env = 'A', file = 'b'}\n",
+        ["stores.main.secret_key"],
+    ),
+    "credentials in a URL": ("[stores.main]\nurl = 's3://AKIA:hunter2-and-more@b'\n", ["stores.main.url"]),
+    "a bad size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = "100 apples"\n', ["volumes[0].size"]),
+    "a negative size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = -1\n', ["volumes[0].size"]),
+    "a bad duration": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "30"\n', ["volumes[0].idle_delete"]),
+    "a duration of nothing": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "0d"\n', ["volumes[0].idle_delete"]),
+    "a text for a truth": ('[[volumes]]\nname = "a"\npath = "/a"\nread_only = "no"\n', ["volumes[0].read_only"]),
+    "a folder to write": (
+        '[[volumes]]\nname = "a"\npath = "/a"\nread_only = false\nsubpath = "b"\n',
+        ["volumes[0].subpath"],
+    ),
+    "a folder that leaves": ('[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "../b"\n', ["volumes[0].subpath"]),
+    "a version to write": ('[[volumes]]\nread_only = false\npath = "/a"\nname = "a@v1"\n', ["volumes[0].name[0]"]),
+    "several": (
+        '[[volumes]]\nname = "a"\npath = "a"\nsize = "x"\n[[volumes]]\nname = "b"\n',
+        ["volumes[0].path", "volumes[0].size", "volumes[1].path"],
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_each_kind_of_bad_file_names_its_line(kind: str) -> None:
-    text, lines = BAD[kind]
+def test_each_kind_of_bad_file_names_its_keys(kind: str) -> None:
+    text, keys = BAD[kind]
     error = refused(text)
-    assert lines_of(error) == [f"cowfs.toml:{line}" for line in lines], error.message
-    assert error.message.startswith(f"/project/cowfs.toml:{lines[0]}: ")
+    assert keys_of(error) == keys, error.message
+    assert error.message.startswith(f"/project/cowfs.toml: {keys[0]}")
     assert "hunter2" not in f"{error}{error.hint}{error.details}{getattr(error, '__notes__', '')}", (
         "a secret is never repeated"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "said"),
     [
-        ("volumes:\n  - name: a\n path: /a\n", 3),
-        ("volumes:\n  - name: a\n    path: /a\n    name: b\n", 4),
-        ("volumes:\n  - name: a\n    path: a\n", 3),
-        ("volumes: []\nstores: {1: s3://b}\n", 2),
-        ("volumes: []\n---\nvolumes: []\n", 2),
-        ("volumes: []\nwhen: 2026-13-45\n", 2),
-        ("volumes: []\nx: !!python/object:os.system {}\n", 2),
-        ("volumes: []\nx: !!set {a, b}\n", 2),
-        ("a: &a [*a]\n", 1),
-        ("a: *b\n", 1),
-        ("volumes: []\nx: \x07\n", 2),
-        ("- a\n", 1),
-        ("\n\na\n", 3),
-        ("base: &base\n  size: 1x\nvolumes:\n  - <<: *base\n", 4),
+        ("volumes:\n  - name: a\n path: /a\n", "line 3: not valid YAML"),
+        ("volumes:\n  - name: a\n    path: /a\n    name: b\n", "line 4: .*the key 'name' is there twice"),
+        ("volumes:\n  - name: a\n    path: a\n", r"volumes\[0\].path: the mount path 'a' is relative"),
+        ("volumes: []\nstores: {1: s3://b}\n", "line 2: .*a key that is no text"),
+        ("volumes: []\n? [a]\n: b\n", "line 2: .*a key that is no text"),
+        ("volumes: []\n---\nvolumes: []\n", "line 2: .*another document"),
+        ("volumes: []\nwhen: 2026-13-45\n", "month must be"),
+        ("volumes: []\nx: !!python/object:os.system {}\n", "line 2: .*could not determine a constructor"),
+        ("volumes: []\nx: !!set {a, b}\n", "unknown key 'x'"),
+        ("a: &a [*a]\n", "line 1: .*aliases are not supported"),
+        ("a: *b\n", "line 1: .*aliases are not supported"),
+        ("volumes: []\nx: \x07\n", "special characters are not allowed"),
+        ("- a\n", "no table of keys"),
+        ("\n\na\n", "no table of keys"),
+        ("base: &base\n  size: 1x\nvolumes:\n  - <<: *base\n", "line 4: .*aliases are not supported"),
     ],
 )
-def test_bad_yaml_names_its_line(text: str, line: int) -> None:
-    assert lines_of(refused(text, "a.cowfs.yml"))[0] == f"a.cowfs.yml:{line}"
+def test_bad_yaml_is_refused(text: str, said: str) -> None:
+    assert re.search(f"^/project/a.cowfs.yml: {said}|{said}", refused(text, "a.cowfs.yml").message)
 
 
 @pytest.mark.parametrize("name", ["123", "1.5", "true", "2026-01-02", "[a, 123]"])
 def test_a_name_that_is_no_text_wants_quotes(name: str) -> None:
     error = refused(f"volumes:\n  - name: {name}\n    path: /a\n", "a.cowfs.yml")
-    assert lines_of(error) == ["a.cowfs.yml:2"]
+    assert keys_of(error)[0].startswith("volumes[0].name")
     assert "is no text" in error.message
     assert "in quotes" in error.hint
 
@@ -228,13 +275,13 @@ def test_a_path_of_this_machine_and_a_volume_of_a_store_are_candidates() -> None
 def test_a_small_file_cannot_become_a_huge_value() -> None:
     levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 9)}]" for level in range(1, 12)]
     error = refused("\n".join(["l0: &l0 [x, x]", *levels]), "a.cowfs.yml")
-    assert "too many" in error.message
-    assert lines_of(refused("a = " + "[" * 5000 + "]" * 5000)) == ["cowfs.toml:1"]
-    assert lines_of(refused("a: " + "[" * 5000 + "]" * 5000, "a.cowfs.yml")) == ["a.cowfs.yml:1"]
+    assert "aliases are not supported" in error.message
+    for text, name in (("a = " + "[" * 5000 + "]" * 5000, "cowfs.toml"), ("a: " + "[" * 5000, "a.cowfs.yml")):
+        assert "nested too deeply" in refused(text, name).message
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_line() -> None:
-    with pytest.raises(InvalidInputError, match=r"cowfs\.toml:2: a byte that is not UTF-8"):
+    with pytest.raises(InvalidInputError, match=r"cowfs\.toml: line 2: a byte that is not UTF-8"):
         loading.parsed(b"a = 1\nb = '\xff'\n", Path("/project/cowfs.toml"), Declared)
 
 
@@ -381,7 +428,7 @@ def test_an_error_names_the_file_that_holds_it(project: Path, monkeypatch: pytes
     own.parent.mkdir(parents=True)
     own.write_text('\n[stores]\nshared = {url = "s3://own", bad = 1}\n')
     (project / "cowfs.toml").write_text("")
-    with pytest.raises(InvalidInputError, match=r"volumes\.toml:3: stores\.shared\.bad: unknown key"):
+    with pytest.raises(InvalidInputError, match=r"volumes\.toml: stores\.shared\.bad: unknown key"):
         Declared.load()
     own.unlink()
     (project / "cowfs.toml").write_text('[stores]\nmy-main = "s3://a"\n')
