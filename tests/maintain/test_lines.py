@@ -3,6 +3,7 @@ so."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from cowfs.api.access import file_session
 from cowfs.base.ids import WriteId
 from cowfs.blocking import Store, Volume
-from cowfs.errors import CorruptError
+from cowfs.errors import CorruptError, InvalidStateError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.machine.known_stores import KnownStore
@@ -90,7 +91,6 @@ def test_a_head_that_was_replaced_is_found_by_who_reads_the_line(store: ObjectSt
         lambda: refs.history(store, refs.head("data")),
         lambda: list(head_line.steps(store, "data", len(versions))),
         lambda: Volume.version("data@{1}"),
-        lambda: Store().gc(dry_run=True),
     ):
         with pytest.raises(CorruptError, match="number 3, was put after another number 2") as caught:
             read()
@@ -99,6 +99,22 @@ def test_a_head_that_was_replaced_is_found_by_who_reads_the_line(store: ObjectSt
     assert said.code == 1
     assert "number 3, was put after another number 2" in said.out + said.err
     assert Volume.version("data").id == str(versions[-1]), "what needs no other head goes on"
+
+
+def test_a_replaced_head_stops_collections_until_a_user_accepts_it(store: ObjectStore, place: Path) -> None:
+    replaced(store, 2)
+    with pytest.raises(InvalidStateError, match="number 3, was put after another number 2") as caught:
+        Store().gc()
+    plan_id = caught.value.details["plan_id"]
+    assert Store().gc(dry_run=True).plan_id == plan_id
+    assert Store().gc(accept_loss=plan_id).alarms
+    assert list(Volume.version("data").files.ls())
+    with pytest.raises(InvalidStateError):
+        Store().gc()
+    Store().delete("data")
+    last = min((place / "store/volumes/data/head").iterdir())  # numbers count down
+    os.utime(last, ns=(0, 0))
+    assert not Store().gc(dry_run=True).alarms, "a volume that can be restored no more protects nothing"
 
 
 def test_heads_of_before_are_read_and_gone_on_from(store: ObjectStore) -> None:

@@ -11,6 +11,7 @@ collection that carries it out leaves a new sight (`sight`).
     pins/, gc/                              without the objects that a collection leaves there for good
     versions/                               is empty, although something names a version
     folders with numbered records           of a newer cowfs, which may protect something
+    a head put after another one than shown a replaced head, whose version is perhaps kept by nothing else
     needed packs that are missing           more than the last collection missed: moved records may be hidden
     more than half of the bytes             would be deleted, without any pruning, deletion or moved tag since
 """

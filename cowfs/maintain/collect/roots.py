@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -251,11 +252,20 @@ class RootReader:
         if self._is_late_fork(found, line):
             found.lapsed[volume] = len(line)
             return
+        self._add_doubts(found, volume, line)
         hidden = find_pruned_heads(self._store, volume, line)
         for number, record in enumerate(line, 1):
             is_pruned = number in hidden or record.version in foreseen
             if number == len(line) or not is_pruned:
                 found.protect(record.version, f"head {number} of {volume}")
+
+    def _add_doubts(self, found: Roots, volume: str, line: Sequence[HeadRecord]) -> None:
+        """A head that was replaced named a version that may be listed nowhere else."""
+        for earlier, later in pairwise(enumerate(line, 1)):
+            try:
+                refs.require_joined(refs.head(volume), later, earlier)
+            except CorruptError as error:
+                found.doubts.append(error.message)
 
     def _is_late_fork(self, found: Roots, line: Sequence[HeadRecord]) -> bool:
         """Whether the fork was made too late: its maker was suspended until its pin was dead and
@@ -286,8 +296,6 @@ class RootReader:
             line.append(record)
         newest = (len(line), line[-1])
         remembering.compare(self._store, refs.head(volume), known, newest, lambda number: line[number - 1])
-        for number in range(2, len(line) + 1):
-            refs.require_joined(refs.head(volume), (number, line[number - 1]), (number - 1, line[number - 2]))
         if len({record.write_id for record in line}) < len(line):  # for records that do not state their place
             raise CorruptError(
                 f"{self._store.url}: volume {volume} has the same head twice",
