@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,27 +106,29 @@ def add_store(name: str, url: str, *, read_only: bool = False) -> NamedStore:
     if is_name(url):
         raise InvalidInputError(f"{url!r} is neither a URL nor a path", hint=f"Write ./{url} for a directory.")
     added = NamedStore(name, {"url": str(place_named(url))}, read_only, is_ours=True)
-    before = {each.name: each for each in list_stores()}
-    if before.get(name, added) != added:
-        raise ConflictError(
-            f"{name!r} names another store: {before[name].url}",
-            hint=f"Choose another name, or `cowfs store remove {name}` first.",
-        )
-    _write([each for each in before.values() if each.is_ours and each.name != name] + [added])
+    with _turn():
+        before = {each.name: each for each in list_stores()}
+        if before.get(name, added) != added:
+            raise ConflictError(
+                f"{name!r} names another store: {before[name].url}",
+                hint=f"Choose another name, or `cowfs store remove {name}` first.",
+            )
+        _write([each for each in before.values() if each.is_ours and each.name != name] + [added])
     return added
 
 
 def remove_store(name: str) -> NamedStore:
     """Forgets a name; the store stays as it is. NotFoundError: no store has it."""
-    stores = {each.name: each for each in list_stores()}
-    found = stores.get(name)
-    if found is None:
-        raise NotFoundError(f"no store is named {name!r}", hint="`cowfs store list` lists those that have a name.")
-    if not found.is_ours:
-        raise InvalidInputError(
-            f"{name!r} was named by hand", hint=f"Remove it from [stores] of {config.config_file()}."
-        )
-    _write([each for each in stores.values() if each.is_ours and each.name != name])
+    with _turn():
+        stores = {each.name: each for each in list_stores()}
+        found = stores.get(name)
+        if found is None:
+            raise NotFoundError(f"no store is named {name!r}", hint="`cowfs store list` lists those that have a name.")
+        if not found.is_ours:
+            raise InvalidInputError(
+                f"{name!r} was named by hand", hint=f"Remove it from [stores] of {config.config_file()}."
+            )
+        _write([each for each in stores.values() if each.is_ours and each.name != name])
     return found
 
 
@@ -177,6 +180,17 @@ def _check_name(name: str) -> None:
             f"{name!r} cannot name a store",
             hint="Use letters, digits, '_', '-' and '.', at most 64, without a dot first.",
         )
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Makes processes that read, change and write the file take turns. Otherwise one of two names
+    that are added at the same time is lost."""
+    from cowfs.machine import reservation  # only for changes
+
+    file = config.stores_file()
+    with reservation.turn(str(file), lambda: False, doing="changes the names of stores"):
+        yield
 
 
 def _write(stores: list[NamedStore]) -> None:

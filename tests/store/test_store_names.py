@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,23 @@ def test_added_names_are_found_until_they_are_removed(settings: Path, tmp_path: 
     with pytest.raises(NotFoundError):
         store_names.remove_store("near")
     assert sorted(each.name for each in settings.iterdir()) == ["stores.toml"]
+
+
+def test_names_that_two_processes_add_at_the_same_time_are_all_kept() -> None:
+    program = (
+        "import sys; from cowfs.store import store_names; sys.stdin.read(1)\n"
+        "for number in range(15): store_names.add_store(f'{sys.argv[1]}{number}', '/srv/store')"
+    )
+    adding = [
+        subprocess.Popen([sys.executable, "-c", program, name], stdin=subprocess.PIPE) for name in ("left", "right")
+    ]
+    for each in adding:
+        each.stdin.write(b".")  # type: ignore[union-attr]
+        each.stdin.flush()  # type: ignore[union-attr]
+    for each in adding:
+        each.communicate()
+    assert [each.returncode for each in adding] == [0, 0]
+    assert len(store_names.list_stores()) == 30
 
 
 def test_a_word_without_a_store_is_refused_with_near_names_and_the_path() -> None:
