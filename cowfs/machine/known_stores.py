@@ -24,6 +24,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from cowfs.base import clock, config, private_directories
@@ -36,6 +37,8 @@ PLAIN = "plain"
 OF_STORE = ".store"
 """Takes the place of a volume name, which never begins so, for marks of the store itself."""
 RENEWED_S = 3600.0
+TWO = "two"
+"""Takes the place of a check if two records were seen under one number."""
 MOST_STORES = 256
 """Stores with remembered volumes; the least recently used ones are forgotten."""
 MOST_VOLUMES = 10_000
@@ -134,7 +137,9 @@ class KnownStore:
         return self.marks(volume, series).get(series)
 
     def marks(self, volume: str, series: str = "") -> dict[str, Mark]:
-        """The marks of every sequence of the volume, or of `series`. Removes lower ones."""
+        """The marks of every sequence of the volume, or of `series`. Removes lower ones. If the
+        store has shown two records under the highest number, both files stay, and the mark's check
+        is that of neither, so that every comparison fails until one is accepted."""
         try:
             place = self._place(volume)
             names = os.listdir(place)
@@ -148,6 +153,9 @@ class KnownStore:
             if len(rest) != 2 or not rest[0].isdecimal():
                 continue
             mark, before = Mark(int(rest[0]), rest[1], f"{place}/{name}"), found.get(of)
+            if before is not None and mark.number == before.number:
+                found[of] = replace(before, check=TWO)
+                continue
             lower = mark if before is not None and mark.number < before.number else before
             if lower is not mark:
                 found[of] = mark

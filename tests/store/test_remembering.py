@@ -279,6 +279,17 @@ def test_another_head_of_the_same_number_is_refused(store: ObjectStore, other: O
     refs.newest(store, HEAD)
 
 
+def test_two_heads_seen_under_one_number_are_refused_until_one_is_accepted(store: ObjectStore, url: str) -> None:
+    known = memory_of(store)
+    assert known is not None
+    known.saw("v", "head", 3, "0" * 64, None)  # as another process does that was shown another one
+    for read in READS.values():
+        with pytest.raises(InvalidStateError, match="shows another number 3"):
+            read(store)
+    assert len(accept_store(url)) == 1
+    refs.newest(store, HEAD)
+
+
 @pytest.mark.parametrize("more", [1, 2, 3])
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_a_line_that_another_machine_was_shown_is_found(
