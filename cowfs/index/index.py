@@ -109,7 +109,8 @@ class Index:
 
     def __init__(self, blocks: Blocks, cache: BlockCache) -> None:
         self._blocks = blocks
-        self._cache = cache
+        self.cache = cache
+        """Of its blocks, on this machine."""
         self._connections = ConnectionPool(blocks)
         self._ways_lock = Lock()
         self._ways = OrderedDict[bytes, tuple[int, ...]]()  # to the directories looked up last
@@ -340,8 +341,8 @@ class Index:
         Publishes nothing. InvalidInputError: the change set contradicts itself or the base. May be
         repeated.
         """
-        overlay, facts = apply_changes(self._blocks, changes, spill_dir=self._cache.directory)
-        return IndexDelta(overlay, facts, self._cache)
+        overlay, facts = apply_changes(self._blocks, changes, spill_dir=self.cache.directory)
+        return IndexDelta(overlay, facts, self.cache)
 
     def close(self) -> None:
         """Waits for running queries; further ones raise InvalidStateError. Deltas made from this

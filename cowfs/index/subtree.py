@@ -25,7 +25,7 @@ class Subtree(Index):
     followed. InvalidInputError: it is not a directory."""
 
     def __init__(self, whole: Index, path: bytes, source: str) -> None:
-        super().__init__(whole._blocks, whole._cache)
+        super().__init__(whole.blocks, whole.cache)
         try:
             self._directory = self._find(path, source)
         except BaseException:

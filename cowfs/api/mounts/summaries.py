@@ -15,8 +15,25 @@ GONE = "its folder is gone"
 ELSEWHERE = "its folder is in another container"
 
 
+class _Folder:
+    """What a summary tells about the folder of a copy."""
+
+    error: str | None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is a copy whose folder no longer exists."""
+        return self.error == GONE
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is a copy that was made in another container and whose folder is not visible
+        here."""
+        return self.error == ELSEWHERE
+
+
 @dataclass(frozen=True)
-class MountSummary:
+class MountSummary(_Folder):
     """One live mount. kind: "fuse"; "folder": a copy, plain files without a daemon, where pid is
     the process that made it; "scratch": its work is lost at the end. is_detached: off its path, but
     served until the last open file is closed.
@@ -39,17 +56,6 @@ class MountSummary:
     transport: str | None
     error: str | None
     details: MountStatus | None
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is a copy whose folder no longer exists."""
-        return self.error == GONE
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether it is a copy that was made in another container and whose folder is not visible
-        here."""
-        return self.error == ELSEWHERE
 
     @property
     def writer(self) -> WriterStatus | None:
@@ -75,7 +81,7 @@ class MountSummary:
 
 
 @dataclass(frozen=True)
-class WorkingCopySummary:
+class WorkingCopySummary(_Folder):
     """A working copy that no daemon serves. folder: the directory with the files of a copy. pid: of
     a process that nevertheless holds it. error: it can't be read, is held by a process of another
     container, or its folder is missing or in another container."""
@@ -88,17 +94,6 @@ class WorkingCopySummary:
     uncommitted: bool | None
     pid: int | None
     error: str | None
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is a copy whose folder no longer exists."""
-        return self.error == GONE
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether it is a copy that was made in another container and whose folder is not visible
-        here."""
-        return self.error == ELSEWHERE
 
     @property
     def work(self) -> str:
