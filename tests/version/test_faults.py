@@ -201,7 +201,7 @@ def test_behind_the_head_a_commit_needs_nothing_of_the_store(store: ObjectStore,
 
         def lose_the_store(intent: Intent) -> None:
             recorded(intent)
-            cache = volume.publisher._index._cache
+            cache = volume.publisher._index.cache
             cache._memory.clear()
             for path in cache.directory.rglob("*"):
                 if path.is_file():
