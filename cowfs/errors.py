@@ -24,12 +24,14 @@ from cowfs.base.errors import (
     to_record,
     unexpected,
 )
+from cowfs.base.hints import Command, name_store
 
 __all__ = [
     "BY_KIND",
     "DIED",
     "FAILING",
     "AccessDeniedError",
+    "Command",
     "ConflictError",
     "CorruptError",
     "CowfsError",
@@ -46,6 +48,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedFormatError",
     "from_local_disk",
+    "name_store",
     "to_record",
     "unexpected",
 ]

@@ -1,5 +1,5 @@
-"""Adds the store that a user has named to the hints of errors and to notes (`cowfs.base.hints`).
-Commands for the default store need not name it."""
+"""Names the store in the commands of hints and notes (`cowfs.base.hints`). A store is shown as the
+user may name it; the default store needs no name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from cowfs.store import store_names
 
 T = TypeVar("T")
 
-OF_TWO_STORES = frozenset({"pull", "push"})
 
-
-def about(store_url: str | None, text: str) -> str:
-    """The text, with the store added to each command that does not name one. None: the default
+def about(store_url: str | None, text: object) -> str:
+    """The text, or a `Command`, as it is shown to the user of that store. None: the default
     store."""
-    return text if store_url is None or is_default(store_url) else hints.complete(text, _show(store_url))
+    return hints.name_store(str(text), option(store_url))
+
+
+def option(store_url: str | None) -> str:
+    """What commands about that store pass to --store; "" for the default one."""
+    return "" if store_url is None or is_default(store_url) else _show(store_url)
 
 
 def opening(name: str, store_url: str | None) -> str:
@@ -33,13 +36,19 @@ def opening(name: str, store_url: str | None) -> str:
     return f"Volume.open({name!r}, store={store_url!r})"
 
 
+def mark(error: CowfsError, store_url: str | None) -> None:
+    """Marks the error as one of that store; None: it is not known here."""
+    if store_url is not None:
+        error.set_store(option(store_url))
+
+
 @contextmanager
 def of_store(named: stores.Named) -> Iterator[None]:
-    """Marks errors of the block as errors of that store; None: the default one."""
+    """Marks errors of the block."""
     try:
         yield
     except CowfsError as error:
-        error.set_hint(about(named.url if isinstance(named, Storage) else named, error.hint))
+        mark(error, named.url if isinstance(named, Storage) else named)
         raise
 
 
@@ -50,7 +59,7 @@ def of_one_of_two(store_url: str) -> Iterator[None]:
     try:
         yield
     except CowfsError as error:
-        error.set_hint(hints.complete(error.hint, _show(store_url), apart=OF_TWO_STORES))
+        error.set_store(_show(store_url))
         raise
 
 
@@ -60,8 +69,7 @@ def _show(store_url: str) -> str:
 
 
 def name_its_store(kind: type[T]) -> type[T]:
-    """For a class with a `url` of a store: hints of errors that its public methods raise name the
-    store."""
+    """For a class with a `url` of a store: marks the errors that its public methods raise."""
     for name, member in list(vars(kind).items()):
         if inspect.isfunction(member) and not name.startswith("_"):
             setattr(kind, name, _of_own_store(member))
@@ -75,7 +83,7 @@ def _of_own_store(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *arguments, **named)
         except CowfsError as error:
             with suppress(CowfsError):  # it has no URL: that is what the error says
-                error.set_hint(about(self.url, error.hint))
+                mark(error, self.url)
             raise
 
     return call

@@ -23,7 +23,7 @@ def names_locator(method: F) -> F:
         try:
             return method(self, *arguments, **named)
         except CowfsError as error:
-            error.set_hint(hints.about(getattr(self, "store_url", None), error.hint))
+            hints.mark(error, getattr(self, "store_url", None))
             with contextlib.suppress(InvalidStateError):  # it was not looked up yet
                 if (locator := self.locator) is not None:
                     error.details.setdefault("locator", locator)

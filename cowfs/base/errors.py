@@ -2,7 +2,8 @@
 
 Each class has a stable `kind` (in JSON output and across the daemon's socket), the exit code of the
 command line and, where the error can surface through a mount, an errno. A message says what
-happened to what; `hint` says what to do next.
+happened to what; `hint` says what to do next, with commands that name the store once `set_store`
+was called.
 
     kind                exit  errno    what the caller does
     internal            1     EIO      report a bug
@@ -23,8 +24,8 @@ happened to what; `hint` says what to do next.
     source_changed      16    EIO      a linked or imported object was replaced: import it again
 
 No message holds a credential: every message passes through `cowfs.base.redaction`. A library
-function raises; it never logs and goes on. `to_record` and `from_record` carry errors to
-and from our daemons. Pickle and copy keep every field. Others may subclass these classes, with an
+function raises; it never logs and goes on. `to_message` and `from_record` carry errors from our
+daemons. Pickle and copy keep every field. Others may subclass these classes, with an
 `__init__` that does not call ours, as Ray does; a subclass that states no kind has its parent's.
 """
 
@@ -34,6 +35,7 @@ import errno as _errno
 import os
 from typing import Any, ClassVar
 
+from cowfs.base import hints
 from cowfs.base.redaction import describe_error, redact
 
 BY_KIND: dict[str, type[CowfsError]] = {}
@@ -42,7 +44,8 @@ PUBLIC_MODULE = "cowfs.errors"
 
 
 class CowfsError(Exception):
-    """Base of every error cowfs raises on purpose. `hint` says what to do next (may be empty)."""
+    """Base of every error cowfs raises on purpose. `hint` says what to do next (may be empty).
+    `store`: the store that the commands in it name; None: not known yet."""
 
     kind: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
@@ -59,6 +62,7 @@ class CowfsError(Exception):
     def __init__(self, message: str, *, hint: str = "", details: dict[str, Any] | None = None) -> None:
         self.message = redact(message)
         super().__init__(self.message)
+        self.store: str | None = None
         self.hint = ""
         self.set_hint(hint)
         self.details: dict[str, Any] = {
@@ -66,12 +70,21 @@ class CowfsError(Exception):
         }
 
     def set_hint(self, hint: str) -> None:
-        """Replaces the next step to take; a traceback shows it, too."""
+        """Replaces the next step to take; a traceback shows it, too. `open_hint` is the same with
+        slots for a store that is not known yet (`cowfs.base.hints`)."""
         if self.hint:  # a new list: a copy of the error shares the old one
             self.__notes__ = [note for note in self.__notes__ if note != f"hint: {self.hint}"]
-        self.hint = redact(hint)
+        self.open_hint = redact(hint if self.store is None else hints.name_store(hint, self.store))
+        self.hint = hints.name_store(self.open_hint, "")
         if self.hint:
             self.add_note(f"hint: {self.hint}")
+
+    def set_store(self, store: str) -> None:
+        """Names the store in the commands of the hint. The first call counts: it comes from the code
+        nearest to the failure. store: a name or URL for --store; "" if commands need none."""
+        if self.store is None:
+            self.store = store
+            self.set_hint(self.open_hint)
 
     @property
     def locator(self) -> str | None:
@@ -301,12 +314,17 @@ def _lacks_threads(error: BaseException) -> bool:
 def report_done(error: CowfsError, done: str, *, hint: str) -> CowfsError:
     """An error of the same kind for a call that has completed the request, as `done` says, and then
     met `error`. hint: the step to take after that of the error's own hint."""
-    return type(error)(f"{done}: {error.message}", hint=f"{error.hint} {hint}".lstrip(), details=error.details)
+    return type(error)(f"{done}: {error.message}", hint=f"{error.open_hint} {hint}".lstrip(), details=error.details)
 
 
 def to_record(error: CowfsError) -> dict[str, Any]:
     """The error as a JSON object: kind, message, hint, details."""
     return {"kind": error.kind, "message": error.message, "hint": error.hint, "details": error.details}
+
+
+def to_message(error: CowfsError) -> dict[str, Any]:
+    """As `to_record`, for another process of ours, which may know how its user names the store."""
+    return {**to_record(error), "hint": error.open_hint}
 
 
 def from_record(record: dict[str, Any]) -> CowfsError:

@@ -1,23 +1,74 @@
-"""Completes the commands in messages and hints with the store that the call was about.
+"""Commands in hints and notes, each with a place for the store.
 
-Messages and hints show commands such as `cowfs commit data`. In the default store that names
-another volume than the intended one, and the command would act on the wrong volume. So commands
-between backticks get the store as an option.
+A command such as `cowfs commit data` means the default store unless it names one. In another store
+it would act on a volume that merely has the same name. The code that writes a hint rarely knows how
+the user names the store, so a command that takes one ends with SLOT, and `name_store` puts the option
+there where the text is shown:
+
+    Command("commit", "data")         `cowfs commit data`      →  `cowfs commit data --store near`
+    Command("commit", "/mnt/data")    the mount knows its store, so there is no slot
+    Command("status")                 is about this machine: no slot
+
+Until then the text is an ordinary string: f-strings, pickle and JSON keep its slots.
+`CowfsError.hint` and the log (`cowfs.base.log`) show none.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+
+SLOT = "\0"
+"""No name, path or URL contains it."""
 
 ABOUT_NO_STORE = frozenset({"allow", "apply", "bench", "completion", "down", "status", "up"})
 """Commands about files and about this machine."""
 
+OF_TWO_STORES = frozenset({"pull", "push"})
+"""Their hints name both stores."""
+
+_PLACEHOLDER = "…"
 _COMMAND = re.compile(r"`cowfs ([a-z]+)((?: [^`]*)?)`")
 
 
-def complete(text: str, store_url: str, *, apart: frozenset[str] = frozenset()) -> str:
-    """Adds the store to each command in the text that names none, except those in `apart`."""
+class Command:
+    """A command of the command line, as text between backticks. verb: the subcommand, or an option
+    of `cowfs` itself. into: the file that its output is redirected to."""
+
+    __slots__ = ("arguments", "into", "verb")
+
+    def __init__(self, verb: str, *arguments: str | os.PathLike[str], into: str | None = None) -> None:
+        self.verb = verb
+        self.arguments = tuple(os.fspath(each) for each in arguments)
+        self.into = into
+
+    @property
+    def takes_store(self) -> bool:
+        """Whether it is still to be said which store it means."""
+        if self.verb.startswith("-") or self.verb in ABOUT_NO_STORE | OF_TWO_STORES:
+            return False
+        if self.verb == "store" and self.arguments[:1] != ("accept",):  # about names of stores
+            return False
+        if any(each in ("--store", "--help") or each.startswith("cowfs+") for each in self.arguments):
+            return False
+        target = next((each for each in self.arguments if not each.startswith("-")), "")
+        return not target.startswith("/")
+
+    def __str__(self) -> str:
+        words = ["cowfs", self.verb, *(each if each == _PLACEHOLDER else shlex.quote(each) for each in self.arguments)]
+        output = f" > {shlex.quote(self.into)}" if self.into is not None else ""
+        return f"`{' '.join(words)}{SLOT if self.takes_store else ''}{output}`"
+
+
+def name_store(text: str, store: str) -> str:
+    """The text as it is shown. store: what its commands pass to --store; "": they need no store."""
+    option = f" --store {shlex.quote(store)}" if store else ""
+    return complete(text.replace(SLOT, option), store) if store else text.replace(SLOT, option)
+
+
+def complete(text: str, store_url: str) -> str:
+    """Adds the store to each command in the text that is not a `Command` and names none."""
     option = f" --store {shlex.quote(store_url)}"
 
     def complete_command(found: re.Match[str]) -> str:
@@ -25,7 +76,7 @@ def complete(text: str, store_url: str, *, apart: frozenset[str] = frozenset()) 
         names_it = "--store" in arguments or "cowfs+" in arguments or "--help" in arguments
         is_about_names = command == "store" and arguments.split()[:1] != ["accept"]
         is_path = arguments.lstrip(" '").startswith("/")  # of a mount, whose store is known
-        if command in ABOUT_NO_STORE | apart or names_it or is_path or is_about_names:
+        if command in ABOUT_NO_STORE | OF_TWO_STORES or names_it or is_path or is_about_names:
             return found[0]
         return f"`cowfs {command}{arguments}{option}`"
 

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from cowfs.base import interruptible
+from cowfs.base import hints, interruptible
 from cowfs.base.redaction import redact
 
 LEVELS = {
@@ -22,37 +22,45 @@ LEVELS = {
     "critical": logging.CRITICAL,
 }
 
+_store: Callable[[], str] = str
+
 
 class _Redacting(logging.Formatter):
     """Redacts tracebacks, too: they hold messages of other libraries, with unknown content."""
 
-    def __init__(self, form: str, amended: Callable[[str], str]) -> None:
-        super().__init__(form)
-        self._amended = amended
-
     def format(self, record: logging.LogRecord) -> str:
-        return self._amended(redact(super().format(record)))
+        return redact(super().format(record))
 
 
 def get(name: str) -> logging.Logger:
     """The logger of one part, for example `log.get("store")`."""
     logger = logging.getLogger(f"cowfs.{name}")
     logger.addFilter(interruptible.is_logged_here)
+    logger.addFilter(_name_store)
     return logger
 
 
-def configure(*, is_command: bool = False, amended: Callable[[str], str] = str) -> None:
+def _name_store(record: logging.LogRecord) -> bool:
+    """Fills the slots of commands (`cowfs.base.hints`), so that no handler sees them."""
+    if hints.SLOT in (text := record.getMessage()):
+        record.msg, record.args = hints.name_store(text, _store()), None
+    return True
+
+
+def configure(*, is_command: bool = False, store: Callable[[], str] = str) -> None:
     """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning). is_command: a person
     reads the log between the output lines of a command, so without COWFS_LOG it looks like them;
     and log records of other libraries about errors that cowfs reports itself are shown only with
-    COWFS_LOG=debug. amended: returns each line as it is to be shown."""
+    COWFS_LOG=debug. store: returns what commands in the log pass to --store, or ""."""
+    global _store
+    _store = store
     asked = os.environ.get("COWFS_LOG", "")
     wanted = asked or "warning"
     level = LEVELS.get(wanted.lower())
     handler = logging.StreamHandler(sys.stderr)
     is_plain = is_command and not asked
     form = "cowfs: %(message)s" if is_plain else "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(_Redacting(form, amended))
+    handler.setFormatter(_Redacting(form))
     root = logging.getLogger("cowfs")
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING if level is None else level)

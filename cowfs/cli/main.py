@@ -219,7 +219,7 @@ def _meant(word: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
-    log.configure(is_command=True, amended=output.about_store)
+    log.configure(is_command=True, store=output.given_store)
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(given, as_json="--json" in given))
 
@@ -331,7 +331,7 @@ def _usage(error: click.ClickException) -> CowfsError:
 
 
 def _report(error: CowfsError, *, as_json: bool) -> int:
-    error.set_hint(output.about_store(error.hint))
+    error.set_store(output.given_store())
     if error.details.get("stream") == "stdout":
         _leave_stdout()
     elif as_json and _is_taken(output.document({"error": errors.to_record(error)})):

@@ -138,22 +138,23 @@ def _with_text_times(value: Any) -> Any:
 def say(as_json: bool, text: str) -> None:
     """Prints a message for a person on stderr; nothing for programs that asked for JSON."""
     if not as_json:
-        talk(about_store(text))
+        talk(text)
 
 
 def talk(text: str) -> None:
-    """Writes to stderr. A failure to write is ignored."""
+    """Writes to stderr. Commands in the text get the store that this command got. A failure to
+    write is ignored."""
     with suppress(OSError):
-        click.echo(text, err=True)
+        click.echo(errors.name_store(text, given_store()), err=True)
 
 
-def about_store(text: str) -> str:
-    """Adds --store to the commands in the text, if it was given to this command."""
+def given_store() -> str:
+    """What --store of this command says, as hints show it; "" without it."""
     if _named_store is None:
-        return text
+        return ""
     from cowfs.api import hints
 
-    return hints.about(_named_store, text)
+    return hints.option(_named_store)
 
 
 def forget_store() -> None:

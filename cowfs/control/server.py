@@ -28,7 +28,7 @@ from cowfs.base.errors import (
     InvalidStateError,
     UnavailableError,
     from_local_disk,
-    to_record,
+    to_message,
     unexpected,
 )
 from cowfs.base.fast_dataclass import dataclass
@@ -160,7 +160,7 @@ class Server:
                 finally:
                     self._end()
         except CowfsError as error:
-            _Listener(lines).tell({"error": to_record(error)})
+            _Listener(lines).tell({"error": to_message(error)})
             _hear_out(connection)
         except OSError as error:
             _logger.info("a control connection broke: %s", error)
@@ -200,17 +200,17 @@ class Server:
             unknown = InvalidInputError(
                 f"the mount daemon knows no request {op!r}", hint=f"Known: {', '.join(sorted(self._handlers))}."
             )
-            return {"error": to_record(unknown)}
+            return {"error": to_message(unknown)}
         try:
             return {"result": handler(request, lambda event: client.tell(_line(event)))}
         except CowfsError as error:
-            return {"error": to_record(error)}
+            return {"error": to_message(error)}
         except OSError as error:
             _logger.exception("control request %s failed", op)
-            return {"error": to_record(from_local_disk(error, f"{op} failed", otherwise=_REPORT))}
+            return {"error": to_message(from_local_disk(error, f"{op} failed", otherwise=_REPORT))}
         except BaseException as error:  # a panic of the engine is not an Exception; the client waits for an answer
             _logger.exception("control request %s failed", op)
-            return {"error": to_record(unexpected(f"{op} failed", error, hint=_REPORT))}
+            return {"error": to_message(unexpected(f"{op} failed", error, hint=_REPORT))}
 
 
 def _line(event: Progress | StoreWait) -> dict[str, Any]:
@@ -290,7 +290,7 @@ def _refuse(connection: socket.socket, error: Exception) -> None:
         f"the mount daemon cannot answer: {error}",
         hint=FEWER_PROCESSES,
     )
-    _Listener(LineSocket(connection)).tell({"error": to_record(refused)})
+    _Listener(LineSocket(connection)).tell({"error": to_message(refused)})
     _hear_out(connection)
     connection.close()
 

@@ -36,7 +36,7 @@ from cowfs.base.errors import (
     InvalidStateError,
     MountFailedError,
     from_local_disk,
-    to_record,
+    to_message,
     unexpected,
 )
 from cowfs.control import MountSpec, Server
@@ -558,7 +558,7 @@ def _run(answer_fd: int) -> int:
         _logger.error("%s", failure)
     else:
         with contextlib.suppress(InvalidStateError):
-            answer(answer_fd, {"error": to_record(failure)})
+            answer(answer_fd, {"error": to_message(failure)})
     return 1
 
 

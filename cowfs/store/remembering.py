@@ -180,7 +180,7 @@ def require_next(store: ObjectStore, ref: Ref[R], known: Mark | None, number: in
 def as_damage(error: CowfsError, ref: Ref[R], known: Mark | None) -> CorruptError:
     """For a look at the whole store that goes on."""
     details = {"key": ref.key(known.number)} if known is not None else {}
-    return CorruptError(error.message, hint=error.hint, details={**error.details, **details})
+    return CorruptError(error.message, hint=error.open_hint, details={**error.details, **details})
 
 
 def rollback_error(store: ObjectStore, ref: Ref[R], known: Mark, number: int) -> CowfsError:

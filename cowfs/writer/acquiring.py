@@ -128,7 +128,7 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
     except AccessDeniedError as error:
         raise AccessDeniedError(
             error.message,
-            hint=f"{error.hint} Reading the volume needs no write access: `cowfs mount {spec.volume} --read-only`, "
+            hint=f"{error.open_hint} Reading the volume needs no write access: `cowfs mount {spec.volume} --read-only`, "
             f"Volume.version({spec.volume!r}).mount().",
             details=error.details,
         ) from error

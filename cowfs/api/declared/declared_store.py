@@ -165,7 +165,7 @@ class DeclaredStore(Value):
         except InvalidInputError as error:
             option = error.details.get("option")  # given by itself, or within the URL
             at = option if option and getattr(self, option) else "url" if self.url is not None else "preset"
-            raise Refused([Problem((at,), error.message, error.hint)]) from error
+            raise Refused([Problem((at,), error.message, error.open_hint)]) from error
         return self
 
     @classmethod

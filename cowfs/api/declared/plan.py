@@ -160,7 +160,7 @@ def require_usable(target: Target) -> None:
     trouble = target.trouble
     if trouble is not None and not target.is_missing and not target.declared.optional:
         message = f"{trouble.message} (declared at {target.path})"
-        raise type(trouble)(message, hint=trouble.hint, details=trouble.details) from trouble
+        raise type(trouble)(message, hint=trouble.open_hint, details=trouble.details) from trouble
 
 
 def check_place(target: Target, recorded: Applied) -> None:

@@ -49,7 +49,7 @@ def _of(error: Any, keys_at: Callable[[Path], Iterable[str]]) -> Iterator[Proble
     if isinstance(cause, Refused):
         yield from (Problem((*path, *each.path), each.message, each.hint) for each in cause.problems)
     elif isinstance(cause, CowfsError):
-        yield Problem(path, cause.message, cause.hint)
+        yield Problem(path, cause.message, cause.open_hint)
     elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = sorted(keys_at(path[:-1]))
         yield Problem(path, f"unknown key {path[-1]!r}", near(str(path[-1]), known, "Keys"))

@@ -139,7 +139,7 @@ def scratch_of_version(
         return _serve_version(store, locator, b"", manifest, given, options, "scratch")
     except MountFailedError as error:
         if error.details.get("is_forbidden") or _why_not_mounted(options) is not None:
-            error.set_hint(f"{INSTEAD_OF_A_SCRATCH} Else this machine has to mount: {error.hint}")
+            error.set_hint(f"{INSTEAD_OF_A_SCRATCH} Else this machine has to mount: {error.open_hint}")
         raise
 
 

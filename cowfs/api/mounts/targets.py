@@ -38,6 +38,7 @@ from cowfs.base.errors import (
     from_local_disk,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import dead_mounts, mount_table, mounting, registry
@@ -429,9 +430,10 @@ def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
         if os.path.isdir(name):
             raise NotFoundError(
                 f"{error.message}; and nothing is mounted at ./{name}",
-                hint=f"Write ./{name} for a directory in a mount. `cowfs status` lists mounts, and work that waits for one. {error.hint}",
+                hint=f"Write ./{name} for a directory in a mount. {Command('status')} lists mounts, and work that waits for "
+                f"one. {error.open_hint}",
             ) from error
-        error.set_hint(error.hint + _describe_kept_work(name, store))
+        error.set_hint(error.open_hint + _describe_kept_work(name, store))
         raise
     return volume
 

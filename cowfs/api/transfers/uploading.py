@@ -132,7 +132,7 @@ def telling_of_empty(volume: RWVolume) -> Iterator[None]:
         if volume._is_made_empty and not was_made:
             name = shlex.quote(volume.name)
             error.set_hint(
-                f"{error.hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; `cowfs "
+                f"{error.open_hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; `cowfs "
                 f"delete {name}`, Store().delete({volume.name!r}), removes it, if nobody else uses it by now.".lstrip()
             )
         raise

@@ -23,7 +23,7 @@ from cowfs.api.upkeep import copied_stores
 from cowfs.api.upkeep.parts import Workers
 from cowfs.base import config, log
 from cowfs.base.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
-from cowfs.base.hints import complete
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.format import keys
 from cowfs.store.credentials import unlocking
@@ -203,7 +203,6 @@ def _keys_differ(source: OpenStore, url: str) -> InvalidInputError:
 
 
 def _copying(source: OpenStore, url: str) -> str:
-    """Adds its own store to each command, so that completing the hint for one of the two stores
-    leaves both commands unchanged."""
-    download, upload = complete("`cowfs download`", source.url), complete("`cowfs upload`", url)
+    """Each command names its own store."""
+    download, upload = Command("download", "--store", source.url), Command("upload", "--store", url)
     return f"{download} and {upload}, files.download() and files.upload()"

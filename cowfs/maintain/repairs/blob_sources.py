@@ -21,9 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from cowfs.base import hints, private_directories
+from cowfs.base import private_directories
 from cowfs.base.errors import CorruptError, InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import ChunkHash, PackId
 from cowfs.format import codec, keys
 from cowfs.format.pack import PackEntry
@@ -148,7 +149,7 @@ def require_same_names(store: ObjectStore, other: ObjectStore) -> None:
     if sealing_of(store).name_key != sealing_of(other).name_key:
         raise InvalidInputError(
             f"{other.url} names its chunks differently than {store.url}, because it has a different key",
-            hint=f"Download the version there ({hints.complete('`cowfs download`', other.url)}), and give that directory.",
+            hint=f"Download the version there ({Command('download', '--store', other.url)}), and give that directory.",
         )
 
 

@@ -268,7 +268,7 @@ class Identity:
 
     def _waiting(self, error: CowfsError) -> CowfsError:
         kind = UnavailableError if self._source.can_renew else AccessDeniedError
-        return kind(f"the credentials have expired, and there are no new ones: {error.message}", hint=error.hint)
+        return kind(f"the credentials have expired, and there are no new ones: {error.message}", hint=error.open_hint)
 
     def _life_s(self, credentials: Credentials | None) -> float:
         """How long these are used before new ones are fetched."""

@@ -23,7 +23,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from cowfs.base import clock
-from cowfs.base.errors import CowfsError, InvalidStateError, from_record, to_record
+from cowfs.base.errors import CowfsError, InvalidStateError, from_record, to_message
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.ids import ChunkHash, PackId
 from cowfs.base.thread_pool import Threads
@@ -219,7 +219,7 @@ class PackUploader:
         if self._closed:
             raise InvalidStateError("this pack uploader was closed")
         if isinstance(self._error, CowfsError):
-            raise from_record(to_record(self._error)) from self._error  # a new one each time: several threads raise it
+            raise from_record(to_message(self._error)) from self._error  # a new one each time: several threads raise it
         if self._error is not None:
             raise self._error
 

@@ -439,7 +439,7 @@ def _is_visible(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: Cowfs
 
 
 def _unknown(ref: Ref[R], n: int, record: R, problem: CowfsError) -> UnavailableError:
-    correct = f"{problem.hint} Then run" if isinstance(problem, AccessDeniedError) and problem.hint else "Run"
+    correct = f"{problem.open_hint} Then run" if isinstance(problem, AccessDeniedError) and problem.hint else "Run"
     return UnavailableError(
         f"whether {ref.title} became number {n} is unknown: {problem.message}",
         hint=f"It may be there already. {correct} the same again: that finds out, and nothing is lost.",

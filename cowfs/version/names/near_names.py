@@ -46,4 +46,4 @@ def read_suggesting(store: ObjectStore, name: str, read: Callable[[], Head]) -> 
         found = [repr(each) for each in find(store, name) if each != name]
         if not found or volumes.find_head(store, name) is not None:  # deleted: the name was right
             raise
-        raise NotFoundError(error.message, hint=f"Did you mean {' or '.join(found)}? {error.hint}") from error
+        raise NotFoundError(error.message, hint=f"Did you mean {' or '.join(found)}? {error.open_hint}") from error
