@@ -10,7 +10,6 @@
 XDG_RUNTIME_DIR goes with the user's last login, and processes that stay keep the name. They use the
 temporary directory until it is there again.
 
-Working copies of earlier versions in COWFS_CACHE_DIR/state are still found (`earlier_state_dir`).
 `<… home>` are the XDG base directories; config.toml is `<config home>/cowfs/config.toml`.
 Nothing here touches the network; only `runtime_dir` creates a directory.
 """
@@ -230,15 +229,6 @@ def _owner(path: Path) -> int | None:
         return path.stat().st_uid
     except OSError:
         return None
-
-
-def earlier_state_dir() -> Path | None:
-    """The location of the state directory before COWFS_STATE_DIR existed, if it still has files."""
-    base = os.environ.get("COWFS_CACHE_DIR")
-    found = Path(base).absolute() / "state" if base else None
-    return (
-        private_directories.require(found) if found is not None and found != state_dir() and is_there(found) else None
-    )
 
 
 def list_directory(directory: Path) -> list[Path]:

@@ -194,10 +194,8 @@ def is_running(pid: int, started: int) -> bool:
 
 def _is_it(found: tuple[str, int] | None, pid: int, started: int) -> bool:
     """found: the result of `_stat`. If the shift of the time namespace is not a whole number of
-    ticks, a start differs by one; earlier versions recorded times of their own time namespace."""
-    if found is None:
-        return _is_taken(pid)
-    return any(abs(shown - started) <= 1 for shown in (found[1], found[1] - _shift_ticks()))
+    ticks, a start differs by one."""
+    return _is_taken(pid) if found is None else abs(found[1] - _shift_ticks() - started) <= 1
 
 
 def _is_taken(pid: int) -> bool:

@@ -455,8 +455,6 @@ def _directories() -> Iterator[Path]:
     yield _directory()
     with contextlib.suppress(CowfsError, OSError):
         yield _runtime_directory()
-    if (earlier := config.earlier_state_dir()) is not None:
-        yield earlier / "mounts"
 
 
 def _remove(entry_path: Path) -> None:

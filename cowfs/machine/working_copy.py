@@ -98,11 +98,11 @@ class WorkingCopy:
 
     @classmethod
     def list_places(cls, store_id: StoreId, volume: str) -> list[WorkingCopy]:
-        """Every place where this machine may have work of the volume: the state directory, the one
-        before COWFS_STATE_DIR, and those of mounts with a meta_dir."""
+        """Every place where this machine may have work of the volume: the state directory, and those
+        of mounts with a meta_dir."""
         name = _name(store_id, volume)
-        usual = [root / name for root in (working_root(), _earlier_root(None)) if root is not None]
-        return [cls(path) for path in (*usual, *(path for path in meta_dirs.list_remembered() if path.name == name))]
+        remembered = [path for path in meta_dirs.list_remembered() if path.name == name]
+        return [cls(path) for path in (working_root() / name, *remembered)]
 
     @property
     def volume(self) -> str:
@@ -158,7 +158,7 @@ class WorkingCopy:
     def remember_place(self) -> None:
         """Records the place, so that this machine finds it without a meta_dir. Call it once it
         exists."""
-        if self.path.parent not in (working_root(), _earlier_root(None)):
+        if self.path.parent != working_root():
             meta_dirs.remember(self.path)
 
     # -- state
@@ -463,8 +463,7 @@ def working_root(meta_dir: Path | None = None) -> Path:
 def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
     """Working copies on this machine, by name, and unreachable ones. Directories with neither a
     state nor work are left out."""
-    roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None]
-    found = [path for root in roots for path in config.list_directory(root)]
+    found = config.list_directory(working_root(meta_dir))
     remembered = meta_dirs.list_remembered()
     elsewhere = sorted({*remembered} - {*found}) if meta_dir is None else []
     copies = [WorkingCopy(path) for path in (*found, *elsewhere) if not path.name.startswith(_DELETED)]
@@ -498,9 +497,3 @@ def _remove(path: Path) -> None:
 
 def _name(store_id: StoreId, volume: str) -> str:
     return f"{store_id.hex()[:16]}-{volume}"
-
-
-def _earlier_root(meta_dir: Path | None) -> Path | None:
-    """The directory of working copies before COWFS_STATE_DIR, if any are left there."""
-    earlier = config.earlier_state_dir() if meta_dir is None else None
-    return private_directories.require(earlier / "working") if earlier is not None else None

@@ -152,26 +152,6 @@ def test_work_in_two_places_is_told_of(place: Path, caplog: pytest.LogCaptureFix
     assert names(Volume.open("data").fork("saved").commit()) == ["usual"]
 
 
-def test_work_below_both_state_directories_is_told_of(
-    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    left("data", "earlier")  # COWFS_CACHE_DIR/state
-    monkeypatch.setenv("COWFS_STATE_DIR", str(place / "elsewhere"))
-    volume = Volume.open("data")
-    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "other-cache"))
-    (volume.mount() / "new").write_text("new")
-    volume.unmount()
-    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "c"))
-    assert "also lies in" not in caplog.text
-    again = Volume.open("data")
-    assert [each.name for each in again.mount().iterdir()] == ["new"]
-    assert f"also lies in {place / 'c' / 'state'}" in caplog.text
-    again.discard()
-    with pytest.raises(InvalidStateError, match="not mounted"):
-        _ = again.path
-    assert names(Volume.open("data").commit()) == ["earlier"]
-
-
 def test_a_place_is_not_forgotten_when_something_else_is_made_there(place: Path) -> None:
     """A disk that is not attached, below whose path another volume is mounted meanwhile."""
     left("data", "one", meta_dir=place / "disk" / "meta")

@@ -60,7 +60,6 @@ USES: dict[str, Callable[[Path], object]] = {
     "elsewhere": lambda _: meta_dirs.list_remembered(),
     "declared": lambda named: allowed.is_allowed(named / "cowfs.toml", b""),
     "stores": lambda _: known_stores.note("file:///store"),
-    "state": lambda _: config.earlier_state_dir(),
 }
 KINDS: dict[str, Callable[[Path, Path], None]] = {
     "a directory of theirs": lambda place, _: place.mkdir(),
@@ -68,17 +67,11 @@ KINDS: dict[str, Callable[[Path, Path], None]] = {
     "a link that leads nowhere": lambda place, _: place.symlink_to("/nowhere/at/all"),
     "a pipe": lambda place, _: os.mkfifo(place),
 }
-PLANTED = [(place, kind) for place in USES for kind in KINDS if (place, kind) != ("state", "a link that leads nowhere")]
-"""Such a link in the place of the earlier state directory counts as absent: nothing is made
-there."""
+PLANTED = [(place, kind) for place in USES for kind in KINDS]
 
 
 @pytest.mark.parametrize(("place", "kind"), PLANTED)
-def test_what_another_user_has_put_there_is_refused(
-    named: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
-) -> None:
-    if place == "state":
-        monkeypatch.setenv("COWFS_STATE_DIR", str(named / "now"))
+def test_what_another_user_has_put_there_is_refused(named: Path, place: str, kind: str) -> None:
     if (above := (named / place).parent) != named:
         above.mkdir(mode=0o700)
         above.chmod(0o777)
@@ -96,11 +89,7 @@ def test_what_another_user_has_put_there_is_refused(
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o2775])
 @pytest.mark.parametrize("place", USES)
-def test_what_others_can_write_to_is_refused_until_they_cannot(
-    named: Path, monkeypatch: pytest.MonkeyPatch, place: str, mode: int
-) -> None:
-    if place == "state":
-        monkeypatch.setenv("COWFS_STATE_DIR", str(named / "now"))
+def test_what_others_can_write_to_is_refused_until_they_cannot(named: Path, place: str, mode: int) -> None:
     private_directories.make_unchecked(named / place)
     (named / place).chmod(mode)
     with pytest.raises(AccessDeniedError, match=f"has mode {mode:04o}") as caught:

@@ -419,25 +419,6 @@ def test_working_copies_without_work_do_not_pile_up(run: Command, place: Path, m
     assert list((place / "c" / "state" / "working").iterdir()) == []
 
 
-def test_work_below_the_cache_directory_is_found(
-    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where working copies were before there was a directory for them."""
-    assert run("unmount", mounted).code == 0
-    monkeypatch.setenv("COWFS_STATE_DIR", str(place / "state"))
-    found = run("status", "--json").json["working_copies"]
-    assert [(each["volume"], each["uncommitted"]) for each in found] == [("data", True)]
-    checks = {check["name"]: check for check in run("doctor", "--json").json["checks"]}
-    assert checks["uncommitted work in the cache directory"]["state"] == "warn"
-    run("mount", "data", mounted)
-    assert (mounted / "file").read_text() == "one"
-    assert run("unmount", mounted, "--commit").code == 0
-    run("mount", "data", mounted)
-    (mounted / "file").write_text("two")
-    assert run("unmount", mounted).code == 0
-    assert [path.parent.parent for path in place.rglob("state.json")] == [place / "state" / "working"]
-
-
 def test_a_live_mount_of_another_registry_is_left_alone(
     run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,17 +103,6 @@ def test_a_process_is_the_same_in_every_time_namespace(
 
 
 @pytest.mark.quick
-def test_what_an_earlier_version_recorded_in_a_time_namespace_of_its_own_is_recognised_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = processes.this_process()
-    monkeypatch.setattr(processes, "_shift_ticks", lambda: 1000)
-    assert process.is_alive
-    assert replace(process, started=process.started - 1000).is_alive
-    assert not replace(process, started=process.started + 1000).is_alive
-
-
-@pytest.mark.quick
 @pytest.mark.usefixtures("process_descriptors")
 @pytest.mark.parametrize("refusal", [FileNotFoundError, PermissionError])
 def test_a_process_that_is_hidden_from_us_counts_as_alive_and_is_not_ended(

@@ -104,21 +104,6 @@ def cache_directory() -> Check:
     )
 
 
-def earlier_state() -> Check:
-    """Working copies below the cache directory, from versions before COWFS_STATE_DIR."""
-    name = "uncommitted work in the cache directory"
-    earlier = config.earlier_state_dir()
-    kept = [
-        copy.volume
-        for copy in working_copy.list_working_copies()
-        if earlier is not None and earlier in copy.path.parents
-    ]
-    if not kept:
-        return Check(name, OK, "none")
-    hint = f"It is found and used there, but do not delete {earlier}. Commit or discard it, and it is made elsewhere next time."
-    return Check(name, WARN, f"{earlier} holds working copies of {', '.join(kept)}", hint)
-
-
 def state_directory() -> Check:
     return _directory("state directory (working copies)", lambda: working_copy.working_root().parent, "COWFS_STATE_DIR")
 
@@ -258,7 +243,6 @@ def all_of() -> tuple[Callable[[], Check], ...]:
         fusermount,
         cache_directory,
         state_directory,
-        earlier_state,
         runtime_directory,
         read_ahead,
         io_uring,
