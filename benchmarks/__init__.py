@@ -4,6 +4,7 @@
     runner                 runs the workloads on all systems, in turn
     systems/               what is compared, one module each
     trial, workloads/      the workloads that `cowfs.bench` does not have, or has in a simpler form
+    jobs, material         what their workers do, and with what
     rows, targets          what is measured, and the targets
     page, plots            how it is shown
     library, stores        versions and stores made for a run

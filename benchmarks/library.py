@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.material import Material
 from cowfs.bench.crew import Crew
-from cowfs.bench.material import Material
 from cowfs.bench.sizes import Sizes
 from cowfs.bench.workloads.large import LARGE, paths
 from cowfs.bench.workloads.small_files import directory_names

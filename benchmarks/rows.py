@@ -5,7 +5,15 @@ They are those of `cowfs.bench`, and those that need a store, a local cache or a
 
 from __future__ import annotations
 
-from cowfs.bench.table import FILES, PROGRAMS, RANDOM, WRITE, Row
+from cowfs.bench.table import FILES, RANDOM, SQLITE, WRITE, Row
+
+PROGRAMS = [
+    Row("untar", "untar of the standard library", "files/s"),
+    Row("git-clone", "git clone", "s"),
+    Row("git-status", "git status, cold", "s"),
+    Row("pip-install", "pip install", "s"),
+    *SQLITE,
+]
 
 
 def all_rows(mount_counts: tuple[int, ...]) -> list[Row]:

@@ -19,8 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
+from benchmarks import material, stores
 from benchmarks import scratch as scratches
-from benchmarks import stores
 from benchmarks.library import Library, make_directory
 from benchmarks.results import SuiteResults
 from benchmarks.rows import all_rows
@@ -31,13 +31,12 @@ from benchmarks.systems.juicefs import JuiceFS
 from benchmarks.systems.local import LocalDisk
 from benchmarks.systems.passthrough_hp import PassthroughHp
 from benchmarks.trial import SystemTrial
-from benchmarks.workloads import commits, files, large, mounts
+from benchmarks.workloads import commits, files, large, mounts, programs
 from cowfs.base import clock
-from cowfs.bench import hardware, material
+from cowfs.bench import hardware
 from cowfs.bench.crew import Crew, WorkloadFailed
 from cowfs.bench.runner import Say, choose
 from cowfs.bench.sizes import FULL, QUICK, Sizes
-from cowfs.bench.workloads import programs
 from cowfs.errors import CowfsError
 from cowfs.format.store_url import StoreUrl
 
@@ -107,7 +106,7 @@ def run(
         able = _able([system for system in everyone if system.name in names], results, say)
         say("making what the workloads work on")
         with Crew() as crew, stores.fresh(base) as shared:
-            made = material.make(scratch / "material", sizes)
+            made = material.make(scratch / "material", sizes, material.QUICK_PACKAGES if quick else None)
             library = Library(make_directory(scratch / "library"), base, shared, sizes, counts, made, crew)
             _Plan(scratch, library, results, say, minutes).run(able, wanted, rounds)
     except KeyboardInterrupt:  # what was measured is worth keeping

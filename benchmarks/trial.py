@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.library import Library
+from benchmarks.material import Material
 from benchmarks.systems.contract import Session, System
 from cowfs.bench import hardware
 from cowfs.bench.trial import Trial
@@ -15,6 +16,7 @@ from cowfs.bench.trial import Trial
 class SystemTrial(Trial):
     """place: a directory for anything else that a workload mounts."""
 
+    material: Material
     system: System
     session: Session
     library: Library

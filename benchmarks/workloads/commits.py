@@ -38,7 +38,7 @@ def run(trial: SystemTrial) -> None:
     trial.record("upload-small", trial.sizes.files / (clock.monotonic_s() - start_s))
     if commits:
         trial.record("commit-small", trial.sizes.files / commit_s)
-        trial.work("append", path=f"{directories[0]}/f0")
+        trial.work("benchmarks.jobs:append", path=f"{directories[0]}/f0")
         trial.record("commit-one", _settled(trial))
 
 

@@ -6,7 +6,7 @@ Wrong: the run fails.
 
     files   create, stat, traverse, read, rename, unlink on directories of small files; contents differ from file to file
     large   write, read, random_read, random_write on one file whose bytes are those of the material file (`material`)
-    programs   sqlite; digest and verify_record, which check the files of other programs; append
+    programs   sqlite
 
 Uses the standard library only, and nothing of cowfs but the clock, so that nothing else affects the
 numbers.
@@ -14,8 +14,6 @@ numbers.
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
 import os
 import shutil
@@ -212,16 +210,7 @@ def random_write(path: str, material: str, count: int, checks: bool = True) -> J
     return len(offsets)
 
 
-# -- trees and programs
-
-
-def append(path: str) -> Job:
-    """Appends one byte."""
-    yield
-    with Path(path).open("ab", buffering=0) as file:
-        file.write(b"+")
-    yield
-    return 1
+# -- programs
 
 
 def sqlite(path: str, count: int) -> Job:
@@ -243,42 +232,6 @@ def sqlite(path: str, count: int) -> Job:
     reader.close()
     writer.close()
     return count
-
-
-def verify_record(path: str) -> Job:
-    """Checks that every file in a wheel's RECORD has the hash stated there."""
-    (record,) = Path(path).glob("*.dist-info/RECORD")
-    rows = list(csv.reader(record.read_text().splitlines()))
-    yield
-    for name, stated, _ in rows:
-        if stated.startswith("sha256=") and not name.startswith("../"):  # scripts were moved
-            found = hashlib.sha256((Path(path) / name).read_bytes()).digest()
-            _expect(base64.urlsafe_b64encode(found).rstrip(b"=").decode(), stated.removeprefix("sha256="), name)
-    yield
-    return len(rows)
-
-
-def digest(path: str) -> Job:
-    """A digest of a directory's names, kinds, modes and contents, and the number of its files."""
-    yield
-    found = tree_digest(path)
-    yield
-    return found
-
-
-def tree_digest(path: str) -> list[Any]:
-    whole = hashlib.blake2b(digest_size=16)
-    count = 0
-    for directory, directories, files in os.walk(path):
-        directories.sort()
-        for name in sorted(files):
-            full = os.path.join(directory, name)
-            is_link = os.path.islink(full)
-            content = os.fsencode(os.readlink(full)) if is_link else Path(full).read_bytes()
-            mode = os.lstat(full).st_mode
-            whole.update(repr((os.path.relpath(full, path), mode, hashlib.blake2b(content).hexdigest())).encode())
-            count += 1
-    return [whole.hexdigest(), count]
 
 
 # -- contents

@@ -25,14 +25,14 @@ from cowfs.bench.material import Material
 from cowfs.bench.results import Results
 from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.trial import Trial
-from cowfs.bench.workloads import large, programs, small_files
+from cowfs.bench.workloads import large, small_files, sqlite
 from cowfs.errors import InvalidInputError, NotFoundError, from_local_disk
 
 WORKLOADS: dict[str, Callable[[Trial], None]] = {
     "files": small_files.run,
     "files4": small_files.run_4,
     "large": large.run,
-    "programs": programs.run,
+    "sqlite": sqlite.run,
 }
 DIRECTORY, LOCAL = "directory", "local"
 

@@ -21,7 +21,6 @@ class Sizes:
     random_reads: int = 20_000
     random_writes: int = 2_000
     transactions: int = 5_000
-    stdlib_packages: tuple[str, ...] | None = None
 
     @property
     def files(self) -> int:
@@ -36,5 +35,4 @@ QUICK = Sizes(
     random_reads=200,
     random_writes=100,
     transactions=20,
-    stdlib_packages=("json", "email"),
 )

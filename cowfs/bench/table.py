@@ -31,11 +31,5 @@ FILES = [
 WRITE = [Row("write", "sequential write", "MB/s"), Row("write-sync", "sequential write and fsync", "MB/s")]
 READ = [Row("read-disk", "sequential read, cold", "MB/s"), Row("read-warm", "sequential read, warm", "MB/s")]
 RANDOM = [Row("random-read", "random read 4 KiB", "ops/s"), Row("random-write", "random write 4 KiB", "ops/s")]
-PROGRAMS = [
-    Row("untar", "untar of the standard library", "files/s"),
-    Row("git-clone", "git clone", "s"),
-    Row("git-status", "git status, cold", "s"),
-    Row("pip-install", "pip install", "s"),
-    Row("sqlite", "SQLite WAL transactions", "txn/s"),
-]
-ALL = [*FILES, *WRITE, *READ, *RANDOM, *PROGRAMS]
+SQLITE = [Row("sqlite", "SQLite WAL transactions", "txn/s")]
+ALL = [*FILES, *WRITE, *READ, *RANDOM, *SQLITE]

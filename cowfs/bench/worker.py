@@ -4,9 +4,10 @@ message.
     to the worker    {"job": NAME, "arguments": {…}}     from it   {"ready": true} or {"error": TEXT, "wrong": bool}
                      {"go": true}                                  {"start_s", "end_s", "result"} or {"error": …}
 
-Times are of the machine's monotonic clock, so that those of several workers can be compared. It is
-a separate process, because a file system that hangs must not hang the process that can end it;
-there are several, because threads would measure Python's lock.
+NAME is a function of `jobs`, or MODULE:FUNCTION. Times are of the machine's monotonic clock, so
+that those of several workers can be compared. It is a separate process, because a file system that
+hangs must not hang the process that can end it; there are several, because threads would measure
+Python's lock.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from cowfs.base import clock
@@ -34,7 +36,8 @@ def main() -> None:
 
 
 def _work(name: str, arguments: dict[str, Any]) -> None:
-    job = getattr(jobs, name)(**arguments)
+    module, _, name = name.rpartition(":")
+    job = getattr(import_module(module) if module else jobs, name)(**arguments)
     next(job)
     _say({"ready": True})
     sys.stdin.readline()

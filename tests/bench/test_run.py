@@ -24,7 +24,6 @@ from cowfs.cli.machine.bench import command
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 ROOT_ONLY = {"read-disk"}
-NOT_EVERYWHERE = {"git-clone", "git-status", "pip-install"}
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_an_ordinary_directory_is_measured(places: tuple[Path, Path]) -> None:
     assert results.failures == []
     for name in (runner.DIRECTORY, runner.LOCAL):
         missing = {row.key for row in table.ALL if not results.values(row.key, name)}
-        assert missing <= NOT_EVERYWHERE | (set() if results.machine["drops_caches"] else ROOT_ONLY)
+        assert missing <= (set() if results.machine["drops_caches"] else ROOT_ONLY)
     page = bench.text(results)
     assert str(directory) in page
     for row in results.to_json()["rows"]:

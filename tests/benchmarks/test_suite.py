@@ -13,11 +13,12 @@ import pytest
 
 from benchmarks import page, runner
 from benchmarks.results import SuiteResults
+from benchmarks.rows import PROGRAMS
 from benchmarks.systems.contract import Group
 from benchmarks.trial import SystemTrial
 from cowfs.bench.crew import WorkloadFailed
 from cowfs.bench.sizes import QUICK
-from cowfs.bench.table import FILES, PROGRAMS, RANDOM, WRITE
+from cowfs.bench.table import FILES, RANDOM, WRITE
 from cowfs.errors import InvalidInputError
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]

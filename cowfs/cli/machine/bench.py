@@ -25,7 +25,7 @@ from cowfs.errors import CowfsError
     "groups",
     multiple=True,
     metavar="GROUP",
-    help="Only these workloads: files, files4 (the same, 4 at once), large or programs; may be given again.",
+    help="Only these workloads: files, files4 (the same, 4 at once), large or sqlite; may be given again.",
 )
 @output.json_option
 def command(directory: Path, as_json: bool, **choice: Any) -> None:

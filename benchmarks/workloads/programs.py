@@ -3,7 +3,7 @@
 untar        `tar -x` of the standard library, without fsync; then every name, mode and byte is compared
 git          `git clone` of a repository of the same files; `git status` after the kernel's caches were dropped: no changes
 pip          `pip install` of the pip that comes with Python, without network and without compiling; its RECORD is verified
-sqlite       one row a transaction, WAL, synchronous=NORMAL; counted and checked through a second connection
+sqlite       as in `cowfs.bench`
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.material import GIT
+from benchmarks.trial import SystemTrial
 from cowfs.base import clock, programs
 from cowfs.bench.crew import TIMEOUT_S, WorkloadFailed
-from cowfs.bench.material import GIT
-from cowfs.bench.trial import Trial
+from cowfs.bench.workloads import sqlite
 
 
-def run(trial: Trial) -> None:
+def run(trial: SystemTrial) -> None:
     _untar(trial)
     _git(trial)
     _pip(trial)
-    outcome = trial.work("sqlite", path=str(trial.root / "rows.db"), count=trial.sizes.transactions)
-    trial.record("sqlite", trial.sizes.transactions / outcome.seconds)
+    sqlite.run(trial)
 
 
-def _untar(trial: Trial) -> None:
+def _untar(trial: SystemTrial) -> None:
     _, files = trial.material.archive_digest
     seconds = _time(["tar", "-x", "-f", str(trial.material.archive), "-C", str(trial.root)])
     trial.record("untar", files / seconds)
-    (found,) = trial.work("digest", path=str(trial.root / "stdlib")).results
+    (found,) = trial.work("benchmarks.jobs:digest", path=str(trial.root / "stdlib")).results
     if found != trial.material.archive_digest:
         raise WorkloadFailed(f"the unpacked tree is {found}, not {trial.material.archive_digest}")
 
 
-def _git(trial: Trial) -> None:
+def _git(trial: SystemTrial) -> None:
     if trial.material.repository is None:
         return
     clone = trial.root / "clone"
@@ -51,7 +51,7 @@ def _git(trial: Trial) -> None:
         raise WorkloadFailed(f"git status sees changes in a fresh clone: {said[:200]}")
 
 
-def _pip(trial: Trial) -> None:
+def _pip(trial: SystemTrial) -> None:
     wheel = trial.material.wheel
     if wheel is None:
         return
@@ -59,7 +59,7 @@ def _pip(trial: Trial) -> None:
     options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check", "--no-cache-dir"]
     command = [sys.executable, "-P", str(wheel / "pip"), "install", *options, "--target", str(target), str(wheel)]
     trial.record("pip-install", _time(command, {"PIP_CONFIG_FILE": os.devnull, "PIP_ROOT_USER_ACTION": "ignore"}))
-    trial.work("verify_record", path=str(target))
+    trial.work("benchmarks.jobs:verify_record", path=str(target))
 
 
 def _time(command: list[str], more: dict[str, str] | None = None) -> float:
