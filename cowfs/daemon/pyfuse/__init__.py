@@ -1,4 +1,6 @@
-"""The pyfuse3 server: answers a mount's requests on trio (`fast_lane=False`).
+"""The pyfuse3 server: answers a mount's requests on trio (`fast_lane=False`). It is the second
+implementation of the same operations, which the native lane is compared with: the suites pass with
+either.
 
     server        the loop, on its own thread; implements `daemon.request_server.KernelServer`
     operations    FUSE operations as engine calls

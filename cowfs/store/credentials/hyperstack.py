@@ -1,4 +1,5 @@
-"""Access keys of Hyperstack's object storage, which its API makes and deletes.
+"""Access keys of Hyperstack's object storage, which its API makes and deletes: for tasks that have
+an API key only, and must leave no access key behind.
 
     POST    /object-storage/access-keys         {region, description} → {id, access_key, secret_key, …}
     GET     /object-storage/access-keys?page=N  {access_keys: [{id, description, …}], meta: {total_pages}}, without secrets

@@ -1,4 +1,6 @@
-"""Files behind http(s) as an origin: one file, or the files that pages of links name.
+"""Files behind http(s) as an origin: one file, or the files that pages of links name. Many
+public data sets are published in this way. fsspec's own calls take a file for absent if they get no
+answer about it.
 
 A URL that ends in "/" is a page that lists files, as web servers make them for directories. Links
 to places below it are followed; a link that ends in "/" leads to another such page. Links with a

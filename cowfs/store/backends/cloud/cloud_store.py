@@ -1,6 +1,7 @@
 """Google's and Azure's object stores, by requests of our own (`provider`, `gcs`, `azure`). A put
 counts if the answer proves it or the object is found; a list, if it is a genuine one; an object
-is absent if the provider says so.
+is absent if the provider says so. obstore, which sends S3's requests, would not replace this: in a
+child that was forked, and for keys that are not ours, it cannot be used (decision 44).
 
 Google's creates carry `ifGenerationMatch=0`, Azure's `If-None-Match: *`, in one request or, for
 large objects, in the one that completes them. aiohttp repeats a PUT when a kept connection breaks,
