@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import importlib
 import keyword
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -24,10 +25,10 @@ from click.shell_completion import CompletionItem
 
 import cowfs as cowfs_package
 from cowfs import errors
-from cowfs.base import log
 from cowfs.cli import output
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
+from cowfs.rendering import show_log
 
 OF_THIS_MACHINE = (
     *(errno.ENOTDIR, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
@@ -219,7 +220,7 @@ def _meant(word: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
-    log.configure(is_command=True, store=output.given_store)
+    show_log(is_command=True, store=output.given_store)
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(given, as_json="--json" in given))
 
@@ -268,7 +269,7 @@ def _of_this_machine(error: Exception) -> CowfsError | None:
 
 
 def _wrap_unexpected(error: Exception) -> CowfsError:
-    log.get("cli").debug("unexpected failure", exc_info=error)
+    logging.getLogger("cowfs.cli").debug("unexpected failure", exc_info=error)
     hint = "Please report this; COWFS_LOG=debug shows where it happened."
     return errors.unexpected("unexpected failure", error, hint=hint)
 

@@ -1,7 +1,8 @@
 """The output of commands: results on stdout, as text or as one JSON document; everything else on
 stderr.
 
-This module also has the options common to all commands, and formats times and tables for people.
+This module also has the options common to all commands, and formats tables and results for people;
+`cowfs.rendering` has what other front ends show alike.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cowfs import errors
-from cowfs.base import byte_sizes, clock
-from cowfs.base.quantities import count
+from cowfs import errors, rendering
 from cowfs.cli import completing
 from cowfs.cli.start import Terminated, tidy_up_when_terminated
 from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.rendering import ProgressText, count, format_size, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from cowfs.api.declared.mounting import Outcome
     from cowfs.blocking import Progress, TransferReport
 
-RATE_AFTER_S = 1.0
-INTERVAL_S = 0.2
 BAR_AFTER_S = 0.3
 BAR_WIDTH = 24
 JSON_FORMAT = 1
@@ -150,11 +147,7 @@ def talk(text: str) -> None:
 
 def given_store() -> str:
     """What --store of this command says, as hints show it; "" without it."""
-    if _named_store is None:
-        return ""
-    from cowfs.api import hints
-
-    return hints.option(_named_store)
+    return "" if _named_store is None else rendering.store_option(_named_store)
 
 
 def forget_store() -> None:
@@ -233,28 +226,27 @@ class ProgressLine:
     """Shows how far a commit or a mount is, on stderr. Called from any one thread.
 
     auto    a bar on a terminal, once it has taken BAR_AFTER_S; nothing anywhere else
-    json    {"format": 1, "progress": {…}} a line, where a stage begins and ends and every INTERVAL_S in between
+    json    {"format": 1, "progress": {…}} a line, where a stage begins and ends and, in between, where it is due
     """
 
     def __init__(self, style: str = "auto") -> None:
         self._is_json = style == "json"
         self.is_shown = self._is_json or (style == "auto" and sys.stderr.isatty())
         self._bar: RichProgress | None = None
-        self._since_s = clock.monotonic_s()
-        self._said_s = float("-inf")
+        self._text = ProgressText()
         self._last: Progress | None = None
         self._is_last_said = True
 
     def __call__(self, progress: Progress) -> None:
         if self._is_json:
             self._say(progress)
-        elif self.is_shown and (elapsed_s := clock.monotonic_s() - self._since_s) >= BAR_AFTER_S:
+        elif self.is_shown and self._text.elapsed_s >= BAR_AFTER_S:
             if self._bar is None:
                 self._bar = _start_bar()
             done, total = progress.done_bytes, progress.total_bytes
             if not total:
                 done, total = progress.done, progress.total
-            said = described(progress, elapsed_s)
+            said = self._text.describe(progress)
             self._bar.update(self._bar.task_ids[0], completed=done, total=total or None, said=said, refresh=True)
 
     def close(self) -> None:
@@ -264,13 +256,10 @@ class ProgressLine:
             self._bar = None
 
     def _say(self, progress: Progress) -> None:
-        now_s = clock.monotonic_s()
-        is_new_stage = self._last is None or self._last.stage != progress.stage
-        if is_new_stage:
+        if self._last is not None and self._last.stage != progress.stage:
             self._say_last()
         self._last, self._is_last_said = progress, False
-        if is_new_stage or now_s - self._said_s >= INTERVAL_S:
-            self._said_s = now_s
+        if self._text.is_due(progress):
             self._say_last()
 
     def _say_last(self) -> None:
@@ -296,27 +285,6 @@ def _start_bar() -> RichProgress:
     return bar
 
 
-def described(progress: Progress, elapsed_s: float) -> str:
-    """files 1,200 of 5,000, 1.2 GiB of 4.0 GiB, 61.0 MiB/s, 47 s left"""
-    parts = [progress.stage + (f" {progress.done:,} of {progress.total:,}" if progress.total else "")]
-    if progress.total_bytes:
-        parts.append(f"{byte_sizes.format_size(progress.done_bytes)} of {byte_sizes.format_size(progress.total_bytes)}")
-    if progress.done_bytes and elapsed_s >= RATE_AFTER_S:
-        rate = progress.done_bytes / elapsed_s
-        left_s = (progress.total_bytes - progress.done_bytes) / rate
-        parts += [
-            f"{byte_sizes.format_size(int(rate))}/s",
-            f"{left_s:,.0f} s left" if left_s < 120 else f"{left_s / 60:,.0f} min left",
-        ]
-    return ", ".join(parts)
-
-
-def time(time_ns: int, *, to_the_second: bool = False) -> str:
-    """Local time, to the minute."""
-    form = "%Y-%m-%d %H:%M:%S" if to_the_second else "%Y-%m-%d %H:%M"
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime(form)
-
-
 def into_mount(path: str) -> str:
     """The message about a transfer to a volume that is mounted here."""
     return f"; into the mount {printable(path)}, whose commit publishes it: `cowfs commit {printable(path)}`"
@@ -336,7 +304,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def transferred(verb: str, report: TransferReport, *, removed: str = "removed") -> str:
     """The result of an upload, a download, an import or an export."""
     files = f"{report.files - report.unchanged} of {count(report.files, 'file')}"
-    said = f"{verb} {files}, {byte_sizes.format_size(report.bytes)} in all"
+    said = f"{verb} {files}, {format_size(report.bytes)} in all"
     if report.removed:
         said += f"; {removed} {report.removed}"
     if report.made_store is not None:
@@ -350,11 +318,6 @@ def left_out(count: int, first: Sequence[str]) -> str:
         return ""
     more = ", …" if count > len(first) else ""
     return f"; left out what is no file, directory or link: {count} ({printable(', '.join(first))}{more})"
-
-
-def printable(text: str) -> str:
-    """Text from a store without control characters: a message must not drive the terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def name(text: str) -> str:

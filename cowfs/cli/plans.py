@@ -13,6 +13,7 @@ import click
 
 from cowfs.cli import output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, printable
 
 if TYPE_CHECKING:
     from cowfs.api.declared.mounting import Outcome
@@ -64,13 +65,13 @@ def _show(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         return
     rows = [
-        (f"{SIGNS[step.action]} {step.action}", step.volume, step.path, step.store_url, output.printable(step.details))
+        (f"{SIGNS[step.action]} {step.action}", step.volume, step.path, step.store_url, printable(step.details))
         for step in plan.steps
     ]
     if rows:
         click.echo(output.table(("ACTION", "VOLUME", "PATH", "STORE", "WHY"), rows))
     for note in plan.notes:
-        output.say(as_json, f"Note: {output.printable(note)}")
+        output.say(as_json, f"Note: {printable(note)}")
     if not plan.has_changes:
         output.say(as_json, "Nothing to do.")
 
@@ -80,8 +81,7 @@ def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
         return
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidInputError("nobody can be asked whether to apply this plan", hint="Add -y to apply it.")
-    count = sum(step.is_change for step in plan.steps)
-    output.confirm(f"Apply {count} step{'s' if count != 1 else ''}?")
+    output.confirm(f"Apply {count(sum(step.is_change for step in plan.steps), 'step')}?")
 
 
 def _say(step: Step, outcome: Outcome | None) -> str:

@@ -79,9 +79,9 @@ def tidy_up_when_terminated() -> None:
 
 
 def _leave_soon(error: BaseException) -> None:
-    from cowfs.base import clock
+    import threading
 
-    clock.sleep_s(TIDYING_S)
+    threading.Event().wait(TIDYING_S)
     _leave(error)
 
 

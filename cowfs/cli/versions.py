@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.blocking import ROVolume
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
+from cowfs.rendering import count, format_size
 
 _UNREADABLE = (AccessDeniedError, UnavailableError)
 
@@ -57,10 +56,10 @@ def summary(version: ROVolume) -> str:
     if not _is_readable(version, CowfsError):
         return f"Version {version.id[:12]} of {version.name} is published; the store does not let this command read it"
     stats = version.stats
-    linked = f" ({byte_sizes.format_size(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
+    linked = f" ({format_size(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
     return (
         f"Version {version.id[:12]} of {version.name}: {count(stats.files, 'file')}, "
-        f"{byte_sizes.format_size(stats.bytes)}{linked}, {byte_sizes.format_size(stats.stored_bytes_added)} uploaded"
+        f"{format_size(stats.bytes)}{linked}, {format_size(stats.stored_bytes_added)} uploaded"
     )
 
 

@@ -14,8 +14,8 @@ import pytest
 from cowfs.api.access import file_session
 from cowfs.api.upkeep import collecting
 from cowfs.blocking import GcReport, ROVolume, Store, Volume
-from cowfs.cli import output
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError
+from cowfs.rendering import format_time
 from cowfs.store import open_store
 from cowfs.store.backends.directory.directory_store import DirectoryStore
 from cowfs.version.retention import pruned
@@ -132,7 +132,7 @@ def test_a_deleted_volume_is_said_to_take_room(versions: list[ROVolume], run: Ru
     assert (planned["versions"], planned["gone"]) == (0, [])
     (kept,) = planned["deleted"]
     assert kept["volume"] == "data"
-    until = output.time(int(kept["until_ns"]))
+    until = format_time(int(kept["until_ns"]))
     assert f"1 deleted volume can be brought back until {until}" in run("gc", "--dry-run").out
     age(8 * 24 * 3600)
     planned = run("gc", "--dry-run", "--json").json

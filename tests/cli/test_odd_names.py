@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import Volume
-from cowfs.cli import main, output
+from cowfs.cli import main
+from cowfs.rendering import printable
 from tests.cli.conftest import Run
 
 ODD = sorted([b"a\tb", b"n\nl", b"e\x1b[31m", b"l\xe9", "ü\u00a0".encode()])
@@ -103,4 +104,4 @@ def test_a_terminal_is_not_driven_by_names(command: list[str], monkeypatch: pyte
 
 
 def test_what_a_terminal_gets_can_be_printed() -> None:
-    assert output.printable(os.fsdecode(b"a\tb\n\x1b\xe9")) == "a b   "
+    assert printable(os.fsdecode(b"a\tb\n\x1b\xe9")) == "a b   "

@@ -13,6 +13,7 @@ import pytest
 from cowfs import Progress
 from cowfs.base import clock
 from cowfs.cli import output
+from cowfs.rendering.progress import INTERVAL_S, describe
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.quick
@@ -33,7 +34,7 @@ GIB = 1 << 30
     ],
 )
 def test_progress(progress: Progress, elapsed_s: float, said: str) -> None:
-    assert output.described(progress, elapsed_s) == said
+    assert describe(progress, elapsed_s) == said
 
 
 def test_progress_as_json_has_where_stages_begin_and_end(
@@ -45,7 +46,7 @@ def test_progress_as_json_has_where_stages_begin_and_end(
     seen = [Progress("files", done, 10) for done in range(11)] + [Progress("index")]
     for each in seen:
         line(each)
-    now_s += output.INTERVAL_S
+    now_s += INTERVAL_S
     line(Progress("index", 1, 3))
     line(Progress("index", 2, 3))
     line.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,14 +11,13 @@ from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep.parts import Workers
 from cowfs.base import config
 from cowfs.base.errors import InvalidInputError
-from cowfs.format import keys
 from cowfs.format.locator import is_locator
 from cowfs.version.commit import ProgressListener
 from cowfs.version.names import source_names
 
 if TYPE_CHECKING:
     from cowfs.maintain.check.verify import Scope
-    from cowfs.maintain.check.verify_report import DamagedRecord, VerifyReport
+    from cowfs.maintain.check.verify_report import VerifyReport
 
 
 def verify(
@@ -78,26 +76,3 @@ def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[Open
     found = sources.find(source, named)
     version = found.locator().version
     return found.store, Scope([one_version(found.store.objects, found.volume, version)], share=sample)
-
-
-def advice(records: Sequence[DamagedRecord]) -> list[str]:
-    """Advice for each kind of damage."""
-    meta = list(dict.fromkeys(each.volume for each in records if each.key.startswith(keys.meta_prefix(each.volume))))
-    is_lease = any(each.key.startswith(keys.lease_prefix(each.volume)) for each in records)
-    others = (keys.meta_prefix, keys.lease_prefix)
-    found = []
-    if any(not each.key.startswith(tuple(prefix(each.volume) for prefix in others)) for each in records):
-        found.append(
-            "Of heads, tags and what is pruned there is no second copy in a store: put these objects back from a backup of "
-            "it, or from the bucket's earlier versions. Until then `cowfs gc` deletes nothing. Without a backup, copy what "
-            "is whole to a new store, version by version: `cowfs push LOCATOR NEWSTORE`, Store().push()."
-        )
-    if is_lease:
-        found.append("The place of a lease is taken by that of the next writer, two minutes later at most.")
-    if meta:
-        made = ", ".join(f"`cowfs quota {volume} SIZE`" for volume in meta)
-        found.append(
-            f"{made}, Store().set_quota(), makes a new record of a volume (none: no quota). Rules of pruning that it had are "
-            "to be saved anew. The volume's owner is lost unless an earlier record names it."
-        )
-    return found

@@ -7,10 +7,9 @@ import dataclasses
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
+from cowfs.rendering import count, format_size
 
 
 @click.command("cp")
@@ -41,7 +40,7 @@ def command(
     with output.progress(progress_style) as progress:
         done = transfer.copy(source, target, store=store, message=message, progress=progress)
     copied = done.copied
-    said = f"Copied {count(copied.files, 'file')}, {byte_sizes.format_size(copied.bytes)}"
+    said = f"Copied {count(copied.files, 'file')}, {format_size(copied.bytes)}"
     said += output.left_out(copied.skipped, copied.skipped_paths)
     if done.mount_path is not None:
         said += output.into_mount(done.mount_path)

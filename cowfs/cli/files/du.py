@@ -9,6 +9,7 @@ import click
 
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import format_size, printable
 
 SHOWN_ID = 12
 
@@ -47,28 +48,26 @@ def command(place: str | None, summarize: bool, stored: bool, by: str | None, st
 
 def _show_files(place: str, summarize: bool, store: str | None, as_json: bool) -> None:
     from cowfs.api.access import looking
-    from cowfs.base import byte_sizes
 
     found = looking.usage(place, store)
     shown = found.directories[-1:] if summarize else found.directories
     header = ("SIZE", "FILES", "PATH")
-    rows = [(byte_sizes.format_size(each.bytes), str(each.files), output.name(each.path)) for each in shown]
+    rows = [(format_size(each.bytes), str(each.files), output.name(each.path)) for each in shown]
     record = {"locator": found.locator, "directories": [dataclasses.asdict(each) for each in shown]}
     output.emit(as_json, record, output.table(header, rows))
 
 
 def _show_stored(place: str | None, by: str | None, store: str | None, as_json: bool) -> None:
     from cowfs.api.upkeep import counting
-    from cowfs.base import byte_sizes
 
     found = counting.counted(place, store, by)  # type: ignore[arg-type]  # click has checked it
     rows = [
         (
-            byte_sizes.format_size(each.stored_bytes),
-            byte_sizes.format_size(each.unique_bytes),
-            byte_sizes.format_size(each.shared_bytes),
+            format_size(each.stored_bytes),
+            format_size(each.unique_bytes),
+            format_size(each.shared_bytes),
             str(each.versions),
-            output.printable(each.group[:SHOWN_ID] if found.by == "version" else each.group)
+            printable(each.group[:SHOWN_ID] if found.by == "version" else each.group)
             + (" (deleted)" if each.is_deleted else ""),
         )
         for each in found.groups

@@ -7,10 +7,9 @@ import dataclasses
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, format_size
 
 
 @click.command("import")
@@ -95,9 +94,7 @@ def _absorb(name: str, message: str, progress_style: str, store: str | None, as_
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
         done = importing.absorb(name, store=stores.name(store), message=message, progress=progress).report
     said = (
-        f"Stored {count(done.files, 'file')}, {byte_sizes.format_size(done.bytes)} in all"
-        if done.is_new
-        else "Nothing is linked"
+        f"Stored {count(done.files, 'file')}, {format_size(done.bytes)} in all" if done.is_new else "Nothing is linked"
     )
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

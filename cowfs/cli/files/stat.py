@@ -8,6 +8,7 @@ import stat
 import click
 
 from cowfs.cli import completing, output
+from cowfs.rendering import format_time
 
 
 @click.command("stat")
@@ -25,7 +26,7 @@ def command(place: str, store: str | None, as_json: bool) -> None:
         ("type", entry.type),
         ("size", f"{entry.size} bytes"),
         ("mode", f"{stat.filemode(entry.mode)} ({stat.S_IMODE(entry.mode):04o})"),
-        ("changed", output.time(entry.mtime_ns)),
+        ("changed", format_time(entry.mtime_ns)),
         ("version", found.locator),
     ]
     record = {"locator": found.locator, **dataclasses.asdict(entry)}

@@ -6,9 +6,9 @@ import dataclasses
 
 import click
 
-from cowfs.base import byte_sizes
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
+from cowfs.rendering import format_size
 
 
 @click.command("warm")
@@ -48,9 +48,7 @@ def command(
             replay=replay,
             progress=progress,
         )
-    said = (
-        f"Fetched {byte_sizes.format_size(done.fetched_bytes)}; {byte_sizes.format_size(done.found_bytes)} were there"
-    )
+    said = f"Fetched {format_size(done.fetched_bytes)}; {format_size(done.found_bytes)} were there"
     if not done.is_complete:
         said += (
             ". The cache has no room for the rest: free space, give --cache-size, or warm a part of it (SOURCE:PATH)"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import output
+from cowfs.rendering import is_default_store, printable
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.overview import Status
@@ -33,21 +34,19 @@ def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: boo
 
 
 def _text(found: Status, *, is_all: bool) -> str:
-    from cowfs.api import hints
-
     copies = [each for each in found.working_copies if is_all or each.uncommitted is not False]
     urls = {each.store_url for each in found.mounts} | {each.store_url for each in copies}
     urls |= {each.store_url for each in found.dead}
-    has_stores = len(urls) > 1 or not all(url is None or hints.is_default(url) for url in urls)
+    has_stores = len(urls) > 1 or not all(url is None or is_default_store(url) for url in urls)
 
     def store(url: str | None) -> tuple[str, ...]:
-        return (output.printable(url or "-"),) if has_stores else ()
+        return (printable(url or "-"),) if has_stores else ()
 
     rows = [
         (
             each.volume,
             each.state,
-            "-" if each.read_only and not each.error else output.printable(each.work),
+            "-" if each.read_only and not each.error else printable(each.work),
             "-" if each.is_elsewhere else str(each.pid),
             (each.version or "-")[:12],
             each.transport or "-",
@@ -60,7 +59,7 @@ def _text(found: Status, *, is_all: bool) -> str:
         (
             each.volume,
             "not mounted",
-            output.printable(each.work),
+            printable(each.work),
             str(each.pid or "-"),
             (each.version or "-")[:12],
             "-",
@@ -71,7 +70,7 @@ def _text(found: Status, *, is_all: bool) -> str:
     ]
     rows += [
         (
-            output.printable(each.volume),
+            printable(each.volume),
             "daemon died",
             *("-",) * 4,
             *store(each.store_url),
@@ -88,4 +87,4 @@ def _text(found: Status, *, is_all: bool) -> str:
 def _advice(found: Status) -> list[str]:
     from cowfs.api.mounts import advice
 
-    return [output.printable(str(each)) for each in advice.advise(found)]
+    return [printable(str(each)) for each in advice.advise(found)]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError, UnavailableError
+from cowfs.rendering import count, printable
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.launch import Started
@@ -170,7 +170,7 @@ def command(
     if lost := lost_files:
         output.say(
             as_json,
-            f"This machine's disk has lost uncommitted bytes of {count(len(lost), 'file')}, {output.printable(lost[0])} for one. "
+            f"This machine's disk has lost uncommitted bytes of {count(len(lost), 'file')}, {printable(lost[0])} for one. "
             "They read as I/O errors there. Overwrite or remove these files before a commit; `cowfs status --json` lists them.",
         )
     output.emit(as_json, record, str(canonical))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import output
 from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, format_size, format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.api.upkeep.collect_report import GcReport
@@ -70,7 +69,7 @@ def command(
     if not is_agreed and not prepared.is_empty and prepared.is_allowed(accept_loss):
         output.confirm("Delete this?")
     done = prepared.apply(accept_loss=accept_loss, say=lambda text: output.say(as_json, text))
-    output.emit(as_json, record(done), f"Freed {byte_sizes.format_size(done.freed_bytes)}" if done.is_done else "")
+    output.emit(as_json, record(done), f"Freed {format_size(done.freed_bytes)}" if done.is_done else "")
     for line in done.outcome:
         output.say(as_json, line)
     return 0 if done.is_done else WAITS
@@ -83,10 +82,10 @@ def record(report: GcReport) -> dict[str, object]:
 
 
 def shown(report: GcReport) -> str:
-    rows = [(each.action, byte_sizes.format_size(each.bytes), each.what) for each in report.shares]
-    lines = [output.table(("", "BYTES", ""), rows), *map(output.printable, report.warnings)]
+    rows = [(each.action, format_size(each.bytes), each.what) for each in report.shares]
+    lines = [output.table(("", "BYTES", ""), rows), *map(printable, report.warnings)]
     if report.deleted:
-        last = output.time(max(each.until_ns for each in report.deleted))
+        last = format_time(max(each.until_ns for each in report.deleted))
         volumes = count(len(report.deleted), "deleted volume")
         lines.append(f"{volumes} can be brought back until {last}, which takes room: cowfs du --stored")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ import click
 
 from cowfs.cli import output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.storage import EncryptionKey
@@ -75,7 +76,7 @@ def _print(changed: str | None, store: str | None, *, as_json: bool) -> None:
     from cowfs.api.upkeep import encryption
 
     found = encryption.list_keys(store)
-    rows = [(each.id, each.kind, output.time(each.created_ns), output.printable(each.label)) for each in found]
+    rows = [(each.id, each.kind, format_time(each.created_ns), printable(each.label)) for each in found]
     text = output.table(("ID", "KIND", "ADDED", "LABEL"), rows)
     output.emit(as_json, {"id": changed, "keys": [dataclasses.asdict(each) for each in found]}, changed or text)
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import output
 from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.cli.stores import gc, prune
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, format_size, printable
 
 if TYPE_CHECKING:
     from cowfs.api.upkeep.collecting import Prepared
@@ -64,7 +63,7 @@ def _tell(plans: list[PrunePlan], *, as_json: bool) -> None:
     if as_json:
         return
     for plan in plans:
-        click.echo(f"Volume {output.printable(plan.volume)}: {prune.told(plan.rules)}")
+        click.echo(f"Volume {printable(plan.volume)}: {prune.told(plan.rules)}")
         click.echo(prune.table(plan))
     output.say(as_json, f"To prune: {count(_going(plans), 'version')} of {count(len(plans), 'volume')}")
 
@@ -92,7 +91,7 @@ def _print_collection(prepared: Prepared, *, is_agreed: bool, as_json: bool) -> 
         output.confirm("Delete this?")
     done = prepared.apply(say=lambda text: output.say(as_json, text))
     if done.is_done and not as_json:
-        click.echo(f"Freed {byte_sizes.format_size(done.freed_bytes)}")
+        click.echo(f"Freed {format_size(done.freed_bytes)}")
     for line in done.outcome:
         output.say(as_json, line)
     return gc.record(done), 0 if done.is_done else gc.WAITS

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.blocking import PrunePlan
@@ -94,10 +94,10 @@ def told(rules: Mapping[str, int]) -> str:
 
 def table(plan: PrunePlan) -> str:
     rows = [
-        ("keep" if each.keep else "prune", each.version[:12], output.time(each.created_ns), ", ".join(each.why))
+        ("keep" if each.keep else "prune", each.version[:12], format_time(each.created_ns), ", ".join(each.why))
         for each in plan.versions
     ]
-    return output.table(("PLAN", "VERSION", "COMMITTED", "WHY"), [tuple(map(output.printable, row)) for row in rows])
+    return output.table(("PLAN", "VERSION", "COMMITTED", "WHY"), [tuple(map(printable, row)) for row in rows])
 
 
 def _ask(going: int, *, is_agreed: bool, as_json: bool) -> None:

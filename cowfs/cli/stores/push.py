@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
+from cowfs.rendering import count, format_size
 
 if TYPE_CHECKING:
     from cowfs.blocking import PushReport
@@ -57,7 +56,7 @@ def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style
     """Runs a push or a pull, and shows its progress and result."""
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as line:
         done = run(line)
-    moved = f"{done.put_packs} of {count(done.packs, 'pack')} ({byte_sizes.format_size(done.put_bytes)})"
+    moved = f"{done.put_packs} of {count(done.packs, 'pack')} ({format_size(done.put_bytes)})"
     new = count(len(done.versions), "new version") if done.is_new else "The version was there already"
     tagged = f", {count(len(done.tags), 'tag')}" if done.tags else ""
     made = f", into a new store at {done.made_store}" if done.made_store is not None else ""

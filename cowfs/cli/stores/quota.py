@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cowfs.cli import completing, output
+from cowfs.rendering import format_size
 
 
 @click.command("quota")
@@ -18,13 +19,12 @@ def command(name: str, size: str | None, store: str | None, as_json: bool) -> No
     Writes beyond it fail with "Disk quota exceeded"; existing files stay. A mount uses the quota
     that was set when it was made.
     """
-    from cowfs.base import byte_sizes
     from cowfs.blocking import Store
 
     if size is not None:
         Store(store).set_quota(name, None if size.lower() == "none" else size)
     found = Store(store).quota(name)
-    text = f"{byte_sizes.format_size(found)}" if found is not None else "none"
+    text = f"{format_size(found)}" if found is not None else "none"
     if size is not None:
         output.say(as_json, f"The quota of volume {name} is {text}")
     output.emit(as_json, {"volume": name, "quota_bytes": found}, "" if size is not None else text)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.cli.stores.verify import broken_line, record_line, say_advice
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, printable
 
 if TYPE_CHECKING:
     from cowfs.blocking import RepairPlan, VerifyReport
@@ -73,7 +73,7 @@ def command(
     finally:
         line.close()
     output.emit(as_json, _record(plan), _text(plan))
-    say_advice(as_json, plan.store_url, plan.records)
+    say_advice(as_json, plan)
     return 0 if plan.is_sound else 1
 
 
@@ -99,12 +99,10 @@ def _record(plan: RepairPlan) -> dict[str, Any]:
 def _text(plan: RepairPlan) -> str:
     lines = [record_line(each) for each in plan.records]
     lines += [
-        f"{pack.key}  ({output.printable(pack.problem)}): {pack.kept} blobs kept, {pack.found} found, {pack.lost} lost"
+        f"{pack.key}  ({printable(pack.problem)}): {pack.kept} blobs kept, {pack.found} found, {pack.lost} lost"
         for pack in plan.packs
     ]
-    lines += [
-        f"{count(blobs, 'blob')} found in {output.printable(title)}" for title, blobs in sorted(plan.found.items())
-    ]
+    lines += [f"{count(blobs, 'blob')} found in {printable(title)}" for title, blobs in sorted(plan.found.items())]
     lines += [broken_line(each) for each in plan.broken]
     moved = sum(pack.new_pack is not None for pack in plan.packs)
     is_whole = not (plan.broken or any(pack.lost for pack in plan.packs))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count, format_size, name_store, printable
 
 if TYPE_CHECKING:
-    from cowfs.blocking import BrokenPath, DamagedPack, DamagedRecord, VerifyReport
+    from cowfs.blocking import BrokenPath, DamagedPack, DamagedRecord, RepairPlan, VerifyReport
 
 SHOWN_VERSIONS = 3
 
@@ -40,7 +38,6 @@ def command(
     leases and volume records, and missing heads. Exits with 1 if there are any; `cowfs repair`
     searches for lost data. Linked files are not read: only size and ETag (or time) of their objects
     are checked."""
-    from cowfs.api import hints
     from cowfs.blocking import Store
 
     if sample is not None and is_all:
@@ -48,9 +45,9 @@ def command(
     with output.progress(progress_style) as progress:
         done = Store(store).verify(source, sample=_share(sample), resume=resume, progress=progress)
     output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
-    say_advice(as_json, done.store_url, done.records)
+    say_advice(as_json, done)
     if done.broken or any(pack.lost_blobs for pack in done.damaged):
-        output.say(as_json, hints.about(done.store_url, "`cowfs repair` looks for what was lost"))
+        output.say(as_json, name_store("`cowfs repair` looks for what was lost", done.store_url))
     return 0 if done.is_sound else 1
 
 
@@ -72,38 +69,35 @@ def _text(done: VerifyReport) -> str:
     lines = [record_line(record) for record in done.records]
     lines += [damaged_line(pack) for pack in done.damaged]
     lines += [broken_line(each) for each in done.broken]
-    lines += [output.printable(note) for note in done.notes]
-    read = f"{done.checked_packs} of {count(done.packs, 'pack')} ({byte_sizes.format_size(done.read_bytes)})"
+    lines += [printable(note) for note in done.notes]
+    read = f"{done.checked_packs} of {count(done.packs, 'pack')} ({format_size(done.read_bytes)})"
     linked = f", {count(done.links, 'linked object')}" if done.links else ""
     lost = sum(pack.lost_bytes for pack in done.damaged)
     bad = len({each.path for each in done.broken})
-    found = [f"{count(bad, 'path')} cannot be read, {byte_sizes.format_size(lost)} are lost"] if bad or lost else []
+    found = [f"{count(bad, 'path')} cannot be read, {format_size(lost)} are lost"] if bad or lost else []
     if done.records:
         found.append(f"{count(len(done.records), 'record')} cannot be read")
     verdict = ", ".join(found) if found else "all right"
     return "\n".join([*lines, f"{count(done.versions, 'version')}, {read}{linked}: {verdict}"])
 
 
-def say_advice(as_json: bool, store_url: str, records: Sequence[DamagedRecord]) -> None:
-    from cowfs.api import hints
-    from cowfs.api.upkeep import verifying
-
-    for said in verifying.advice(records):
-        output.say(as_json, hints.about(store_url, said))
+def say_advice(as_json: bool, found: VerifyReport | RepairPlan) -> None:
+    for said in found.advice:
+        output.say(as_json, name_store(said, found.store_url))
 
 
 def record_line(record: DamagedRecord) -> str:
-    return f"damaged  {record.key}  ({output.printable(record.problem)})"
+    return f"damaged  {record.key}  ({printable(record.problem)})"
 
 
 def damaged_line(pack: DamagedPack) -> str:
     meaning = "repaired" if pack.is_repaired else f"{pack.lost_blobs} blobs lost" if pack.lost_blobs else "nothing lost"
-    return f"damaged  {pack.key}  ({output.printable(pack.problem)}; {meaning})"
+    return f"damaged  {pack.key}  ({printable(pack.problem)}; {meaning})"
 
 
 def broken_line(each: BrokenPath) -> str:
     ids = [version[:12] for version in each.versions]
     more = f" and {len(ids) - SHOWN_VERSIONS} more" if len(ids) > SHOWN_VERSIONS else ""
     where = f"{', '.join(each.volumes)}@{', '.join(ids[:SHOWN_VERSIONS])}{more}"
-    path = output.printable(each.path) if each.path is not None else "(the version)"
-    return f"broken   {path}  in {where}  ({output.printable(each.problem)})"
+    path = printable(each.path) if each.path is not None else "(the version)"
+    return f"broken   {path}  in {where}  ({printable(each.problem)})"

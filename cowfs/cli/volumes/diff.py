@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.base import byte_sizes
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import format_size, printable
 
 if TYPE_CHECKING:
     from cowfs.api.versions.comparisons import Compared
@@ -98,7 +98,7 @@ def _text(two: Compared, shows: str | None, totals: Any) -> str:
     if shows == "stat":
         lines = [f" {_paths(each, ' => ')} | {_bytes(each)}" for each in two.changes]
         kinds = ", ".join(f"{totals[kind]} {kind}" for kind in ("added", "removed", "changed", "renamed"))
-        in_all = f"+{byte_sizes.format_size(totals['added_bytes'])} -{byte_sizes.format_size(totals['removed_bytes'])}"
+        in_all = f"+{format_size(totals['added_bytes'])} -{format_size(totals['removed_bytes'])}"
         return "\n".join([*lines, f" {kinds}; {in_all}"])
     return "\n".join(_line(each) for each in two.changes)
 
@@ -116,7 +116,7 @@ def _paths(change: Change, between: str) -> str:
 
 
 def _bytes(change: Change) -> str:
-    return f"+{byte_sizes.format_size(change.added_bytes)} -{byte_sizes.format_size(change.removed_bytes)}"
+    return f"+{format_size(change.added_bytes)} -{format_size(change.removed_bytes)}"
 
 
 def _write_patch(two: Compared) -> None:
@@ -130,4 +130,4 @@ def _write_patch(two: Compared) -> None:
 
 def _print_table(lines: str) -> str:
     """Escapes control characters: a file must not drive the terminal."""
-    return "\n".join("\t".join(map(output.printable, line.split("\t"))) for line in lines.split("\n"))
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines.split("\n"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import click
 
 from cowfs.cli import completing, output
+from cowfs.rendering import printable
 
 
 @click.command("fork")
@@ -29,7 +30,7 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
 
     done = forking.fork(source, name, store)
     for note in done.notes:
-        output.say(as_json, output.printable(note))
+        output.say(as_json, printable(note))
     record = {
         "name": done.name,
         "locator": done.locator,

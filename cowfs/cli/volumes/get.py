@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
+from cowfs.rendering import count, format_size, format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.summaries import MountSummary
@@ -28,7 +28,6 @@ def command(name: str, store: str | None, as_json: bool) -> None:
 
 
 def _text(found: VolumeDetails) -> str:
-    from cowfs.base import byte_sizes
 
     volume = found.volume
     rows = [
@@ -37,9 +36,9 @@ def _text(found: VolumeDetails) -> str:
         ("owner", volume.owner),
         ("version", (volume.version or "none yet") + (" (missing)" if volume.is_missing else "")),
         ("locator", volume.locator or ""),
-        ("changed", output.time(volume.changed_ns)),
-        ("size", f"{byte_sizes.format_size(volume.bytes)}, {count(volume.files, 'file')}"),
-        ("quota", byte_sizes.format_size(volume.quota_bytes) if volume.quota_bytes is not None else ""),
+        ("changed", format_time(volume.changed_ns)),
+        ("size", f"{format_size(volume.bytes)}, {count(volume.files, 'file')}"),
+        ("quota", format_size(volume.quota_bytes) if volume.quota_bytes is not None else ""),
         ("compress", "" if volume.compress else "no"),
         ("message", found.message or ""),
         ("author", found.author or ""),
@@ -49,7 +48,7 @@ def _text(found: VolumeDetails) -> str:
         *(("working copy", _work(each.working_copy, each.uncommitted)) for each in found.working_copies),
         *(("declared", f"in {each.file}, at {each.path} ({each.made})") for each in found.declared),
     ]
-    return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)
+    return "\n".join(f"{key:<13} {printable(value)}" for key, value in rows if value)
 
 
 def _mount(mount: MountSummary) -> tuple[str, str]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base import byte_sizes
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import format_size, format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.blocking import ROVolume
@@ -92,13 +92,13 @@ def _row(
         return (version.id[:12], "", *state, *("",) * (columns - 4), named.strip())
     return (
         version.id[:12],
-        output.time(version.created_ns),
+        format_time(version.created_ns),
         *state,
         *((version.made_in,) if has_origins else ()),
         str(version.stats.files),
-        byte_sizes.format_size(version.stats.bytes),
-        *((byte_sizes.format_size(version.stats.linked_bytes),) if has_links else ()),
-        byte_sizes.format_size(version.stats.stored_bytes_added),
-        output.printable(version.author),
-        named + output.printable(version.message),
+        format_size(version.stats.bytes),
+        *((format_size(version.stats.linked_bytes),) if has_links else ()),
+        format_size(version.stats.stored_bytes_added),
+        printable(version.author),
+        named + printable(version.message),
     )

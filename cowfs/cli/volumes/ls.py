@@ -6,14 +6,14 @@ from __future__ import annotations
 import dataclasses
 import stat
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cowfs.base import clock
-from cowfs.base.fast_dataclass import dataclass
+from cowfs import rendering
 from cowfs.cli import completing, output
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.rendering import format_size, format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.overview import VolumeSummary
@@ -36,23 +36,22 @@ def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store:
     listed."""
     if place is not None and deleted:
         raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
-    shown = None
-    while True:
-        found = _files(place, store) if place is not None else _volumes(store, deleted=deleted)
-        if found != shown:
-            shown = found
-            if found.said:
-                output.say(as_json, found.said)
-            output.emit(as_json, found.record, found.table(verbose))
-            for problem in found.problems:
-                output.say(as_json, problem)
+
+    def look() -> _Shown:
+        return _files(place, store) if place is not None else _volumes(store, deleted=deleted)
+
+    for found in rendering.watch(look, every_s=WATCH_S):
+        if found.said:
+            output.say(as_json, found.said)
+        output.emit(as_json, found.record, found.table(verbose))
+        for problem in found.problems:
+            output.say(as_json, problem)
         if not watch:
             return found.code
-        clock.sleep_s(WATCH_S)
+    return 0
 
 
-@dataclass(frozen=True)
-class _Shown:
+class _Shown(NamedTuple):
     record: dict[str, Any]
     entries: Sequence[VolumeSummary] | Sequence[Entry]
     said: str = ""
@@ -65,7 +64,7 @@ class _Shown:
 
 
 def _volumes(store: str | None, *, deleted: bool) -> _Shown:
-    from cowfs.api import hints, stores
+    from cowfs.api import stores
     from cowfs.api.mounts import overview
 
     opened = stores.open_store(store)
@@ -74,12 +73,12 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
     bad = [each for each in found if each.problem is not None]
     problems = [
         f"{each.name} {'was written by a newer cowfs' if each.is_newer else 'is damaged'}: "
-        f"{output.printable(each.problem or '')}"
+        f"{printable(each.problem or '')}"
         for each in bad
     ]
     is_damaged = any(not each.is_newer for each in bad)
     if is_damaged:
-        problems.append(hints.about(opened.url, "`cowfs verify` says what to do about it"))
+        problems.append(rendering.name_store("`cowfs verify` says what to do about it", opened.url))
     code = CorruptError.exit_code if is_damaged else UnsupportedFormatError.exit_code if bad else 0
     record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
     return _Shown(record, found, said, problems, code)
@@ -100,30 +99,28 @@ def _row(each: VolumeSummary | Entry, verbose: bool) -> dict[str, str]:
 
 
 def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
-    from cowfs.base import byte_sizes
 
     head = volume.version[:12] if volume.version else "-"
     mark = "" if volume.problem is None else " (of a newer cowfs)" if volume.is_newer else " (damaged)"
     row = {
         "NAME": volume.name + mark,
-        "SIZE": str(volume.bytes) if verbose else byte_sizes.format_size(volume.bytes),
+        "SIZE": str(volume.bytes) if verbose else format_size(volume.bytes),
         "FILES": str(volume.files),
-        "OWNER": output.printable(volume.owner),
+        "OWNER": printable(volume.owner),
         "HEAD": f"{head} (missing)" if volume.is_missing else head,
-        "CHANGED": output.time(volume.changed_ns, to_the_second=verbose) if volume.head_number else "-",
-        "MOUNTED": output.printable(volume.mounted or ""),
+        "CHANGED": format_time(volume.changed_ns, to_the_second=verbose) if volume.head_number else "-",
+        "MOUNTED": printable(volume.mounted or ""),
     }
     return {**row, "LOCATOR": volume.locator or ""} if verbose else row
 
 
 def _file_row(file: Entry, verbose: bool) -> dict[str, str]:
-    from cowfs.base import byte_sizes
 
     mark = "/" if file.type == "directory" else f" -> {file.target}" if file.target is not None else ""
-    size = str(file.size) if verbose else byte_sizes.format_size(file.size)
+    size = str(file.size) if verbose else format_size(file.size)
     return {
         "MODE": stat.filemode(file.mode),
         "SIZE": size if file.type == "file" else "-",
-        "CHANGED": output.time(file.mtime_ns, to_the_second=verbose),
+        "CHANGED": format_time(file.mtime_ns, to_the_second=verbose),
         **({"PATH": output.name(file.path + mark)} if verbose else {"NAME": output.name(file.name + mark)}),
     }

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import count
 
 if TYPE_CHECKING:
     from cowfs.api.versions.merge_report import MergeReport

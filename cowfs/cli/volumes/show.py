@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.base import byte_sizes
-from cowfs.base.quantities import count
 from cowfs.cli import completing, output
+from cowfs.rendering import count, format_size, format_time, printable
 
 if TYPE_CHECKING:
     from cowfs.blocking import ROVolume
@@ -35,7 +34,7 @@ def command(source: str, store: str | None, as_json: bool) -> None:
 
 def _text(version: ROVolume, tags: list[str], *, is_pruned: bool) -> str:
     stats = version.stats
-    linked = f", {byte_sizes.format_size(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
+    linked = f", {format_size(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
     held = count(stats.files, "file"), count(stats.directories, "directory")
     rows = [
         ("version", version.id),
@@ -44,16 +43,16 @@ def _text(version: ROVolume, tags: list[str], *, is_pruned: bool) -> str:
         ("made in", version.made_in if version.made_in != version.name else ""),
         ("tags", ", ".join(tags)),
         ("pruned", "a collection may delete it" if is_pruned else ""),
-        ("committed", output.time(version.created_ns)),
+        ("committed", format_time(version.created_ns)),
         ("author", version.author),
         ("message", version.message),
         *(("parent", parent) for parent in version.parents),
         *((f"label {key}", value) for key, value in sorted(version.labels.items())),
         *((key, value) for key, value in sorted(version.produced_by.items())),
-        ("size", ", ".join((f"{byte_sizes.format_size(stats.bytes)}{linked}", *held))),
+        ("size", ", ".join((f"{format_size(stats.bytes)}{linked}", *held))),
         (
             "new",
-            f"{byte_sizes.format_size(stats.added_bytes)}, {byte_sizes.format_size(stats.stored_bytes_added)} uploaded",
+            f"{format_size(stats.added_bytes)}, {format_size(stats.stored_bytes_added)} uploaded",
         ),
     ]
-    return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)
+    return "\n".join(f"{key:<13} {printable(value)}" for key, value in rows if value)

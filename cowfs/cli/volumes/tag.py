@@ -8,6 +8,7 @@ import click
 
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
+from cowfs.rendering import format_time
 
 
 @click.command("tag")
@@ -37,7 +38,7 @@ def command(
         if delete or move or expect is not None:
             raise InvalidInputError("there is no tag", hint="Give SOURCE TAG.")
         found = Store(store).tags(source)
-        rows = [(each.name, each.version[:12], output.time(each.created_ns)) for each in found]
+        rows = [(each.name, each.version[:12], format_time(each.created_ns)) for each in found]
         if not rows:
             output.say(as_json, f"Volume {source} has no tags")
         record = {"volume": source, "tags": [dataclasses.asdict(each) for each in found]}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from cowfs.format import keys
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,31 @@ class VerifyReport:
     @property
     def is_sound(self) -> bool:
         return not (self.broken or self.records or any(pack.lost_blobs for pack in self.damaged))
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do about each kind of damaged record."""
+        return advise(self.records)
+
+
+def advise(records: Sequence[DamagedRecord]) -> list[str]:
+    """Advice for each kind of damage."""
+    meta = list(dict.fromkeys(each.volume for each in records if each.key.startswith(keys.meta_prefix(each.volume))))
+    is_lease = any(each.key.startswith(keys.lease_prefix(each.volume)) for each in records)
+    others = (keys.meta_prefix, keys.lease_prefix)
+    found = []
+    if any(not each.key.startswith(tuple(prefix(each.volume) for prefix in others)) for each in records):
+        found.append(
+            "Of heads, tags and what is pruned there is no second copy in a store: put these objects back from a backup of "
+            "it, or from the bucket's earlier versions. Until then `cowfs gc` deletes nothing. Without a backup, copy what "
+            "is whole to a new store, version by version: `cowfs push LOCATOR NEWSTORE`, Store().push()."
+        )
+    if is_lease:
+        found.append("The place of a lease is taken by that of the next writer, two minutes later at most.")
+    if meta:
+        made = ", ".join(f"`cowfs quota {volume} SIZE`" for volume in meta)
+        found.append(
+            f"{made}, Store().set_quota(), makes a new record of a volume (none: no quota). Rules of pruning that it had are "
+            "to be saved anew. The volume's owner is lost unless an earlier record names it."
+        )
+    return found

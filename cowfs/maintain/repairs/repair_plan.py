@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cowfs.maintain.check.verify_report import BrokenPath, DamagedRecord
+from cowfs.maintain.check.verify_report import BrokenPath, DamagedRecord, advise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,3 +50,8 @@ class RepairPlan:
     def is_sound(self) -> bool:
         """Whether nothing is lost once the plan is applied."""
         return not (self.broken or self.records or any(pack.lost for pack in self.packs))
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do about each kind of damaged record."""
+        return advise(self.records)
