@@ -1,5 +1,5 @@
 """Any other fsspec file system as an origin: memory and the other installed ones, as well as
-read-only ones (zip, tar, github, …) that cannot be stores.
+read-only ones (github, libarchive, …) that cannot be stores.
 
 Files are found by one recursive listing of the file system's own. The first of TAGS that it lists
 identifies the state of a file, else its time of modification. These file systems have no common
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -30,7 +30,7 @@ from cowfs.store.origin.contract import (
 )
 
 TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
-_MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
+_MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified")
 
 
 def open_fsspec_origin(place: StoreUrl, *, is_page: bool, access: Access, untrusted_server: str | None) -> FsspecOrigin:
@@ -126,19 +126,9 @@ def _mtime_ns(info: dict[str, Any]) -> int:
         value = info.get(name)
         if isinstance(value, str):
             value = _parse_time(value)
-        elif isinstance(value, tuple):  # of a zip file
-            value = _parse_zip_time(value)
         if isinstance(value, (datetime, int, float)):
             return mtime_of(value)
     return 0
-
-
-def _parse_zip_time(parts: tuple[int, ...]) -> datetime | None:
-    """Of a zip file; programs that keep no time write zeros."""
-    try:
-        return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
-    except ValueError:
-        return None
 
 
 def _parse_time(text: str) -> datetime | None:

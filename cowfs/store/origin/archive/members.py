@@ -20,11 +20,12 @@ For one thread at a time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Protocol
 
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.store.origin.archive.input import Input
 
 TARGET_BYTES = 4095
 """Of a symbolic link: as on Linux."""
@@ -60,26 +61,30 @@ class Member:
     fault: str = ""
 
 
-class Archive(Protocol):
-    @property
-    def url(self) -> str:
-        """Without credentials."""
-        ...
+class Archive(ABC):
+    """url: without credentials. input: it is closed with the archive."""
+
+    def __init__(self, url: str, input: Input) -> None:
+        self.url = url
+        self._input = input
 
     @property
     def size(self) -> int:
         """Of the archive as it is stored."""
-        ...
+        return self._input.size
 
     def tell(self) -> int:
         """How much of it was taken."""
-        ...
+        return self._input.tell()
 
+    def close(self) -> None:
+        self._input.close()
+
+    @abstractmethod
     def foresee(self) -> Iterator[Member]: ...
 
+    @abstractmethod
     def members(self) -> Iterator[Member]: ...
-
-    def close(self) -> None: ...
 
 
 def link_fault(target: bytes) -> str:

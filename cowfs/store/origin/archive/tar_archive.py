@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from cowfs.base.errors import InvalidInputError
-from cowfs.store.origin.archive.input import Input
-from cowfs.store.origin.archive.members import Damaged, Member, clean, link_fault
+from cowfs.store.origin.archive.members import Archive, Damaged, Member, clean, link_fault
 from cowfs.store.origin.archive.unpacked import unpack
 from cowfs.store.origin.contract import fitting
 
@@ -35,23 +34,7 @@ _KINDS = {
 }
 
 
-class TarArchive:
-    """input: it is closed with the archive."""
-
-    def __init__(self, url: str, input: Input) -> None:
-        self.url = url
-        self._input = input
-
-    @property
-    def size(self) -> int:
-        return self._input.size
-
-    def tell(self) -> int:
-        return self._input.tell()
-
-    def close(self) -> None:
-        self._input.close()
-
+class TarArchive(Archive):
     def foresee(self) -> Iterator[Member]:
         for member in self.members():
             yield member

@@ -21,7 +21,7 @@ from typing import IO
 from cowfs.base.errors import CowfsError, InvalidInputError
 from cowfs.store.origin.archive import zip_fields
 from cowfs.store.origin.archive.input import Input
-from cowfs.store.origin.archive.members import TARGET_BYTES, Damaged, Member, clean, link_fault
+from cowfs.store.origin.archive.members import TARGET_BYTES, Archive, Damaged, Member, clean, link_fault
 
 _READ_BYTES = 1 << 20
 _LITTLE_BYTES = 4 << 10
@@ -47,23 +47,7 @@ _ERRORS = (
 )
 
 
-class ZipArchive:
-    """input: it is closed with the archive."""
-
-    def __init__(self, url: str, input: Input) -> None:
-        self.url = url
-        self._input = input
-
-    @property
-    def size(self) -> int:
-        return self._input.size
-
-    def tell(self) -> int:
-        return self._input.tell()
-
-    def close(self) -> None:
-        self._input.close()
-
+class ZipArchive(Archive):
     def foresee(self) -> Iterator[Member]:
         for _, member in self._directory()[1]:
             yield member
