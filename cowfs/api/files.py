@@ -34,6 +34,7 @@ from cowfs.api.access import file_object
 from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import NothingThere
+from cowfs.api.twins.one_type import OneType
 
 if TYPE_CHECKING:
     from cowfs.api.ro_volume import ROVolume
@@ -70,7 +71,7 @@ class Entry:
     target: str | None
 
 
-class ROFiles:
+class ROFiles(metaclass=OneType):
     """The files of a version, or of one folder of it, as returned by `ROVolume.files`. Pickles as
     the version does."""
 

@@ -1,4 +1,4 @@
-"""ROVolume: one version, immutable. Blocking; `asynchronous` has its async twin.
+"""ROVolume: one version, immutable. Blocking; `asynchronous` makes its async twin.
 
 Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`,
 `from_locator` and `history` already have it. An unpickled object fetches it when a field is first
@@ -37,6 +37,7 @@ from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.storage.definition import Storage
+from cowfs.api.twins.one_type import OneType, unwrap
 from cowfs.api.versions.changes import Change, Located
 from cowfs.base import interruptible
 from cowfs.base.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-class ROVolume:
+class ROVolume(metaclass=OneType):
     """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
     of the same version and folder, and can be used on any machine."""
 
@@ -526,7 +527,7 @@ class ROVolume:
         return self.path / name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ROVolume) and (other.id, other._folder) == (self.id, self._folder)
+        return isinstance(other, ROVolume) and (other.id, other.folder) == (self.id, self.folder)
 
     def __hash__(self) -> int:
         return hash((self.id, self._folder))
@@ -544,7 +545,7 @@ def versions(given: Iterable[Located]) -> list[ROVolume]:
     else."""
     found = []
     for each in given:
-        version: object = getattr(each, "_blocking", each)  # an async version has the blocking one inside
+        version = unwrap(each)
         if not isinstance(version, ROVolume):
             raise InvalidInputError(
                 f"{each!r} is no version", hint="Volume.version(source) gives the version that a text means."

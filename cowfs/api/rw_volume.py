@@ -1,5 +1,5 @@
-"""RWVolume: the writable end of a volume, mounted on this machine. Blocking; `asynchronous` has its
-async twin.
+"""RWVolume: the writable end of a volume, mounted on this machine. Blocking; `asynchronous` makes
+its async twin.
 
     unclaimed ── resolve ── claimed ── mount ── mounted ── unmount ── claimed … ── finalize ── ended
 
@@ -57,6 +57,7 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.storage.definition import Storage
 from cowfs.api.transfers.transfer_report import Target
+from cowfs.api.twins.one_type import OneType
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions.changes import Change, Located
 from cowfs.base import interruptible, log
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
 _log = log.get("volume")
 
 
-class RWVolume:
+class RWVolume(metaclass=OneType):
     """A volume to write to. Created by Volume.new, Volume.open and fork, never directly.
 
     Pickling is refused for a mounted volume (commit, and send the ROVolume), for a volume with

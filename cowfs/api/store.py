@@ -24,6 +24,7 @@ from cowfs.api.options import shows_options
 from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.definition import Storage
+from cowfs.api.twins.one_type import OneType, unwrap
 from cowfs.api.versions.changes import Located
 from cowfs.base.errors import InvalidInputError
 from cowfs.version.commit import ProgressListener
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @hints.name_its_store
-class Store:
+class Store(metaclass=OneType):
     """A store of volumes. Creating the object makes no request.
 
     url_or_name: a URL, a directory (with a slash) or a name (`cowfs store add`); None: COWFS_STORE,
@@ -69,6 +70,7 @@ class Store:
         return stores.canonical_url(self._named)
 
     def __eq__(self, other: object) -> bool:
+        other = unwrap(other)
         return isinstance(other, Store) and self._named == other._named
 
     def __hash__(self) -> int:

@@ -10,11 +10,12 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.definition import Storage
 from cowfs.api.store import store_of
+from cowfs.api.twins.one_type import OneType
 from cowfs.base.errors import InvalidInputError
 from cowfs.format.locator import Locator
 
 
-class Volume:
+class Volume(metaclass=OneType):
     """The entry point of cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with
     credentials; None: COWFS_STORE, the config file, else a directory of the user."""
 

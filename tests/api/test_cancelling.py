@@ -23,8 +23,8 @@ from anyio import from_thread
 from cowfs import Volume, blocking, storage
 from cowfs.api.mounts import launch
 from cowfs.api.storage import objects
-from cowfs.api.threads import in_any_case, in_thread, iterated
-from cowfs.api.twins import _twin
+from cowfs.api.twins.threads import in_any_case, in_thread, iterated
+from cowfs.api.twins.twin import as_async
 from cowfs.base import interruptible
 from cowfs.machine import registry
 
@@ -412,7 +412,7 @@ def test_a_cancelled_block_of_a_store_ends_its_connections(tmp_path: Path) -> No
 def test_a_cancelled_block_of_a_file_closes_it(tmp_path: Path) -> None:
 
     async def work(file: BinaryIO) -> None:
-        async with _twin(file) as opened:
+        async with as_async(file) as opened:
             await opened.write(b"all of it")
             as_the_block_ends()
 

@@ -74,9 +74,9 @@ def test_the_async_twin_does_likewise() -> None:
             assert await vol.has_changes()
             assert isinstance(await vol.status(), cowfs.MountSummary)
             version = await vol.commit("one")
-            assert isinstance((await vol.history())[0], cowfs.ROVolume)
+            assert type((await vol.history())[0]) is cowfs.ROVolume
             fork = await vol.fork("fork")
-            assert isinstance(fork.forked_from, cowfs.ROVolume)
+            assert type(fork.forked_from) is cowfs.ROVolume
             assert not fork.forked_from.is_new
         assert await cowfs.Volume.version("async") == version
         assert [each.name for each in await cowfs.Store().volumes()] == ["async", "fork"]

@@ -320,7 +320,7 @@ def test_fork_commits_first(go: Go) -> None:
         path = await vol.mount()
         (path / "file").write_text("uncommitted")
         fork = await vol.fork("branch")
-        assert isinstance(fork, RWVolume)
+        assert type(fork) is RWVolume
         assert ((await fork.mount()) / "file").read_text() == "uncommitted"
         (path / "file").write_text("trunk goes on")
         assert (fork / "file").read_text() == "uncommitted"
@@ -613,9 +613,9 @@ def test_blocking_volumes_inside_a_running_loop() -> None:
     async def notebook_cell() -> str:
         with blocking.Volume.new("notebook") as vol:
             (vol / "file").write_text("x")
-            assert isinstance(vol, blocking.RWVolume)
+            assert type(vol) is blocking.RWVolume
             version = vol.commit("from a cell")
-            assert isinstance(version, blocking.ROVolume)
+            assert type(version) is blocking.ROVolume
         return version.locator
 
     locator = anyio.run(notebook_cell)

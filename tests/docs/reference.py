@@ -54,7 +54,9 @@ def api() -> str:
         "`from cowfs.blocking import ...` gives the same names without `await`.\n",
         _iterators(),
         "A call that is cancelled still runs to its end: its caller sees the cancellation when it is",
-        "over. What the end of an `async with` block has to do is done for a cancelled caller, too.",
+        "over. What the end of an `async with` block has to do is done for a cancelled caller, too.\n",
+        "Objects of both kinds compare equal, and unpickle as what they were. Both raise the errors of `cowfs.errors`.\n",
+        f"## list_twins\n\n{inspect.getdoc(blocking.list_twins)}",
     ]
     for owner in CLASSES:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")

@@ -21,6 +21,9 @@ pytestmark = [pytest.mark.mount, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 BARE_PATH = "/nowhere"
 """No compiler, no Rust: programs are called by their full paths."""
+STUBS = {
+    f"cowfs/{each}.pyi" for each in ("__init__", "_native", "blocking", "api/asynchronous", "api/declared/asynchronous")
+}
 
 
 def interpreters() -> list[str]:
@@ -83,6 +86,7 @@ def test_the_wheel_is_for_every_python_and_old_systems(dist: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "cowfs/_native.abi3.so" in names
     assert "cowfs/py.typed" in names
+    assert set(names) >= STUBS
     assert "cowfs/index/schema.sql" in names
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs"))]
 
@@ -93,6 +97,7 @@ def test_the_sdist_has_what_a_build_needs(dist: Path, tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     (root,) = tmp_path.iterdir()
     assert (root / "LICENSE").exists()
+    assert all((root / each).exists() for each in STUBS)
     manifest = root / "native" / "python" / "Cargo.toml"
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline", f"--manifest-path={manifest}"]
     done = subprocess.run(command, capture_output=True, text=True)

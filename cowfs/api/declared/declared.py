@@ -1,7 +1,7 @@
 """Declared: volumes, their mount paths and their stores, with all operations on them.
 
 `plan().apply()`, `up` and `down` need a declaration that was loaded from a file, since their
-effects are recorded under its name. The async twin of `Declared` is in `asynchronous`.
+effects are recorded under its name. `asynchronous` makes the async twin of `Declared`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cowfs.api.declared import emitting, loading, mounting
 from cowfs.api.declared import plan as planning
 from cowfs.api.declared.model import Declaration
+from cowfs.api.twins.one_type import OneType
 
 if TYPE_CHECKING:
     from cowfs.api.declared.declared_store import DeclaredStore
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from cowfs.version.commit import ProgressListener
 
 
-class Declared(Declaration):
+class _DeclaredType(OneType, type(Declaration)):  # type: ignore[misc]
+    """Of `OneType` and pydantic."""
+
+
+class Declared(Declaration, metaclass=_DeclaredType):  # type: ignore[metaclass]
     """Volumes and the stores they are in. InvalidInputError reports all problems at once, with line
     numbers if they are in a file. `plan`, `up` and `down` need a declaration that was loaded from a
     file."""

@@ -32,6 +32,7 @@ from cowfs.api.declared import found_files, host_paths, mount_points, placeholde
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
 from cowfs.api.mounts import mount_paths
+from cowfs.api.twins.one_type import OneType
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.machine import applied, registry
@@ -67,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(metaclass=OneType):
     """The result of `Declared.plan`. steps: in the order in which `apply` runs them; each has an
     action (create, register, change, mount, delete, keep, skip). has_changes: at least one step
     does something. notes: remarks for the user. recorded: the record that the plan was compared

@@ -147,7 +147,7 @@ class Storage:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         from cowfs.api.storage.objects import release
-        from cowfs.api.threads import in_any_case
+        from cowfs.api.twins.threads import in_any_case
 
         await in_any_case(release, self)
 

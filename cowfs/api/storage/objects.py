@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cowfs.api.storage.definition import Storage
 from cowfs.api.storage.resolving import access
-from cowfs.api.threads import in_thread
+from cowfs.api.twins.threads import in_thread
 from cowfs.base.errors import InvalidInputError, NotFoundError, SourceChangedError, UnavailableError, from_local_disk
 from cowfs.base.fork_locks import ForkLock
 from cowfs.format.store_url import StoreUrl
