@@ -263,6 +263,14 @@ def test_a_damaged_record_keeps_nobody_from_his_files(volume: RWVolume, place: P
         Store().quota("v")
 
 
+def test_the_record_after_a_damaged_one_does_not_compress(volume: RWVolume, place: Path) -> None:
+    """The damaged one may have said so."""
+    newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-20])
+    Store().set_quota("v", "8K")
+    assert [(each.quota_bytes, each.compress) for each in Store().volumes()] == [(8 * KIB, False)]
+
+
 @pytest.mark.parametrize("size", ["much", 0, -1, True, "0", 1 << 63])
 def test_what_is_no_size_is_refused(volume: RWVolume, size: int | str) -> None:
     with pytest.raises(InvalidInputError, match="is no quota"):

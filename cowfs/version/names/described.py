@@ -2,8 +2,8 @@
 
 A change appends a record. Of two concurrent changes one succeeds, and the other reads again. After
 a damaged record, it appends a record without the damaged values: the owner and the time of creation
-are taken from an earlier record; quota and rules are not, since they may have changed since. Not
-here: the meaning of the settings (`saved_rules`, `quotas`).
+are taken from an earlier record; quota and rules are not, since they may have changed since.
+Contents are not compressed, so that sizes reveal nothing. Not here: the meaning of the settings (`saved_rules`, `quotas`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cowfs.store.refs import refs
 from cowfs.version.names import near_names
 from cowfs.version.names.volumes import Head
 
+COMPRESS = "compress"
 TRIES = 8
 
 _log = log.get("volumes")
@@ -69,7 +70,8 @@ def change(store: ObjectStore, volume: str, changed: Callable[[MetaRecord], Meta
             continue
         if is_damaged:
             _log.warning(
-                "the record of volume %s was damaged: the new one has no quota and no rules of pruning but those given now%s",
+                "the record of volume %s was damaged: the new one has no quota and no rules of pruning but those given now, "
+                "and contents are not compressed until `compress = true` is declared%s",
                 volume,
                 "" if record.owner else ", and no owner",
             )
@@ -88,10 +90,8 @@ def _number(error: CorruptError) -> int:
 def _rebuild(store: ObjectStore, head: Head) -> MetaRecord:
     """A record without the values that the damaged record may have changed."""
     whole = refs.history(store, refs.meta(head.volume), tell=lambda _: None)
-    if not whole:
-        return MetaRecord("", head.created_ns, _write_id())
-    earlier = whole[0][1]
-    return MetaRecord(earlier.owner, earlier.created_ns, _write_id(), origin=earlier.origin)
+    earlier = whole[0][1] if whole else MetaRecord("", head.created_ns, _write_id())
+    return MetaRecord(earlier.owner, earlier.created_ns, _write_id(), {COMPRESS: False}, origin=earlier.origin)
 
 
 def _write_id() -> WriteId:

@@ -21,8 +21,7 @@ from cowfs.base.fast_dataclass import dataclass
 from cowfs.format.records import MetaRecord
 from cowfs.store import ObjectStore
 from cowfs.version.names import described, quotas
-
-COMPRESS = "compress"
+from cowfs.version.names.described import COMPRESS
 
 _log = log.get("volumes")
 
