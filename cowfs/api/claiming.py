@@ -9,6 +9,7 @@ from typing import Literal
 from cowfs.api import names
 from cowfs.api.provenance import author
 from cowfs.base.errors import ConflictError, CowfsError, report_done
+from cowfs.base.hints import Command
 from cowfs.store import ObjectStore
 from cowfs.version.names import near_names, volumes
 from cowfs.version.names.volumes import Head
@@ -33,7 +34,7 @@ def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool, compress:
                 raise report_done(
                     error,
                     f"volume {name!r} was made, and would compress contents",
-                    hint=f"Delete it (`cowfs delete {name}`, Store().delete({name!r})), and make another one, under another name.",
+                    hint=f"Delete it ({Command('delete', name)}, Store().delete({name!r})), and make another one, under another name.",
                 ) from error
         return made
 

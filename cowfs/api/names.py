@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cowfs.base import clock
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.format import keys
 from cowfs.format.locator import is_locator
 from cowfs.store import store_names
@@ -23,7 +24,8 @@ def checked(name: str) -> str:
     if "@" in name:
         raise InvalidInputError(
             f"{name!r} means a version, not a volume",
-            hint="A version is read with Volume.version(…); to write, leave the @ out, or fork it (`cowfs fork NAME@TAG NEW`, fork()).",
+            hint=f"A version is read with Volume.version(…); to write, leave the @ out, or fork it "
+            f"({Command('fork', 'NAME@TAG', 'NEW')}, fork()).",
         )
     store, rest = store_names.split_name(name)
     if store is not None and store_names.has_store(store):
@@ -31,7 +33,7 @@ def checked(name: str) -> str:
     if name.startswith((".", "~")) or "/" in name.strip("/"):
         raise InvalidInputError(
             f"{name!r} is a path, not a volume's name",
-            hint="Give a name like 'my-dataset'; `cowfs status` says what is mounted where.",
+            hint=f"Give a name like 'my-dataset'; {Command('status')} says what is mounted where.",
         )
     return keys.check_volume_name(name.removeprefix("/"))
 

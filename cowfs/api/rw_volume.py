@@ -70,6 +70,7 @@ from cowfs.base.errors import (
     NotFoundError,
     UnavailableError,
 )
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions
 from cowfs.control.messages import Left
@@ -708,7 +709,7 @@ class RWVolume(metaclass=OneType):
         if self.has_changes():
             raise InvalidStateError(
                 f"volume {self.name!r} has uncommitted work on this machine, which a download would not have",
-                hint="Commit first (`cowfs commit`, commit()); or download the last version, Volume.version(name).",
+                hint=f"Commit first ({Command('commit')}, commit()); or download the last version, Volume.version(name).",
             )
         if not (found := self.history(1)):
             raise NotFoundError(f"volume {self.name!r} has no version yet", hint="Write to it, and commit().")
@@ -854,7 +855,7 @@ class RWVolume(metaclass=OneType):
         if not found.is_kept:
             raise NotFoundError(
                 f"no uncommitted work of volume {self.name!r} lies in {found.path}",
-                hint="`cowfs status` shows where there is some; meta_dir is the directory above `working`.",
+                hint=f"{Command('status')} shows where there is some; meta_dir is the directory above `working`.",
             )
         return found
 

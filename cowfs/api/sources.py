@@ -23,6 +23,7 @@ from functools import partial
 from cowfs.api import names, stores
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.manifest import Manifest
@@ -51,7 +52,7 @@ class Source:
         if self.version is None:
             raise NotFoundError(
                 f"volume {self.volume!r} has no version yet",
-                hint=f"Mount it, write, and commit: `cowfs commit {self.volume}`, or commit() of the volume.",
+                hint=f"Mount it, write, and commit: {Command('commit', self.volume)}, or commit() of the volume.",
             )
         return volumes.locator(self.store.objects, self.volume, self.version)
 
@@ -186,4 +187,4 @@ def require_same_store(locator: Locator, named: stores.Named) -> None:
 
 def listing_hint(place: Place) -> str:
     """Advice about a path that does not exist."""
-    return f"`cowfs ls {place.source}`, or listdir() of a mount of it, shows what there is."
+    return f"{Command('ls', place.source)}, or listdir() of a mount of it, shows what there is."

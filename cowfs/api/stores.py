@@ -24,6 +24,7 @@ from cowfs.base import config, log
 from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.fork_locks import ForkLock
+from cowfs.base.hints import Command
 from cowfs.format import backends, keys
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.format.records import StoreRecord
@@ -200,8 +201,8 @@ def _require_unused(url: str) -> None:
         raise InvalidStateError(
             f"there is no store at {url} now, though this machine has used one there: nothing was made",
             hint="Is its disk or share mounted, and the URL right? If it is gone for good: "
-            "`cowfs create NAME --new-store`, or Volume.new(NAME, store=URL).resolve(new_store=True), makes a new one. "
-            "For `cowfs push`, which gives it the source's keys, `cowfs store accept` forgets the one that was there.",
+            f"{Command('create', 'NAME', '--new-store')}, or Volume.new(NAME, store=URL).resolve(new_store=True), makes a new one. "
+            f"For {Command('push')}, which gives it the source's keys, {Command('store', 'accept')} forgets the one that was there.",
         )
 
 
@@ -212,7 +213,7 @@ def _require_parent(url: StoreUrl) -> None:
     if url.protocol == "file" and not root.parent.exists() and not config.is_in_data_dir(root):
         raise NotFoundError(
             f"there is no store at {url}, nor a directory {root.parent}",
-            hint="Is its disk mounted, and the path right? `cowfs create NAME --store URL`, or "
+            hint=f"Is its disk mounted, and the path right? {Command('create', 'NAME', '--store', 'URL')}, or "
             "Volume.new(NAME, store=URL), makes the directories above, too.",
         )
 

@@ -36,6 +36,7 @@ import os
 from typing import Any, ClassVar
 
 from cowfs.base import hints
+from cowfs.base.hints import Command
 from cowfs.base.redaction import describe_error, redact
 
 BY_KIND: dict[str, type[CowfsError]] = {}
@@ -222,13 +223,11 @@ def _error_of_refusal(error: OSError, what: str, elsewhere: str) -> CowfsError |
     if error.errno == _errno.EDQUOT:
         return NoSpaceError(
             text,
-            hint="Nothing is lost. It is the volume's quota (`cowfs quota NAME`, Store().quota()), or that of the local disk: "
+            hint=f"Nothing is lost. It is the volume's quota ({Command('quota', 'NAME')}, Store().quota()), or that of the local disk: "
             "remove files, or raise it, and try again.",
         )
     if error.errno == _errno.ENOSPC:
-        usual = (
-            "Remove files, or free space where working copies and caches lie (`cowfs status` shows the place) and in "
-        )
+        usual = f"Remove files, or free space where working copies and caches lie ({Command('status')} shows the place) and in "
         hint = f"{usual}XDG_RUNTIME_DIR, and try again." if elsewhere is PLACES else f"Free space there, or {elsewhere}"
         return NoSpaceError(f"the local disk is full, {_with_path(text, error)}", hint=f"Nothing is lost. {hint}")
     if error.errno == _errno.EFBIG:
@@ -242,7 +241,7 @@ def _error_of_refusal(error: OSError, what: str, elsewhere: str) -> CowfsError |
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         return InvalidStateError(
             f"{path} lies in {dead}" if path else f"{text}: cowfs' files on this machine lie in {dead}",
-            hint="If it is a mount of cowfs, `cowfs status` lists it and how to remove it; mount() of its volume restores "
+            hint=f"If it is a mount of cowfs, {Command('status')} lists it and how to remove it; mount() of its volume restores "
             "uncommitted work. `umount -l` removes any other mount. If the working copy or the cache of a mount lies there, "
             "unmount it, and mount it again once its files are back; the data written to it is kept there.",
         )

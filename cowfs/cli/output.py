@@ -205,7 +205,7 @@ def if_interrupted(hint: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
-        error.add_note(hint)
+        error.add_note(errors.name_store(hint, given_store()))
         raise
 
 

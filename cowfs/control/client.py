@@ -18,6 +18,7 @@ from typing import Any
 
 from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import InvalidInputError, UnavailableError, UnsupportedFormatError, from_record
+from cowfs.base.hints import Command
 from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import from_json, to_json
@@ -101,7 +102,7 @@ class Client:
     def _unavailable(self, what: str) -> UnavailableError:
         return UnavailableError(
             f"the mount daemon at {self._path} {what}",
-            hint="`cowfs status` shows what is mounted; mounting the volume again resumes its work.",
+            hint=f"{Command('status')} shows what is mounted; mounting the volume again resumes its work.",
         )
 
 

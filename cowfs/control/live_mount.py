@@ -14,6 +14,7 @@ from collections.abc import Callable
 from cowfs.base import log
 from cowfs.base.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.control.client import Client
 from cowfs.control.messages import (
     ADOPT,
@@ -146,11 +147,11 @@ def end_silent(entry: MountEntry) -> bool:
             return False
         _log.warning("%s, and is being killed", error.message)
         if not entry.process.kill() or not processes.wait_gone(entry.pid, STATUS_TIMEOUT_S):
-            path = shlex.quote(entry.mount_path)
             raise UnavailableError(
                 f"{error.message}, and cannot be killed",
-                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. Then `cowfs unmount {path}`, or mount() of "
-                "the volume, removes the mount; uncommitted work of a volume is kept.",
+                hint=f"End it as root, or thaw its control group: `kill -KILL {entry.pid}`. Then "
+                f"{Command('unmount', entry.mount_path)}, or mount() of the volume, removes the mount; uncommitted "
+                "work of a volume is kept.",
             ) from error
         return True
     return False
@@ -183,7 +184,8 @@ def _ask(
             path = shlex.quote(entry.mount_path)
             error.set_hint(
                 f"Its process {entry.pid} is alive, and recreates a removed socket within seconds: try again. If it does "
-                f"not, its log says why; `umount {path}`, or `fusermount3 -u {path}`, ends the mount as `cowfs unmount` does."
+                f"not, its log says why; `umount {path}`, or `fusermount3 -u {path}`, ends the mount as "
+                f"{Command('unmount', entry.mount_path)} does."
             )
         raise
 
@@ -217,7 +219,7 @@ def _silent(entry: MountEntry) -> str:
 
 def _ways_out(entry: MountEntry) -> str:
     return (
-        f"`kill -CONT {entry.pid}` resumes it if it was stopped; `cowfs unmount --force {shlex.quote(entry.mount_path)}`, or "
+        f"`kill -CONT {entry.pid}` resumes it if it was stopped; {Command('unmount', '--force', entry.mount_path)}, or "
         "unmount(force=True), ends it and the mount: uncommitted work of a volume is kept."
     )
 
@@ -226,5 +228,5 @@ def _wait_ended(entry: MountEntry) -> None:
     if entry.process.is_there and not processes.wait_gone(entry.pid, END_TIMEOUT_S):
         raise UnavailableError(
             f"the mount daemon {entry.pid} of {entry.mount_path} has unmounted but does not end",
-            hint="`cowfs status` shows it; its log says what it is waiting for.",
+            hint=f"{Command('status')} shows it; its log says what it is waiting for.",
         )

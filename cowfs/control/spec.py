@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from cowfs.base.errors import InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control.options import CACHE_DEFAULT_S, CACHE_UNLIMITED_S, MountOptions
 from cowfs.control.typed import field_types, from_json, matches, to_json
@@ -149,5 +150,5 @@ class MountSpec(SessionSpec):
 def _bad(reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"the mount daemon cannot use its mount specification: {reason}",
-        hint="Specifications are written by `cowfs mount` and Volume.mount of the same version.",
+        hint=f"Specifications are written by {Command('mount')} and Volume.mount of the same version.",
     )

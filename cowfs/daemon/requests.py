@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cowfs.base import clock, failpoints
 from cowfs.base.errors import AccessDeniedError, InvalidStateError, ReadOnlyError
+from cowfs.base.hints import Command
 from cowfs.control import Handler, Listener, MountSpec, messages
 from cowfs.control.handover import Handover
 from cowfs.control.messages import (
@@ -180,7 +181,7 @@ class Requests:
         if fitting(found.changes) < len(found.changes):
             raise InvalidStateError(
                 f"the comparison has {len(found.changes)} changes, more than one reply can hold",
-                hint="Compare folder by folder (`cowfs diff NAME:FOLDER`, path=), or commit, and compare the two versions.",
+                hint=f"Compare folder by folder ({Command('diff', 'NAME:FOLDER')}, path=), or commit, and compare the two versions.",
             )
         return found
 
@@ -255,8 +256,8 @@ class Requests:
         if self._session.scratch is not None:
             return f"{uses} A scratch keeps nothing when it ends: copy valuable files to another place first."
         return (
-            f"{uses} Nothing is lost: unmount it and mount it again with valid ones (`cowfs unmount {path}`, then `cowfs mount "
-            f"{self._spec.volume} {path}`; unmount(), then mount())."
+            f"{uses} Nothing is lost: unmount it and mount it again with valid ones ({Command('unmount', path)}, then "
+            f"{Command('mount', self._spec.volume, path)}; unmount(), then mount())."
         )
 
     def _require_not_ended(self) -> None:
@@ -268,7 +269,7 @@ class Requests:
         if writer is None and self._session.scratch is not None:
             raise InvalidStateError(
                 f"{self._spec.mount_path} is a scratch mount: it has no volume to commit to",
-                hint=f"Name a new one: `cowfs commit {self._spec.mount_path} --name NAME`, or commit_scratch() of the version.",
+                hint=f"Name a new one: {Command('commit', self._spec.mount_path, '--name', 'NAME')}, or commit_scratch() of the version.",
             )
         if writer is None:
             raise ReadOnlyError(

@@ -7,13 +7,13 @@ elsewhere    a process may be working in it: refused, unless the user states tha
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cowfs.base import log
 from cowfs.base.beneath import Root
 from cowfs.base.errors import ConflictError, InvalidStateError
+from cowfs.base.hints import Command
 from cowfs.folders import mounted_folders
 from cowfs.machine import processes, registry
 from cowfs.machine.folders.folder import Copy
@@ -37,9 +37,9 @@ def require_mine(copy: Copy) -> None:
     if not copy.exists or not copy.is_elsewhere:
         return
     record = copy.record
-    forget = f"`cowfs unmount {record.volume} --discard --force`, discard(force=True)"
+    forget = f"{Command('unmount', record.volume, '--discard', '--force')}, discard(force=True)"
     if record.read_only:
-        forget = f"`cowfs unmount {shlex.quote(record.mount_path)} --force`, unmount(force=True)"
+        forget = f"{Command('unmount', record.mount_path, '--force')}, unmount(force=True)"
     raise ConflictError(
         f"the copy of {record.volume} at {record.mount_path} was made in {record.process.where}, and is not to be seen here: it "
         "may be in use there",
@@ -93,7 +93,7 @@ def replace_gone(working_copy: WorkingCopy, *, take_over: bool) -> Iterator[None
 
     with copy.suspend(is_served):
         yield
-    _log.warning("%s. The mount begins with what was committed. %s `cowfs upload` publishes it", loss, LOST)
+    _log.warning("%s. The mount begins with what was committed. %s %s publishes it", loss, LOST, Command("upload"))
     for entry in entries:
         registry.unregister(entry)
 
@@ -108,12 +108,12 @@ def open_folder(copy: Copy) -> Root:
         if copy.exists and copy.is_elsewhere:
             raise InvalidStateError(
                 f"the copy at {path} was made in {record.process.where}, and is not to be seen here; nothing was published",
-                hint=f"Commit it there. If that container is gone: `cowfs mount {shlex.quote(record.volume)} PATH --take-over`, "
+                hint=f"Commit it there. If that container is gone: {Command('mount', record.volume, 'PATH', '--take-over')}, "
                 "mount() with take_over=True, begins with what was committed.",
             )
         raise InvalidStateError(
             f"the copy at {path} is not there any more, or is another directory; nothing was published",
-            hint=f"{LOST} Move it back; or mount the volume again (`cowfs mount {shlex.quote(record.volume)} PATH`, mount()), "
+            hint=f"{LOST} Move it back; or mount the volume again ({Command('mount', record.volume, 'PATH')}, mount()), "
             "which begins with what was committed, and upload the folder to that.",
         )
     return root

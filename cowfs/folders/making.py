@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from cowfs.base.beneath import Root
 from cowfs.base.errors import AccessDeniedError, ConflictError, InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import StoreId, VersionId
 from cowfs.control import MountOptions
 from cowfs.folders import filling
@@ -107,5 +108,5 @@ def _unreadable(volume: str, path: bytes) -> AccessDeniedError:
     return AccessDeniedError(
         f"{os.fsdecode(path)!r} of {volume} is a directory that its owner may not read: in a copy nobody could see whether "
         "something has changed there",
-        hint='Mount by FUSE (mode="fuse", --mode fuse), or as root; or read it without a mount: `cowfs cp`, files.',
+        hint=f'Mount by FUSE (mode="fuse", --mode fuse), or as root; or read it without a mount: {Command("cp")}, files.',
     )

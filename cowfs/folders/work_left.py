@@ -4,6 +4,7 @@ has."""
 from __future__ import annotations
 
 from cowfs.base.errors import InvalidStateError
+from cowfs.base.hints import Command
 from cowfs.folders import mounted_folders
 from cowfs.machine.folders.folder import Copy
 from cowfs.machine.lock import LockHolder
@@ -60,6 +61,6 @@ def find_folder(working_copy: WorkingCopy, path: str | None) -> Copy | None:
         return None
     raise InvalidStateError(
         f"uncommitted work of volume {working_copy.volume!r} is in the copy at {record.mount_path}",
-        hint=f"Mount it there (`cowfs mount {working_copy.volume} {record.mount_path}`, mount()), and commit it; "
-        f"or drop it (`cowfs unmount {working_copy.volume} --discard`, discard()).",
+        hint=f"Mount it there ({Command('mount', working_copy.volume, record.mount_path)}, mount()), and commit it; "
+        f"or drop it ({Command('unmount', working_copy.volume, '--discard')}, discard()).",
     )

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from blake3 import blake3
 
 from cowfs.base.errors import CorruptError, CowfsError, UnsupportedFormatError
+from cowfs.base.hints import Command
 from cowfs.base.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
 from cowfs.format import canonical
 
@@ -46,7 +47,7 @@ def open_sealed(data: bytes, record: str, *numbers: int, what: str) -> Fields:
     if check != blake3(canonical.encode(found)).hexdigest():
         raise CorruptError(
             f"{what} fails its check: it was altered or cut",
-            hint="Its bytes differ from those written: take it from a copy of the store. `cowfs verify` lists further damage.",
+            hint=f"Its bytes differ from those written: take it from a copy of the store. {Command('verify')} lists further damage.",
         )
     fields = open_fields(found, record, *numbers, what=what)
     fields.check = check

@@ -30,6 +30,7 @@ from blake3 import blake3
 from cowfs.base import clock, redaction
 from cowfs.base.errors import InvalidInputError, UnsupportedFormatError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import WriteId
 from cowfs.format import canonical
 from cowfs.format.fields import Fields, check_format
@@ -281,7 +282,7 @@ class KeysRecord(Record):
             raise InvalidInputError("a store has one slot or more, each with an id of its own")
         if len(self.slots) > MOST_SLOTS:
             raise InvalidInputError(
-                f"a store has at most {MOST_SLOTS} keys", hint="Remove an unused one: `cowfs key list`."
+                f"a store has at most {MOST_SLOTS} keys", hint=f"Remove an unused one: {Command('key', 'list')}."
             )
         if any(len(slot.wrapped) != _WRAPPED_BYTES[slot.format] for slot in self.slots):
             raise InvalidInputError("a slot wraps a key of another length")

@@ -27,6 +27,7 @@ import zstandard
 from blake3 import blake3
 
 from cowfs.base.errors import CorruptError, UnsupportedFormatError
+from cowfs.base.hints import Command
 
 MAX_BYTES = 256 << 20
 MAX_RANGES = 1 << 20
@@ -36,7 +37,7 @@ PATHS_MAX = 10_000
 FORMAT = 1
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _HEAD = {"format": FORMAT, "record": "profile"}
-_HINT = "Record it anew: `cowfs mount SOURCE PATH --record FILE`, and unmount when the job is done."
+_HINT = f"Record it anew: {Command('mount', 'SOURCE', 'PATH', '--record', 'FILE')}, and unmount when the job is done."
 
 
 class ReadRange(NamedTuple):

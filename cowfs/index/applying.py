@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cowfs.base.errors import CorruptError, InvalidStateError
+from cowfs.base.hints import Command
 from cowfs.index import statements, validation
 from cowfs.index.btree import Key, prefetch_paths
 from cowfs.index.changes import ChangeSet, InodeRow, Totals
@@ -181,7 +182,7 @@ class _Transaction:
         if self._changes.next_ino > LAST_INO:
             raise InvalidStateError(
                 "the volume has used up its inode numbers",
-                hint="Copy its files into a new volume: `cowfs download` and `cowfs upload`, or Store().import_().",
+                hint=f"Copy its files into a new volume: {Command('download')} and {Command('upload')}, or Store().import_().",
             )
         if self._changes.next_ino < self._meta["next_ino"]:
             refuse(f"next_ino goes back from {self._meta['next_ino']} to {self._changes.next_ino}")

@@ -27,6 +27,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cowfs.base.errors import CorruptError, InvalidStateError
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.index import statements
@@ -241,7 +242,7 @@ class Index:
         if not extents and (link := self.link(ino)) is not None and link.is_current:
             raise InvalidStateError(
                 f"a file of the version is linked to {link.url}, and this operation needs its bytes in the store",
-                hint="Store linked files first (`cowfs import --absorb NAME`, Store().absorb()).",
+                hint=f"Store linked files first ({Command('import', '--absorb', 'NAME')}, Store().absorb()).",
             )
         return extents, xattrs
 

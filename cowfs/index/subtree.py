@@ -9,12 +9,12 @@ change set would have to say which root it means.
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Iterator, Sequence, Set
 from typing import NoReturn
 
 from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow
 from cowfs.index.index import Index
 from cowfs.native.constants import ROOT_INO
@@ -65,7 +65,7 @@ class Subtree(Index):
             if found is None:
                 raise NotFoundError(
                     f"the version has no {os.fsdecode(path)!r}",
-                    hint=f"`cowfs ls {_place(source, names[:depth])}`, or a mount of the whole Volume.version, shows the existing "
+                    hint=f"{Command('ls', _place(source, names[:depth]))}, or a mount of the whole Volume.version, shows the existing "
                     "entries; links are not followed.",
                 )
             ino = found
@@ -73,12 +73,11 @@ class Subtree(Index):
         if row is None or not stat.S_ISDIR(row[1]):
             raise InvalidInputError(
                 f"{os.fsdecode(path)!r} is not a directory of the version",
-                hint=f"Name the directory it is in. `cowfs cat {_place(source, names)}` prints a file, `cowfs diff A B PATH` "
-                "compares one.",
+                hint=f"Name the directory it is in. {Command('cat', _place(source, names))} prints a file, "
+                f"{Command('diff', 'A', 'B', 'PATH')} compares one.",
             )
         return ino
 
 
 def _place(source: str, names: Sequence[bytes]) -> str:
-    """The place, quoted for a shell."""
-    return shlex.quote(f"{source}:{os.fsdecode(b'/'.join(names))}" if names else source)
+    return f"{source}:{os.fsdecode(b'/'.join(names))}" if names else source

@@ -33,6 +33,7 @@ from typing import Any, Literal
 from cowfs.base import config, private_directories
 from cowfs.base.errors import ConflictError, CorruptError, CowfsError, UnsupportedFormatError, unusable
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.machine.state import replace_durably
 
 FORMAT = 1
@@ -124,7 +125,7 @@ def records() -> list[Applied]:
 
 
 def parse(data: bytes, path: Path) -> Applied:
-    hint = "Remove the file: volumes are registered again by the next apply, and mounts are listed by `cowfs status`."
+    hint = f"Remove the file: volumes are registered again by the next apply, and mounts are listed by {Command('status')}."
     try:
         record: dict[str, Any] = json.loads(data)
         if record["format"] != FORMAT:

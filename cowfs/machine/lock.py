@@ -25,6 +25,7 @@ from typing import Any
 from cowfs.base import clock, config, interruptible, private_directories
 from cowfs.base.errors import CowfsError, LeaseHeldError, unusable
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
 
@@ -274,7 +275,8 @@ def _unusable(path: Path, error: OSError) -> CowfsError:
 def advise_fork(volume: str) -> str:
     """The fork is of the last version, since a fork of the volume would include uncommitted work of
     its writer."""
-    return f"work beside it in a fork of its last version (`cowfs fork '{volume}@{{0}}' NEW`, Volume.version({volume!r}).fork())"
+    fork = Command("fork", f"{volume}@{{0}}", "NEW")
+    return f"work beside it in a fork of its last version ({fork}, Volume.version({volume!r}).fork())"
 
 
 def _error_of_holder(volume: str, found: LockHolder | None) -> LeaseHeldError:
@@ -299,7 +301,7 @@ def _error_of_holder(volume: str, found: LockHolder | None) -> LeaseHeldError:
             f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path} and is unmounted, but programs still "
             f"have files of it open, or use it elsewhere; process {found.process.pid} serves them",
             hint="Let them close their files (lsof shows them), unmount it in the other places, or end that process "
-            f"(`cowfs unmount {volume} --force`, or os.kill(); they get errors, and the data written is kept); or "
+            f"({Command('unmount', volume, '--force')}, or os.kill(); they get errors, and the data written is kept); or "
             f"{advise_fork(volume)}.",
             details=details,
         )
@@ -316,7 +318,7 @@ def _way_on(volume: str, found: LockHolder) -> str:
     if found.process.is_foreign:
         at = f"Work at {found.mount_path}; or u" if mount is not None and mount.volume == volume else "U"
         return (
-            f"{at}nmount it where it was mounted (`cowfs unmount {volume}`), or end that container: its process runs in "
+            f"{at}nmount it where it was mounted ({Command('unmount', volume)}), or end that container: its process runs in "
             f"{found.process.where}, and nothing here can end it;"
         )
     if mount is not None:

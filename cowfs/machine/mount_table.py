@@ -16,6 +16,7 @@ from typing import Literal
 
 from cowfs.base.errors import ConflictError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.machine import proc
 
 FILE_SYSTEM_TYPE = "fuse.cowfs"
@@ -116,7 +117,7 @@ def require_nothing_inside(path: str) -> None:
     if inner := [each.path for each in mounts() if each.path.startswith(f"{path.rstrip('/')}/")]:
         raise ConflictError(
             f"{path} is in use: {', '.join(inner)} is mounted in it",
-            hint="Unmount that first. `cowfs status` shows the mounts of cowfs, `findmnt` all.",
+            hint=f"Unmount that first. {Command('status')} shows the mounts of cowfs, `findmnt` all.",
             details={"mounts": inner},
         )
 

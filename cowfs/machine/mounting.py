@@ -32,6 +32,7 @@ from cowfs.base.errors import (
     NotFoundError,
     unusable,
 )
+from cowfs.base.hints import Command
 from cowfs.machine import dead_mounts, mount_table, processes, registry
 from cowfs.machine.mount_table import MountInfo
 
@@ -254,7 +255,7 @@ def refusal(path: str, reason: str) -> MountFailedError:
     elif "too many" in reason:
         hint = "Unmount another file system, or raise mount_max in /etc/fuse.conf."
     else:
-        hint = "`cowfs doctor` checks what mounting needs."
+        hint = f"{Command('doctor')} checks what mounting needs."
     return MountFailedError(f"{path} cannot be mounted: {reason}", hint=hint, details={"is_forbidden": is_forbidden})
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from typing import TYPE_CHECKING
 from cowfs.base import clock, config, private_directories
 from cowfs.base.errors import CowfsError, InvalidStateError, NoSpaceError, NotFoundError
 from cowfs.base.failpoints import hit
+from cowfs.base.hints import Command
 from cowfs.base.ids import StoreId, VersionId
 from cowfs.machine import lock, meta_dirs
 from cowfs.machine import state as states
@@ -222,11 +222,11 @@ class WorkingCopy:
         return not self.exists  # a first mount may have made it meanwhile, and then written
 
     def _remains(self) -> InvalidStateError:
-        where = "" if self.path.parent == working_root() else f" --meta-dir {shlex.quote(str(self.path.parent.parent))}"
+        where: list[str | Path] = [] if self.path.parent == working_root() else ["--meta-dir", self.path.parent.parent]
         return InvalidStateError(
             f"{self.path} has uncommitted work, but its state.json, which says on which version that stands, is gone",
             hint=f"Restore the file, if there is a copy of it. Else move the directory away to keep its work, or drop the work: "
-            f"`cowfs unmount {self.volume} --discard{where}`, discard().",
+            f"{Command('unmount', self.volume, '--discard', *where)}, discard().",
         )
 
     def without_base(self, why: NotFoundError) -> NotFoundError:
@@ -238,10 +238,11 @@ class WorkingCopy:
         return NotFoundError(
             f"{why.message}. Uncommitted work of volume {name!r}, which stands on that version, is kept on this machine, in {place}",
             hint="The store may have been put back to an earlier state: make the later one available again, and repeat this. Or it has "
-            "lost something: `cowfs verify`, Store().verify(), shows what. Or "
-            f"bring the version back from another store that has it (`cowfs push {version} {state.store_url} --as OTHERNAME "
-            "--store OTHERSTORE`, Store().push()): then a mount shows the work, to be copied out of it. If the version is gone for "
-            f"good, `cowfs unmount {name} --discard`, discard(), drops the work.",
+            f"lost something: {Command('verify')}, Store().verify(), shows what. Or "
+            "bring the version back from another store that has it "
+            f"({Command('push', version, state.store_url, '--as', 'OTHERNAME', '--store', 'OTHERSTORE')}, "
+            "Store().push()): then a mount shows the work, to be copied out of it. If the version is gone for "
+            f"good, {Command('unmount', name, '--discard')}, discard(), drops the work.",
             details={**why.details, "working_copy": str(self.path)},
         )
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from cowfs.base.errors import CorruptError, CowfsError, UnavailableError
+from cowfs.base.hints import Command
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.layer_changes import layer_files
 
@@ -57,7 +58,7 @@ class LostFiles:
         raise CorruptError(
             f"this machine's disk has lost bytes of {len(lost)} file(s) that were never committed: {named}",
             hint="Overwrite, truncate or remove these files, then commit again; everything else is kept. "
-            "`cowfs status --json` lists them all.",
+            f"{Command('status', '--json')} lists them all.",
             details={"lost_files": [{"path": path, "bytes": size} for path, size in lost]},
         )
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs.base.errors import InvalidStateError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control.messages import Compared, Comparison
 from cowfs.index import Index, open_index
@@ -104,6 +105,6 @@ def _open_version(store: ObjectStore, cache_dir: Path, ancestry: Ancestry, versi
     manifest = ancestry.manifest(version)
     if manifest is None:
         raise NotFoundError(
-            f"version {version.hex()[:12]} is gone", hint="`cowfs log` and history() list the existing versions."
+            f"version {version.hex()[:12]} is gone", hint=f"{Command('log')} and history() list the existing versions."
         )
     return open_index(store, PackReader(store), manifest.index, cache_dir=cache_dir)

@@ -18,6 +18,7 @@ from functools import partial
 
 from cowfs.base import clock
 from cowfs.base.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import StoreId, WriteId
 from cowfs.format import keys
 from cowfs.format.key_slots import STORE_KEY_BYTES, Secret, first_record, new_slot
@@ -141,7 +142,8 @@ def load_record(store: ObjectStore) -> StoreRecord:
             raise
         raise NotFoundError(
             f"there is no cowfs store at {store.url}",
-            hint="Check the URL, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
+            hint=f"Check the URL, or make a volume there first: {Command('create', 'NAME', '--store', 'URL')}, or "
+            "Volume.new(NAME, store=URL).mount().",
         ) from error
     if not record.probe.put_if_absent and isinstance(store, RetryingStore):
         store.look_before_create()
@@ -166,7 +168,7 @@ def require_encrypted(store: ObjectStore, record: StoreRecord) -> None:
         raise InvalidInputError(
             f"{store.url} is not encrypted, and cannot become so: that is chosen when a store is made",
             hint="Choose a place where there is no store yet: another prefix of the bucket, or another directory "
-            "(--store URL). `cowfs download` and `cowfs upload --store URL` copy a volume there.",
+            f"(--store URL). {Command('download')} and {Command('upload', '--store', 'URL')} copy a volume there.",
         )
 
 

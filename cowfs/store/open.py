@@ -7,6 +7,7 @@ fsspec nor obstore, an s3 store no s3fs.
 from __future__ import annotations
 
 from cowfs.base.errors import ReadOnlyError
+from cowfs.base.hints import Command
 from cowfs.format import backends
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine.known_stores import KnownStore
@@ -21,7 +22,7 @@ from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.reliability.retrying import RetryingStore
 
 NAMED_READ_ONLY = (
-    "It has a name on this machine under which it is read-only (`cowfs store list`, storage.list_stores()). Pull the version "
+    f"It has a name on this machine under which it is read-only ({Command('store', 'list')}, storage.list_stores()). Pull the version "
     "into a store of yours, or remove the name and add it without --read-only (read_only)."
 )
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from cowfs.base.errors import CorruptError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.format.records import HeadRecord, StoreRecord
 from cowfs.machine.known_stores import OF_STORE, PLAIN, Known, Mark
 
@@ -84,7 +85,7 @@ def require_same(store: ObjectStore, record: StoreRecord) -> None:
     raise InvalidStateError(
         f"{store.url} {what} when this machine used it last, about {day(known.last_ns)}",
         hint="Another store may have been put in its place. Nothing of it was used. Is the URL right, and the right disk "
-        "mounted? If this is the store that you mean, `cowfs store accept`, or storage.accept_store(), accepts it.",
+        f"mounted? If this is the store that you mean, {Command('store', 'accept')}, or storage.accept_store(), accepts it.",
         details={"known_store_id": known.store_id.hex(), "store_id": record.store_id.hex()},
     )
 
@@ -212,7 +213,7 @@ def _another_error(store: ObjectStore, ref: Ref[R], known: Mark, number: int) ->
         if number == known.number
         else f"{ref.title}: {store.url} does not show number {number}, the one after the newest that this machine saw{_when(known)}",
         hint="It was replaced, or the store shows different machines different states. Compare with the history on other machines "
-        f"(`cowfs log {ref.series[0]}`, history()) before you go on. {_accept(ref.series[0])}",
+        f"({Command('log', ref.series[0])}, history()) before you go on. {_accept(ref.series[0])}",
         details={"volume": ref.series[0], "known_number": known.number, "number": number},
     )
 
@@ -240,9 +241,11 @@ def _is_behind(
 
 def _accept(volume: str) -> str:
     if volume == OF_STORE:
-        return "If this is the state that you mean, `cowfs store accept`, or storage.accept_store(), accepts it."
+        return (
+            f"If this is the state that you mean, {Command('store', 'accept')}, or storage.accept_store(), accepts it."
+        )
     return (
-        f"If this is the state that you mean, `cowfs store accept --volume {volume}`, or "
+        f"If this is the state that you mean, {Command('store', 'accept', '--volume', volume)}, or "
         f"storage.accept_store(volume={volume!r}), accepts it."
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from cowfs.base import clock
 from cowfs.base.errors import AccessDeniedError, UnavailableError
+from cowfs.base.hints import Command
 from cowfs.store.contract import ObjectStore
 
 PREFIX = "probe/"
@@ -47,7 +48,7 @@ def remove(store: ObjectStore, keys: Sequence[str]) -> AccessDeniedError | None:
     except AccessDeniedError as error:
         return AccessDeniedError(
             f"objects cannot be deleted: {error.message}",
-            hint="`cowfs gc` needs the permission to delete objects (S3: s3:DeleteObject, below the prefix).",
+            hint=f"{Command('gc')} needs the permission to delete objects (S3: s3:DeleteObject, below the prefix).",
             details=error.details,
         )
     return None

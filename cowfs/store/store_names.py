@@ -26,6 +26,7 @@ from typing import Any
 
 from cowfs.base import config
 from cowfs.base.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, unusable
+from cowfs.base.hints import Command
 from cowfs.format.store_url import StoreUrl
 from cowfs.store.named import place_named, scheme_of
 
@@ -86,7 +87,8 @@ def find_store(name: str) -> NamedStore:
     meant = f"Did you mean {near[0]}? " if near else ""
     raise InvalidInputError(
         f"no store is named {name!r}",
-        hint=f"{meant}Write ./{name} for a directory. `cowfs store add {name} URL` names a store, `cowfs store list` lists those "
+        hint=f"{meant}Write ./{name} for a directory. {Command('store', 'add', name, 'URL')} names a store, "
+        f"{Command('store', 'list')} lists those "
         f"that have a name; by hand they are in [stores] of {config.config_file()}.",
     )
 
@@ -111,7 +113,7 @@ def add_store(name: str, url: str, *, read_only: bool = False) -> NamedStore:
         if before.get(name, added) != added:
             raise ConflictError(
                 f"{name!r} names another store: {before[name].url}",
-                hint=f"Choose another name, or `cowfs store remove {name}` first.",
+                hint=f"Choose another name, or {Command('store', 'remove', name)} first.",
             )
         _write([each for each in before.values() if each.is_ours and each.name != name] + [added])
     return added
@@ -123,7 +125,9 @@ def remove_store(name: str) -> NamedStore:
         stores = {each.name: each for each in list_stores()}
         found = stores.get(name)
         if found is None:
-            raise NotFoundError(f"no store is named {name!r}", hint="`cowfs store list` lists those that have a name.")
+            raise NotFoundError(
+                f"no store is named {name!r}", hint=f"{Command('store', 'list')} lists those that have a name."
+            )
         if not found.is_ours:
             raise InvalidInputError(
                 f"{name!r} was named by hand", hint=f"Remove it from [stores] of {config.config_file()}."
@@ -195,7 +199,7 @@ def _turn() -> Iterator[None]:
 
 def _write(stores: list[NamedStore]) -> None:
     path = config.stores_file()
-    lines = ["# Written by `cowfs store add` and `cowfs store remove`."]
+    lines = [f"# Written by {Command('store', 'add')} and {Command('store', 'remove')}."]
     for each in sorted(stores, key=lambda each: each.name):
         lines += ["", f"[{_quote(each.name)}]", f"url = {_quote(each.url)}"]
         lines += ["read_only = true"] if each.read_only else []

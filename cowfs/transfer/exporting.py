@@ -36,6 +36,7 @@ from cowfs.base.errors import (
     UnavailableError,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
 from cowfs.store.origin import OriginObject
@@ -174,7 +175,7 @@ class Export:
             raise InvalidInputError(
                 f"{os.fsdecode(self._at)!r} cannot be an object",
                 hint="A device, a pipe or a socket, a name that is not UTF-8, and the name of the export's own record cannot. "
-                "`cowfs cp` copies a file under any name.",
+                f"{Command('cp')} copies a file under any name.",
             ) from None
 
     def _meet(self, key: bytes, path: bytes, attr: VersionAttr) -> _Item:

@@ -27,6 +27,7 @@ from blake3 import blake3
 from cowfs.base import clock, failpoints
 from cowfs.base.errors import InvalidInputError, NoSpaceError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import ChunkHash
 from cowfs.format.codec import Blob, Codec
 from cowfs.machine.folders import mapped_stores
@@ -380,7 +381,7 @@ def special_file(path: bytes) -> InvalidInputError:
     shown = os.fsdecode(path)
     return InvalidInputError(
         f"{shown} is a device, a pipe or a socket, which a copy does not replace",
-        hint=f"`cowfs cat SOURCE:PATH > {shown}` writes to it. Otherwise choose another target, or remove it.",
+        hint=f"{Command('cat', 'SOURCE:PATH', into=shown)} writes to it. Otherwise choose another target, or remove it.",
     )
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from cowfs.base.errors import AccessDeniedError, CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
@@ -57,7 +58,7 @@ def open_version(store: ObjectStore, version: VersionId, data: bytes | None = No
     except NotFoundError as error:
         raise NotFoundError(
             f"{store.url} has no version {version}",
-            hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
+            hint=f"It may have been deleted, or the locator names another store. {Command('log')} and history() list versions.",
         ) from error
 
 
@@ -72,7 +73,7 @@ def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes 
     if manifest.volume != volume and not _may_be_in_line(store, volume, version):
         raise NotFoundError(
             f"version {version.hex()[:12]} belongs to volume {manifest.volume!r}, not to {volume!r}",
-            hint=f"Its name is {manifest.volume}@{version}. `cowfs log {volume}` and history() list the versions of a volume.",
+            hint=f"Its name is {manifest.volume}@{version}. {Command('log', volume)} and history() list the versions of a volume.",
             details={"volume": manifest.volume},
         )
     return manifest

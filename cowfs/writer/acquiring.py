@@ -10,7 +10,6 @@ version is never collected.
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +29,7 @@ from cowfs.base.errors import (
     UnavailableError,
     unusable,
 )
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId, WriteId
 from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
@@ -113,9 +113,10 @@ def require_no_copy(working_copy: WorkingCopy) -> None:
         path = copy.record.mount_path
         raise InvalidStateError(
             f"volume {working_copy.volume!r} is mounted as a copy at {path}, or has uncommitted work there",
-            hint=f"Continue with the copy (`cowfs mount {working_copy.volume} {shlex.quote(path)}`, mount()). For a mount of the other "
-            f"kind commit it first (`cowfs commit {working_copy.volume}`, commit()), and unmount it if it is mounted (`cowfs unmount "
-            f"{working_copy.volume}`, unmount()); or drop it (`cowfs unmount {working_copy.volume} --discard`, discard()).",
+            hint=f"Continue with the copy ({Command('mount', working_copy.volume, path)}, mount()). For a mount of the other "
+            f"kind commit it first ({Command('commit', working_copy.volume)}, commit()), and unmount it if it is mounted "
+            f"({Command('unmount', working_copy.volume)}, unmount()); or drop it "
+            f"({Command('unmount', working_copy.volume, '--discard')}, discard()).",
             details={"mount_path": path},
         )
 
@@ -128,7 +129,7 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
     except AccessDeniedError as error:
         raise AccessDeniedError(
             error.message,
-            hint=f"{error.open_hint} Reading the volume needs no write access: `cowfs mount {spec.volume} --read-only`, "
+            hint=f"{error.open_hint} Reading the volume needs no write access: {Command('mount', spec.volume, '--read-only')}, "
             f"Volume.version({spec.volume!r}).mount().",
             details=error.details,
         ) from error

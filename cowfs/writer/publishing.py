@@ -20,6 +20,7 @@ from pathlib import Path
 from cowfs.base import interruptible
 from cowfs.base.errors import ConflictError, InvalidStateError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.control import SessionSpec
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import WorkingCopy
@@ -142,8 +143,9 @@ def has_uncommitted(volume: str, fate: str = "") -> InvalidStateError:
     """fate: what would happen to the work; empty: the new version would not contain it."""
     return InvalidStateError(
         f"volume {volume!r} has uncommitted work on this machine, which {fate or 'the new version would not have'}",
-        hint=f"Check first what it changed (`cowfs diff {volume}`, diff()). Then publish it (`cowfs commit {volume}`, commit()), or "
-        f"drop it (`cowfs unmount {volume} --discard`, discard()).",
+        hint=f"Check first what it changed ({Command('diff', volume)}, diff()). Then publish it "
+        f"({Command('commit', volume)}, commit()), or "
+        f"drop it ({Command('unmount', volume, '--discard')}, discard()).",
     )
 
 
@@ -151,8 +153,8 @@ def _overtaken(volume: str, newer: str) -> ConflictError:
     return ConflictError(
         f"another writer has made version {newer[:12]} of volume {volume!r} meanwhile; this copy is based on an older one, and "
         "can no longer be committed to it",
-        hint=f"Nothing is lost; the folder is unchanged. Save it as a volume of its own (`cowfs fork {volume} NAME`, fork()), or "
-        f"drop it (`cowfs unmount {volume} --discard`, discard()) and mount the newer version.",
+        hint=f"Nothing is lost; the folder is unchanged. Save it as a volume of its own ({Command('fork', volume, 'NAME')}, fork()), or "
+        f"drop it ({Command('unmount', volume, '--discard')}, discard()) and mount the newer version.",
         details={"newer_version": newer},
     )
 

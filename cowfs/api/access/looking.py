@@ -19,6 +19,7 @@ from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import errors_of_ours
 from cowfs.base.errors import InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 
 PIECE_BYTES = 1 << 20
 
@@ -100,7 +101,7 @@ def contents(text: str, store: stores.Named) -> Generator[bytes]:
         if version.files.stat(place.path).type == "directory":
             raise InvalidInputError(
                 f"{text} is a directory",
-                hint="`cowfs ls` (listdir() of a mount) shows what is in it, `cowfs cp` copies it.",
+                hint=f"{Command('ls')} (listdir() of a mount) shows what is in it, {Command('cp')} copies it.",
             )
         with version.files.open(place.path) as file:
             while piece := file.read(PIECE_BYTES):

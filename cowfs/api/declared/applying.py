@@ -22,6 +22,7 @@ from cowfs.api.storage.definition import Storage
 from cowfs.api.upkeep import quotas
 from cowfs.api.versions import deleting
 from cowfs.base.errors import ConflictError, InvalidStateError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedVolume, Made
 from cowfs.store import require_writable
@@ -127,8 +128,8 @@ def _require_committed(volume: AppliedVolume, recorded: Applied) -> None:
         if entry is not None and entry.written and mount_of(entry).has_uncommitted():
             raise InvalidStateError(
                 f"volume {volume.volume!r}, which is to be deleted, has uncommitted work at {entry.mount_path}",
-                hint=f"Publish it (`cowfs commit {entry.mount_path}`, commit()), or drop it "
-                f"(`cowfs unmount {entry.mount_path} --discard`, discard()), and plan again.",
+                hint=f"Publish it ({Command('commit', entry.mount_path)}, commit()), or drop it "
+                f"({Command('unmount', entry.mount_path, '--discard')}, discard()), and plan again.",
             )
 
 

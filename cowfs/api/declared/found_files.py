@@ -17,7 +17,6 @@ Not here: the check of the file's owner and permissions (`loading`), commands an
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from cowfs.api.declared import host_paths, loading, mount_points, placeholders
 from cowfs.api.declared.declared_store import DeclaredStore
 from cowfs.api.declared.model import Declaration, DeclaredVolume, content_of
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import allowed, registry
 
@@ -96,11 +96,11 @@ def _list_mounted(path: str, place: str) -> str:
 
 def _refusal(declared: Declaration, asked: list[str]) -> InvalidInputError:
     assert declared.file is not None
-    file = shlex.quote(str(declared.file))
+    file = declared.file
     return InvalidInputError(
         f"{declared.file} was merely found, and {'; '.join(asked)}",
-        hint=f"Read it. If you trust it, allow it as it is now: `cowfs allow {file}`. Or name it: `cowfs up {file}`, "
-        f"`cowfs apply -f {file}`, Declaration.load({str(declared.file)!r}).",
+        hint=f"Read it. If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: {Command('up', file)}, "
+        f"{Command('apply', '-f', file)}, Declaration.load({str(declared.file)!r}).",
         details={UNALLOWED: str(declared.file), "content": content_of(declared), "asked": asked},
     )
 

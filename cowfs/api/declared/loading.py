@@ -20,7 +20,6 @@ content (`machine.allowed`).
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,11 +33,12 @@ from cowfs.api.declared.model import Declaration, set_origin
 from cowfs.api.declared.problems import Path as KeyPath
 from cowfs.base import config
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.machine import allowed
 from cowfs.store import store_names
 
 NAMES = "cowfs.toml, *.cowfs.yml or *.cowfs.yaml"
-NAMED = "`cowfs apply -f FILE`, `cowfs up FILE`, `cowfs down FILE`, Declared.load(FILE)"
+NAMED = f"{Command('apply', '-f', 'FILE')}, {Command('up', 'FILE')}, {Command('down', 'FILE')}, Declared.load(FILE)"
 VARIABLE = "COWFS_DECLARED"
 PREFIX = "COWFS_STORES__"
 FLAGS = ("path_style",)
@@ -110,7 +110,7 @@ def _require_own(file: Path) -> None:
         if others := _others_who_may_write(path.stat()):
             raise AccessDeniedError(
                 f"{path} {others}: {'it' if path == file else file} is not used unless you name or allow it",
-                hint=f"If you trust it, allow it as it is now: `cowfs allow {shlex.quote(str(file))}`. Or name it: {NAMED}; "
+                hint=f"If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: {NAMED}; "
                 f"or {VARIABLE}={file}.",
             )
 

@@ -32,6 +32,7 @@ from cowfs.api.declared.problems import Problem, Refused
 from cowfs.api.declared.value import Value
 from cowfs.base import byte_sizes
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.control.options import COPY_LIMIT, Mode
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
@@ -198,7 +199,7 @@ class DeclaredVolume(Value):
             if self.store is not None and all(map(host_paths.is_one, self.candidates)):
                 yield Problem(("name", index), "a path of this machine is in no store", "Leave store out.")
             if self.read_only:
-                hint = "Say read_only = false, or copy it into a volume (`cowfs upload`)."
+                hint = f"Say read_only = false, or copy it into a volume ({Command('upload')})."
                 yield Problem(
                     ("name", index), "a path of this machine is linked to, which keeps nobody from writing", hint
                 )

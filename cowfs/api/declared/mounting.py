@@ -31,6 +31,7 @@ from cowfs.api.rw_volume import RWVolume
 from cowfs.base import failpoints, interruptible
 from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
@@ -146,7 +147,7 @@ def _require_there(target: Target) -> None:
     if target.is_missing and target.trouble is not None and not target.declared.optional:
         raise NotFoundError(
             f"{target.trouble.message}, which is declared at {target.path}",
-            hint="`cowfs apply`, or Declared.plan().apply(), makes what is missing.",
+            hint=f"{Command('apply')}, or Declared.plan().apply(), makes what is missing.",
         ) from target.trouble
 
 
@@ -188,7 +189,7 @@ def _clear(target: Target, recorded: Applied) -> Applied:
         assert entry is not None
         raise ConflictError(
             _find_obstacle(entry, target),
-            hint=f"Unmount it first: `cowfs unmount {target.path}`, or unmount().",
+            hint=f"Unmount it first: {Command('unmount', target.path)}, or unmount().",
         )
     recorded, outcome = take_off(recorded, ours)
     if outcome.error is not None:
@@ -240,7 +241,9 @@ def _mount(declared: Declaration, target: Target, progress: ProgressListener) ->
     live_targets.keep_mounted(path)
     entry = registry.find_by_path(path)
     if entry is None:
-        raise UnavailableError(f"the mount at {path} has ended again", hint="Its log says why: `cowfs doctor` helps.")
+        raise UnavailableError(
+            f"the mount at {path} has ended again", hint=f"Its log says why: {Command('doctor')} helps."
+        )
     return entry.id
 
 

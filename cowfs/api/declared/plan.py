@@ -22,7 +22,6 @@ of earlier versions lack.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import field, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from cowfs.api.mounts import mount_paths
 from cowfs.api.twins.one_type import OneType
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
 from cowfs.store import nesting
@@ -206,7 +206,7 @@ def _steps(
         raise NotFoundError(
             gone,
             hint="A store may be on a disk that is not mounted now. If it is gone for good, take the volume out of the file, "
-            f"forget it (`cowfs apply -f {shlex.quote(str(declared.file))} --prune`, plan(prune=True)), and declare it again.",
+            f"forget it ({Command('apply', '-f', str(declared.file), '--prune')}, plan(prune=True)), and declare it again.",
         )
     if target.is_missing:
         steps.append(_step("create", target, details="its store is made, too, if it is none yet"))
@@ -271,7 +271,7 @@ def _plan_deletion(recorded: AppliedVolume, is_used: bool) -> Step:
     details = "deleted in its store, until an undelete" if is_destroyed else "forgotten here; it stays in its store"
     if is_created and not is_destroyed:
         details += ": an earlier cowfs made it, and did not record what tells it from another volume of its name. To "
-        details += f"delete it: `cowfs delete {recorded.volume} --store {shlex.quote(recorded.store_url)}`"
+        details += f"delete it: {Command('delete', recorded.volume, '--store', recorded.store_url)}"
     return Step(
         "delete", recorded.volume, recorded.store_url, recorded.path, details, None, recorded, is_destroyed=is_destroyed
     )

@@ -30,6 +30,7 @@ from cowfs.base.errors import (
     UnsupportedFormatError,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format.locator import Locator, is_locator
@@ -206,9 +207,10 @@ def storage_named(declared: Declaration, name: str) -> Storage:
 def _require_harmless(store: Storage, declared: Declaration, name: str) -> None:
     """A store in a file that was merely found must not run a command, and may send credentials only
     to servers that the user trusts: another user may have written that file."""
+    file = str(declared.file)
     hint = (
-        f"If you trust that file, allow it: `cowfs allow {declared.file}`. Or name it: `cowfs apply -f {declared.file}`, "
-        f"`cowfs up {declared.file}`, Declaration.load({str(declared.file)!r})."
+        f"If you trust that file, allow it: {Command('allow', file)}. Or name it: {Command('apply', '-f', file)}, "
+        f"{Command('up', file)}, Declaration.load({file!r})."
     )
     if store.credential_process is not None:
         raise AccessDeniedError(f"the store {name} runs a command, and its file was merely found", hint=hint)

@@ -13,9 +13,11 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+from cowfs.api import hints
 from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.base import byte_sizes, config, private_directories
 from cowfs.base.errors import CowfsError, MountFailedError, unusable
+from cowfs.base.hints import Command
 from cowfs.control.options import MountOptions
 from cowfs.folders import mounted_folders
 from cowfs.machine import kernel, proc, processes, registry, working_copy
@@ -202,14 +204,13 @@ def copies() -> Check:
         with suppress(CowfsError):
             if not copy.is_out_of_sight:
                 continue
-            path, quoted = copy.record.mount_path, shlex.quote(copy.record.mount_path)
-            force = " --force" if copy.is_elsewhere else ""
+            path, force = copy.record.mount_path, ["--force"] if copy.is_elsewhere else []
             where = f", made in {copy.record.process.where}" if copy.is_elsewhere else ""
             gone.append(f"{path} ({volume}{'' if copy.record.read_only else ', perhaps with uncommitted work'}{where})")
-            end = f"unmount {quoted}{force}" if copy.record.read_only else f"unmount {volume} --discard{force}"
+            end = [path] if copy.record.read_only else [volume, "--discard"]
             means_another = copy.record.read_only and here.get(path, mount) != mount
             if not means_another:
-                ends.append(f"`cowfs {end}`")
+                ends.append(hints.about(None, Command("unmount", *end, *force)))
     if not gone:
         return Check(name, OK, "each is where it was made")
     hint = "Move the folder back; or mount the volume again, which begins with a new copy."

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cowfs.api import hints
 from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.api.stores import canonical_url, endpoint_note
 from cowfs.base import byte_sizes
 from cowfs.base.errors import AccessDeniedError, CowfsError, InvalidInputError, NoSpaceError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import ObjectStore, load_record, open_store, require_writable, scratch_objects
@@ -59,7 +61,7 @@ class StoreChecks:
                 hint="Choose another: --store, store=, COWFS_STORE.",
             )
             return failed(name, refused)
-        return Check(name, WARN, error.message, "`cowfs create NAME` makes it.")
+        return Check(name, WARN, error.message, f"{hints.about(None, Command('create', 'NAME'))} makes it.")
 
     def writable(self) -> Check:
         name = "store writable"

@@ -13,6 +13,7 @@ from typing import Protocol
 from cowfs.api import hints
 from cowfs.base import log
 from cowfs.base.errors import CowfsError
+from cowfs.base.hints import Command
 
 _log = log.get("volume")
 
@@ -57,9 +58,9 @@ def resume_hint(name: str, store_url: str | None) -> str:
     return hints.about(
         store_url,
         f"Uncommitted work of volume {name!r} was not published; it is kept on this machine: "
-        f"go on with {opened}.mount() or `cowfs mount {name} PATH`, "
-        f"drop it with {opened}.discard() or `cowfs unmount {name} --discard`, "
-        f"or save it under another name with {opened}.fork(NAME) or `cowfs fork {name} NAME`.",
+        f"go on with {opened}.mount() or {Command('mount', name, 'PATH')}, "
+        f"drop it with {opened}.discard() or {Command('unmount', name, '--discard')}, "
+        f"or save it under another name with {opened}.fork(NAME) or {Command('fork', name, 'NAME')}.",
     )
 
 

@@ -8,7 +8,6 @@ control characters.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Literal
 
@@ -16,6 +15,7 @@ from cowfs.api import hints
 from cowfs.api.mounts.overview import Status
 from cowfs.api.mounts.summaries import DeadMount, MountSummary, WorkingCopySummary
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 
 Problem = Literal["no_credentials", "lease_lost", "overtaken", "gone", "elsewhere", "died"]
 
@@ -66,13 +66,13 @@ def _advise_on_mount(mount: MountSummary) -> Iterator[Advice]:
 
 
 def _save_or_drop(mount: MountSummary) -> str:
-    save, drop = f"`cowfs fork {mount.volume} NAME`", f"`cowfs unmount {mount.volume} --discard`"
+    save, drop = Command("fork", mount.volume, "NAME"), Command("unmount", mount.volume, "--discard")
     first = "Save"
     if mount.kind == "scratch":
-        path = shlex.quote(mount.mount_path)
-        save, drop = f"`cowfs commit {path} --name NAME`", f"`cowfs unmount {path}`"
+        path = mount.mount_path
+        save, drop = Command("commit", path, "--name", "NAME"), Command("unmount", path)
     elif mount.is_detached:
-        end = f"`cowfs unmount {mount.volume} --force` has ended it (programs get errors then)"
+        end = f"{Command('unmount', mount.volume, '--force')} has ended it (programs get errors then)"
         first = f"Once nobody uses the mount any more, or {end}: save"
     return hints.about(mount.store_url, f"{first} it under another name ({save}), or drop it ({drop})")
 
@@ -80,7 +80,7 @@ def _save_or_drop(mount: MountSummary) -> str:
 def _advise_on_gone(each: MountSummary | WorkingCopySummary) -> Advice:
     text = (
         "the folder of the copy is gone, and with it what was in no version. If it was moved, move it back; else mount the "
-        f"volume again (`cowfs mount {each.volume} PATH`), or only clean up (`cowfs unmount {each.volume} --discard`)"
+        f"volume again ({Command('mount', each.volume, 'PATH')}), or only clean up ({Command('unmount', each.volume, '--discard')})"
     )
     return Advice("gone", each.volume, each.store_url, hints.about(each.store_url, text))
 
@@ -89,28 +89,30 @@ def _advise_on_elsewhere(found: Status) -> Iterator[Advice]:
     here = {each.mount_path for each in found.mounts if not each.is_elsewhere}  # mounts that such a path means instead
     for each in found.mounts:
         if each.is_elsewhere and each.read_only and each.mount_path not in here:
-            yield _advise_to_forget(each, f"cowfs unmount {shlex.quote(each.mount_path)}")
+            yield _advise_to_forget(each, Command("unmount", each.mount_path, "--force"))
         elif each.is_elsewhere and not each.read_only:
-            yield _advise_to_forget(each, f"cowfs unmount {each.volume} --discard")
+            yield _advise_to_forget(each, Command("unmount", each.volume, "--discard", "--force"))
     for kept in found.working_copies:
         if kept.is_elsewhere:
-            yield _advise_to_forget(kept, f"cowfs unmount {kept.volume} --discard")
+            yield _advise_to_forget(kept, Command("unmount", kept.volume, "--discard", "--force"))
 
 
-def _advise_to_forget(each: MountSummary | WorkingCopySummary, command: str) -> Advice:
+def _advise_to_forget(each: MountSummary | WorkingCopySummary, command: Command) -> Advice:
     text = (
         "a copy was made in another container, and its folder is not to be seen here. If that container is gone, "
-        f"`{command} --force` forgets the copy, with what is in no version"
+        f"{command} forgets the copy, with what is in no version"
     )
     return Advice("elsewhere", each.volume, each.store_url, hints.about(each.store_url, text))
 
 
 def _advise_on_dead(dead: DeadMount) -> Advice:
-    path, clean_up = dead.mount_path, f"clean up (`cowfs unmount {dead.mount_path}`)"
+    path, clean_up = dead.mount_path, f"clean up ({Command('unmount', dead.mount_path)})"
     if dead.kind == "scratch":
         text = f"the daemon of the scratch mount {path} has died; what was not committed there is gone. There is only to {clean_up}"
     else:
         kept = "" if dead.read_only else "; what was written is kept"
-        known = f"`cowfs mount {dead.volume} PATH`" if dead.store_url is not None else "its store is not known here"
+        known = (
+            f"{Command('mount', dead.volume, 'PATH')}" if dead.store_url is not None else "its store is not known here"
+        )
         text = f"the daemon of {path} has died{kept}. Mount it again ({known}), or only {clean_up}"
     return Advice("died", dead.volume, dead.store_url, hints.about(dead.store_url, text))

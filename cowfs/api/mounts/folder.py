@@ -36,6 +36,7 @@ from cowfs.base.errors import (
     LeaseHeldError,
     ReadOnlyError,
 )
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions
 from cowfs.control.live_mount import Released
@@ -252,7 +253,7 @@ class FolderMount:
         return MAY_BE_REPEATED
 
     def describe_interrupted_unmount(self) -> str:
-        return "`cowfs status` shows whether the copy is there still."
+        return f"{Command('status')} shows whether the copy is there still."
 
     def describe_late_writes(self) -> str:
         return f"uncommitted work of {self.entry.volume} on this machine"
@@ -319,11 +320,12 @@ def no_restore(name: str, path: str, *, is_mounted: bool) -> ConflictError | Inv
     """The error for a restore into a volume whose folder is mounted or has work left from a mount.
     A folder cannot be the target of a restore."""
     where = f"volume {name!r} is mounted as a copy at" if is_mounted else f"work of volume {name!r} lies in the copy at"
-    publishing = f"cowfs unmount {name} --commit" if is_mounted else f"cowfs commit {name}"
+    publishing = Command("unmount", name, "--commit") if is_mounted else Command("commit", name)
     return (ConflictError if is_mounted else InvalidStateError)(
         f"{where} {path}: nothing is restored into a copy",
-        hint=f"Publish its work first (`{publishing}`, finalize()), or drop it (`cowfs unmount {name} --discard`, discard()); then "
-        "do this again. Or copy what you need into the folder (`cowfs download`, files.download()).",
+        hint=f"Publish its work first ({publishing}, finalize()), or drop it "
+        f"({Command('unmount', name, '--discard')}, discard()); then do this again. Or copy what you need into the "
+        f"folder ({Command('download')}, files.download()).",
         details={"mount_path": path},
     )
 

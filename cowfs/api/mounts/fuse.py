@@ -12,6 +12,7 @@ from cowfs.api.mounts import feeding, mount_paths, summaries
 from cowfs.api.mounts.summaries import MountSummary
 from cowfs.base.beneath import Root
 from cowfs.base.errors import ConflictError, CowfsError, UnavailableError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.live_mount import Released
@@ -131,7 +132,9 @@ class FuseMount:
             if registry.find_by_id(self.entry.id) is None or error.details.get("pids") != [os.getpid()]:
                 mount_paths.warn_that_it_stays(self.entry, error)
             elif trouble := live_mount.release(self.entry).trouble:
-                raise UnavailableError(trouble, hint="`cowfs status` shows whether it is mounted still.") from error
+                raise UnavailableError(
+                    trouble, hint=f"{Command('status')} shows whether it is mounted still."
+                ) from error
 
     def discard(self, *, force: bool = False, store: OpenStore | None = None) -> None:
         live_mount.discard(self.entry, force=force)
@@ -179,11 +182,11 @@ class FuseMount:
     # -- messages
 
     def describe_interrupted_commit(self, name: str | None) -> str:
-        shows = f"`cowfs log {name or self.entry.written or self.entry.volume}` shows it"
+        shows = f"{Command('log', name or self.entry.written or self.entry.volume)} shows it"
         return f"The mount goes on with the commit; {shows} when it is published."
 
     def describe_interrupted_unmount(self) -> str:
-        return "The mount goes on with what it was told; `cowfs status` shows whether it has ended."
+        return f"The mount goes on with what it was told; {Command('status')} shows whether it has ended."
 
     def describe_late_writes(self) -> str:
         return f"uncommitted work of {self.entry.written or self.entry.volume} on this machine"

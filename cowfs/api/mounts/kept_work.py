@@ -9,13 +9,13 @@ not seen the files that it would publish.
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from cowfs.api import hints
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import log
 from cowfs.base.errors import InvalidStateError, UnavailableError
+from cowfs.base.hints import Command
 from cowfs.control.messages import Ready
 from cowfs.machine.working_copy import WorkingCopy
 
@@ -48,7 +48,7 @@ def warn(used: WorkingCopy, store: OpenStore) -> None:
             other.path,
             ", which is not there now" if other.is_out_of_reach else "",
             used.path,
-            hints.about(store.url, f"`cowfs fork {used.volume} NAME`"),
+            hints.about(store.url, Command("fork", used.volume, "NAME")),
         )
 
 
@@ -61,7 +61,7 @@ def require_all(used: WorkingCopy, store: OpenStore) -> None:
         raise UnavailableError(
             f"uncommitted work of volume {volume!r} lies in {missing[0].path}, which is not there now",
             hint="Make that directory available again (is its disk mounted?) and repeat. "
-            f"If it is gone for good: `{_discarding(missing[0])}`, or discard(meta_dir=…), drops that work alone.",
+            f"If it is gone for good: {_discarding(missing[0])}, or discard(meta_dir=…), drops that work alone.",
             details={"working_copy": str(missing[0].path)},
         )
     if others and used.is_kept:
@@ -86,8 +86,8 @@ def overtaken(volume: str, store_url: str, stands_on: str, newer: str) -> str:
     return hints.about(
         store_url,
         f"volume {volume} has a newer version {newer[:12]}, which somebody else has made. What is here is uncommitted work "
-        f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name (`cowfs fork {volume} NAME`), "
-        f"or drop it (`cowfs unmount {volume} --discard`)",
+        f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name "
+        f"({Command('fork', volume, 'NAME')}), or drop it ({Command('unmount', volume, '--discard')})",
     )
 
 
@@ -104,12 +104,12 @@ def to_discard(used: WorkingCopy, store: OpenStore) -> WorkingCopy:
     raise InvalidStateError(
         f"uncommitted work of volume {used.volume!r} lies in several places: {', '.join(named)}",
         hint="Name the one to drop: "
-        + ", or ".join(f"`{_discarding(copy)}`" for copy in places)
+        + ", or ".join(str(_discarding(copy)) for copy in places)
         + "; or discard(meta_dir=…).",
         details={"working_copies": [str(copy.path) for copy in places]},
     )
 
 
-def _discarding(copy: WorkingCopy) -> str:
+def _discarding(copy: WorkingCopy) -> Command:
     """The command that drops the work of this place alone."""
-    return f"cowfs unmount {copy.volume} --discard --meta-dir {shlex.quote(str(copy.path.parent.parent))}"
+    return Command("unmount", copy.volume, "--discard", "--meta-dir", copy.path.parent.parent)

@@ -25,6 +25,7 @@ from cowfs.base.errors import (
     NotFoundError,
     unusable,
 )
+from cowfs.base.hints import Command
 from cowfs.base.ids import StoreId
 from cowfs.folders import mounted_folders
 from cowfs.machine import dead_mounts, mount_table, mounting, proc, registry, reservation, sharing
@@ -49,8 +50,8 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
         if path in mounted_folders.occupied_paths():
             raise ConflictError(
                 f"{path} is the folder of a copy",
-                hint=f"Choose another path, or unmount the copy (`cowfs unmount {shlex.quote(path)}`, unmount()); "
-                "`cowfs status` shows its work.",
+                hint=f"Choose another path, or unmount the copy ({Command('unmount', path)}, unmount()); "
+                f"{Command('status')} shows its work.",
             )
         with reservation.reserve(path) if _is_default(path) else contextlib.nullcontext():
             yield path
@@ -85,10 +86,9 @@ def check(given: str | os.PathLike[str] | None) -> None:
 def require_alive(path: str) -> None:
     """InvalidStateError for a canonical path in a mount whose daemon has died."""
     if (dead := dead_mounts.find_around(path)) is not None:
-        quoted = shlex.quote(dead.path)
         raise InvalidStateError(
             f"the daemon of the mount {dead.path} has died; what was written to a volume there is in its working copy",
-            hint=f"`cowfs unmount {quoted}` takes it off; mount() of its volume, there or elsewhere, brings uncommitted work back.",
+            hint=f"{Command('unmount', dead.path)} takes it off; mount() of its volume, there or elsewhere, brings uncommitted work back.",
         )
 
 
@@ -167,8 +167,8 @@ def warn_that_it_stays(entry: MountEntry, error: ConflictError) -> None:
     if registry.find_by_id(entry.id) is None:
         _log.warning("%s. %s", error.message, error.hint)
     else:
-        path = shlex.quote(entry.mount_path)
-        _log.warning("%s. It stays mounted: `cowfs unmount %s` unmounts it", error.message, path)
+        command = Command("unmount", entry.mount_path)
+        _log.warning("%s. It stays mounted: %s unmounts it", error.message, command)
 
 
 def remove_default(path: str) -> None:

@@ -21,6 +21,7 @@ from cowfs.api.transfers.transfer_report import Target
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import byte_sizes, log
 from cowfs.base.errors import LeaseHeldError, MountFailedError, NeedsFuseError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.folders import lost_folders, mounted_folders, work_left
@@ -208,8 +209,8 @@ def _require_within(options: MountOptions, size: int, name: str, why: MountFaile
     reason = f"; this machine cannot mount it: {why.message}" if why is not None else ""
     raise NeedsFuseError(
         f"{name} has {byte_sizes.format_size(size)}, and a copy may have {byte_sizes.format_size(options.copy_limit_bytes)}{reason}",
-        hint="Allow a larger copy (copy_limit=, --copy-limit); read and write without a mount (vol.files, `cowfs ls`, `cat`, "
-        "`cp`); mount one folder of a version (LOCATOR/FOLDER); download what is needed (`cowfs download`, files.download()); or "
+        hint=f"Allow a larger copy (copy_limit=, --copy-limit); read and write without a mount (vol.files, {Command('ls')}, `cat`, "
+        f"`cp`); mount one folder of a version (LOCATOR/FOLDER); download what is needed ({Command('download')}, files.download()); or "
         f"let the machine mount. {CONTAINER}.",
         details={"bytes": size, "copy_limit": options.copy_limit_bytes},
     )
@@ -222,6 +223,6 @@ def _warn_of_copies(why: MountFailedError | None) -> None:
     _warned.add(os.getpid())
     _log.warning(
         "this machine cannot mount (%s), so the mount path is a copy: plain files, read when they are committed. "
-        "`cowfs doctor` says what mounting needs; mode='copy' or --mode copy asks for this and is not told",
+        f"{Command('doctor')} says what mounting needs; mode='copy' or --mode copy asks for this and is not told",
         why.message,
     )

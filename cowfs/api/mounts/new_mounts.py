@@ -18,6 +18,7 @@ from cowfs.api.mounts import kept_work, launch, mount_paths, new_folders, scratc
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.base.errors import InvalidInputError, MountFailedError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, MountSpec, SessionSpec
 from cowfs.folders import lost_folders
@@ -33,8 +34,8 @@ Given = str | os.PathLike[str] | None
 """The path that the caller requests, if any."""
 
 INSTEAD_OF_A_SCRATCH = (
-    "A scratch cannot be a copy. Without FUSE, fork the version (`cowfs fork SOURCE NAME`, fork()) and mount the fork as a "
-    "copy (`cowfs mount NAME --mode copy`, mode='copy'), or copy the version out (`cowfs download`, files.download())."
+    f"A scratch cannot be a copy. Without FUSE, fork the version ({Command('fork', 'SOURCE', 'NAME')}, fork()) and mount the fork as a "
+    f"copy ({Command('mount', 'NAME', '--mode', 'copy')}, mode='copy'), or copy the version out ({Command('download')}, files.download())."
 )
 
 

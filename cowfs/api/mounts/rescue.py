@@ -10,6 +10,7 @@ from cowfs.api.claiming import claimed
 from cowfs.api.provenance import author
 from cowfs.base import log
 from cowfs.base.errors import CowfsError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.format.locator import Locator
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
@@ -61,7 +62,7 @@ def ended(store: stores.OpenStore, volume: str, name: str | None) -> tuple[Head,
                 "the uncommitted work of volume %s is volume %s's now: a fork that was killed has moved it. %s publishes it",
                 volume,
                 becomes,
-                hints.about(store.url, f"`cowfs commit {becomes}`"),
+                hints.about(store.url, Command("commit", becomes)),
             )
     return None
 

@@ -20,6 +20,7 @@ from cowfs.api.provenance import author
 from cowfs.api.storage.definition import Storage
 from cowfs.base import log
 from cowfs.base.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError, UnavailableError
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.messages import Committed, Left, MountStatus
 from cowfs.machine import reservation, scratch_directories
@@ -62,7 +63,7 @@ class ScratchMount(FuseMount):
             raise InvalidStateError(
                 f"volume {self.entry.written!r} is written to by the scratch at {self.entry.mount_path}, which would drop what is "
                 "not committed",
-                hint="Commit it first (`cowfs commit`, commit()), or drop it: discard(), force=True.",
+                hint=f"Commit it first ({Command('commit')}, commit()), or drop it: discard(), force=True.",
             )
 
     def leave(self) -> None:
@@ -75,7 +76,7 @@ class ScratchMount(FuseMount):
         return Left(self._version(), 0, False)
 
     def describe_interrupted_commit(self, name: str | None) -> str:
-        shows = f"`cowfs log {name}` shows it" if name is not None else "`cowfs status` names the volume"
+        shows = f"{Command('log', name)} shows it" if name is not None else f"{Command('status')} names the volume"
         return f"The mount goes on with the commit; {shows} when it is published."
 
     def describe_late_writes(self) -> str:
@@ -87,7 +88,7 @@ def explain_lease(entry: MountEntry | None, error: LeaseHeldError, volume: str) 
     if entry is not None and entry.kind == "scratch" and error.details.get("where") == entry.mount_path:
         error.set_hint(
             f"It is a scratch of this machine. Work at {entry.mount_path}; or commit it, and unmount it, which drops "
-            f"what is not committed (`cowfs unmount {volume} --commit`, commit()); or fork the volume."
+            f"what is not committed ({Command('unmount', volume, '--commit')}, commit()); or fork the volume."
         )
 
 
@@ -118,7 +119,7 @@ def commit_to(entry: MountEntry, request: CommitRequest, progress: ProgressListe
         if (now := live_mount.status(entry).volume) != entry.adopted:
             raise ConflictError(
                 f"the scratch at {entry.mount_path} does not write to {entry.adopted} any more, but to {now}",
-                hint=f"What it has uncommitted belongs to {now}: `cowfs commit {now}`, or commit() of that volume.",
+                hint=f"What it has uncommitted belongs to {now}: {Command('commit', now)}, or commit() of that volume.",
             )
         return _committed(entry, entry.adopted, request, progress)
 
@@ -150,7 +151,7 @@ def _committed(entry: MountEntry, volume: str, request: CommitRequest, progress:
     except LeaseLostError as error:
         raise LeaseLostError(
             error.message,
-            hint=f"Commit it under another name: `cowfs commit {entry.mount_path} --name NAME`, or commit_scratch() with a name.",
+            hint=f"Commit it under another name: {Command('commit', entry.mount_path, '--name', 'NAME')}, or commit_scratch() with a name.",
             details=error.details,
         ) from error
     except UnavailableError as error:
@@ -158,7 +159,7 @@ def _committed(entry: MountEntry, volume: str, request: CommitRequest, progress:
             raise
         raise UnavailableError(
             error.message,
-            hint=f"`cowfs log {volume}`, or history(), shows whether the commit was published. What is not published is gone: "
+            hint=f"{Command('log', volume)}, or history(), shows whether the commit was published. What is not published is gone: "
             "a scratch ends with its daemon. Mount the version again.",
             details=error.details,
         ) from error

@@ -329,7 +329,7 @@ def _at(path: str, entry: MountEntry | None) -> Mounted:
     if store is not None and store_names.has_store(store):
         meant = f"The volume {name} of the store {store} is {name} with --store {store} (store=). "
     raise NotFoundError(
-        f"no volume is mounted at {path}", hint=f"{meant}`cowfs status` lists mounts, and work that waits for one."
+        f"no volume is mounted at {path}", hint=f"{meant}{Command('status')} lists mounts, and work that waits for one."
     )
 
 
@@ -364,7 +364,7 @@ def _require_not_mounted(path: str) -> None:
     raise NotFoundError(
         f"volume {found.volume} is mounted at {path}, by a process that is not to be seen here",
         hint=f"It runs in another container or pid namespace, or with other directories (COWFS_STATE_DIR, XDG_RUNTIME_DIR): "
-        f"`cowfs unmount {shlex.quote(path)}`, unmount() there.",
+        f"{Command('unmount', path)}, unmount() there.",
     )
 
 
@@ -373,11 +373,11 @@ def require_one_store(volume: RWVolume) -> None:
     kept here too: it would be unclear which work to drop."""
     if os.environ.get("COWFS_STORE"):
         return
-    urls = {each.store_url for each in _find_kept_work(volume.name)}
-    others = sorted(url for url in urls if url is not None and url != volume.store_url)
-    if others and volume.store_url in urls:
-        drop = f"`cowfs unmount {volume.name} --discard --store"
-        commands = [f"{drop} {shlex.quote(url)}`" for url in (volume.store_url, *others) if url is not None]
+    known = {each.store_url for each in _find_kept_work(volume.name)}
+    others = sorted(url for url in known if url is not None and url != volume.store_url)
+    if others and volume.store_url in known:
+        urls = [url for url in (volume.store_url, *others) if url is not None]
+        commands = [str(Command("unmount", volume.name, "--discard", "--store", url)) for url in urls]
         raise InvalidInputError(
             f"uncommitted work of several volumes {volume.name!r} may lie here: of {volume.store_url}, {', '.join(others)}",
             hint=f"Say which one is to be dropped: {', or '.join(commands)}; in a program, discard() of that volume.",
@@ -393,7 +393,7 @@ def _describe_kept_work(name: str, store: str | None) -> str:
     """Advice on kept work of volumes of that name that do not exist or are in other stores."""
     said = ""
     for each in _find_kept_work(name):
-        drop = f"`cowfs unmount {shlex.quote(each.folder or each.working_copy)} --discard` drops it"
+        drop = f"{Command('unmount', each.folder or each.working_copy, '--discard')} drops it"
         is_elsewhere = each.store_url is not None and each.store_url != _url(store)
         named = f"--store {shlex.quote(each.store_url or '')} (store=) names its store, and " if is_elsewhere else ""
         said += f" Uncommitted work of {name!r}{f' of {each.store_url}' if is_elsewhere else ''} is kept here: {named}{drop}."

@@ -5,7 +5,6 @@ The working copy's lock prevents a mount meanwhile. LeaseHeldError: a mount took
 
 from __future__ import annotations
 
-import shlex
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from cowfs.api.access.file_session import FileSession
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import interruptible, log
 from cowfs.base.errors import ConflictError, CowfsError
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.folders import lost_folders
 from cowfs.machine import meta_dirs, registry
@@ -124,7 +124,7 @@ def discard_at(place: Path, *, force: bool = False) -> Dropped | None:
             return None
         raise ConflictError(
             f"the work in {place} is mounted at {entry.mount_path}",
-            hint=f"Unmount it: `cowfs unmount {shlex.quote(entry.mount_path)} --discard`, discard().",
+            hint=f"Unmount it: {Command('unmount', entry.mount_path, '--discard')}, discard().",
         )
     _require_mine(working_copy, force=force)
     is_gone = lost_folders.tell_if_gone(working_copy)

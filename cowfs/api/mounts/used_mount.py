@@ -20,6 +20,7 @@ from cowfs.api.mounts import mount_paths, new_mounts
 from cowfs.api.mounts.base import Mount, mount_of, require_mode
 from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import ConflictError, InvalidStateError
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions
 from cowfs.machine import dead_mounts, registry, sharing
 from cowfs.machine.registry import MountEntry
@@ -135,7 +136,7 @@ class UsedMount:
 
     def leave_to_others(self, source: str) -> None:
         """Call it when `is_last` is false."""
-        _log.info("%s stays mounted: others share it, or `cowfs mount` was asked for it", source)
+        _log.info("%s stays mounted: others share it, or %s was asked for it", source, Command("mount"))
         self.forget()
 
     def forget(self) -> None:

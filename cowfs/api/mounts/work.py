@@ -12,7 +12,6 @@ Reading publishes nothing, and stores nothing.
 from __future__ import annotations
 
 import os
-import shlex
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from cowfs.api.transfers import tree_publishing
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import log
 from cowfs.base.errors import CowfsError, InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control.messages import Compared, Comparison
 
@@ -117,7 +117,7 @@ def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
         raise InvalidInputError(
             f"{version.locator} lies in another store",
             hint="Commit, and compare the two versions; or copy what you need "
-            f"(`cowfs download {shlex.quote(version.locator)}`, `cowfs upload`).",
+            f"({Command('download', version.locator)}, {Command('upload')}).",
         )
 
 

@@ -24,6 +24,7 @@ from cowfs.api.transfers.local_paths import Own
 from cowfs.api.transfers.path_errors import NOT_DOWN, errors_of_ours
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.base.errors import ConflictError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import working_root
@@ -114,7 +115,7 @@ def _copy(
     from cowfs.transfer import copying
 
     with ExitStack() as stack:
-        with errors_of_ours(about, "vol.files.ls() and `cowfs ls` show what there is."):
+        with errors_of_ours(about, f"vol.files.ls() and {Command('ls')} show what there is."):
             given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
             at = followed(tree, given)
             mode = tree.stat(at).mode

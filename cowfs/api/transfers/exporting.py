@@ -16,6 +16,7 @@ from cowfs.api.transfers.ignore_patterns import excluding
 from cowfs.api.transfers.path_errors import errors_of_ours
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.format import keys
 from cowfs.format.store_url import StoreUrl
 from cowfs.store.nesting import path_within
@@ -46,11 +47,11 @@ def export(
     if origins.local_path(text) is not None:
         raise InvalidInputError(
             f"{text} is a directory of this machine",
-            hint="`cowfs download` and files.download() copy a version there.",
+            hint=f"{Command('download')} and files.download() copy a version there.",
         )
     with downloading.reading(version) as tree, closing(origins.open_place(text, storage)) as target:
         given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
-        with errors_of_ours(version.locator, "vol.files.ls() and `cowfs ls` show what there is."):
+        with errors_of_ours(version.locator, f"vol.files.ls() and {Command('ls')} show what there is."):
             _require_apart(target.url, version.to_read().url, text, ignored)
             at = downloading.followed(tree, given)
             done = Export(tree, at, target, excluded=ignored, progress=hears).run(delete=delete)

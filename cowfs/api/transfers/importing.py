@@ -33,6 +33,7 @@ from cowfs.api.transfers.transfer_report import Source, TransferReport
 from cowfs.base import interruptible
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.format import backends
 from cowfs.format.store_url import StoreUrl, mask_secrets
 from cowfs.store.credentials import trust
@@ -182,7 +183,7 @@ def absorb(
             before = line.publisher.base
             if before.version_id is None:
                 raise NotFoundError(
-                    f"volume {name!r} has no version yet", hint="Import something first: `cowfs import`."
+                    f"volume {name!r} has no version yet", hint=f"Import something first: {Command('import')}."
                 )
             source = Absorbing(line.publisher, linked, hurry=line.hurry, progress=hears)
             try:

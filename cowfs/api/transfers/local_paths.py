@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from cowfs.base.errors import InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 
 if TYPE_CHECKING:
     from cowfs.transfer.local_files import LocalFiles
@@ -132,7 +133,7 @@ def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[WholeFiles, byte
     if path == b"-":
         raise InvalidInputError(
             "'-' is no target of a copy",
-            hint="`cowfs cat SOURCE:PATH` writes a file to standard output. ./- is a file of that name.",
+            hint=f"{Command('cat', 'SOURCE:PATH')} writes a file to standard output. ./- is a file of that name.",
         )
     if _is_special(path):  # of the path itself: the target of /dev/stdout may have no name
         raise special_file(path)

@@ -20,6 +20,7 @@ from cowfs.api.transfers.path_errors import NOT_HERE, NothingThere, errors_of_ou
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.api.transfers.warming import WarmReport
 from cowfs.base.errors import CowfsError, InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.base.hints import Command
 from cowfs.format.locator import is_locator
 from cowfs.machine import registry
 from cowfs.version.commit import ProgressListener
@@ -97,7 +98,7 @@ def upload_to(
     if "@" in place.source or is_locator(place.source):
         raise ReadOnlyError(
             f"{place.source} is a version, and a version never changes",
-            hint="Upload to a volume, NAME or NAME:PATH; a fork of the version is one (`cowfs fork`, fork()).",
+            hint=f"Upload to a volume, NAME or NAME:PATH; a fork of the version is one ({Command('fork')}, fork()).",
         )
     volume = RWVolume(store, names.checked(place.source), "either")
     dst = os.fsdecode(place.path)
@@ -111,5 +112,7 @@ def _no_directory(src: str | os.PathLike[str]) -> CowfsError:
     with errors_of_ours(os.fspath(src), NOT_HERE), NothingThere():
         os.stat(src)
     if os.path.lexists(src):
-        return InvalidInputError(f"{os.fspath(src)} is no directory", hint="`cowfs cp FILE NAME:PATH` copies a file.")
+        return InvalidInputError(
+            f"{os.fspath(src)} is no directory", hint=f"{Command('cp', 'FILE', 'NAME:PATH')} copies a file."
+        )
     return NotFoundError(f"{os.fspath(src)} does not exist", hint="Give a directory of this machine.")

@@ -33,6 +33,7 @@ from cowfs.api.transfers.transfer_report import Source, Target
 from cowfs.api.upkeep import copied_stores
 from cowfs.base.errors import InvalidInputError, ReadOnlyError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import CommitRequest, ProgressListener
@@ -175,7 +176,7 @@ def _writable(place: Place, store: stores.Named) -> _Writable:
     if found.head is None:
         raise ReadOnlyError(
             f"{place.source} is a version, and a version never changes",
-            hint="Copy to a volume, NAME:PATH; a fork of the version is one (`cowfs fork`, fork()).",
+            hint=f"Copy to a volume, NAME:PATH; a fork of the version is one ({Command('fork')}, fork()).",
         )
     working_copy = copied_stores.locate(found.store, found.volume)
     target = Target(found.volume, found.store, working_copy)

@@ -9,7 +9,6 @@ data. The volume must not be mounted here, nor have uncommitted work here.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -36,6 +35,7 @@ from cowfs.base.errors import (
     LeaseHeldError,
     LeaseLostError,
 )
+from cowfs.base.hints import Command
 from cowfs.base.ids import StoreId
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine.registry import MountEntry
@@ -130,10 +130,9 @@ def telling_of_empty(volume: RWVolume) -> Iterator[None]:
         raise
     except CowfsError as error:
         if volume._is_made_empty and not was_made:
-            name = shlex.quote(volume.name)
             error.set_hint(
-                f"{error.open_hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; `cowfs "
-                f"delete {name}`, Store().delete({volume.name!r}), removes it, if nobody else uses it by now.".lstrip()
+                f"{error.open_hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; "
+                f"{Command('delete', volume.name)}, Store().delete({volume.name!r}), removes it, if nobody else uses it by now.".lstrip()
             )
         raise
 
@@ -223,7 +222,7 @@ def require_not_mounted(target: Target, to: bytes) -> None:
         there = os.path.join(entry.mount_path, os.fsdecode(to))
         raise ConflictError(
             f"volume {target.name!r} is mounted at {entry.mount_path}",
-            hint=f"Copy to {there}, and commit (`cowfs commit {target.name}`, commit()); or unmount it first.",
+            hint=f"Copy to {there}, and commit ({Command('commit', target.name)}, commit()); or unmount it first.",
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cowfs.api import arguments
 from cowfs.api.transfers import downloading
 from cowfs.api.transfers.path_errors import errors_of_ours
+from cowfs.base.hints import Command
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.format import profile
 from cowfs.version.commit import ProgressListener
@@ -64,7 +65,7 @@ def warm(
     )
     given = b"/".join(part for part in os.fsencode(path).split(b"/") if part)
     with (
-        errors_of_ours(version.locator, "vol.files.ls() and `cowfs ls` show what there is."),
+        errors_of_ours(version.locator, f"vol.files.ls() and {Command('ls')} show what there is."),
         warming(spec, access=store.access) as warmer,
     ):
         wanted = downloading.followed(warmer.tree, given)

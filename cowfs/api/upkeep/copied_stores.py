@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs.base.errors import CowfsError, InvalidStateError
+from cowfs.base.hints import Command
 from cowfs.format import keys
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import mount_table, registry
@@ -74,7 +75,8 @@ def require_of(store: OpenStore, working_copy: WorkingCopy) -> None:
         f"what this machine works on as volume {name!r}, in {path}, is of the store {url}; {store.url} is another place, "
         "with a copy of that store, which has its id",
         hint=f"Name the store that is meant ({named}, store=). To work on the volume of {store.url}, commit the other work first "
-        f"(`cowfs commit {name} {named}`, commit()) and unmount it, or mount with a meta_dir (--meta-dir) of its own. If {store.url} "
+        f"({Command('commit', name, '--store', url)}, commit()) and unmount it, or mount with a meta_dir "
+        f"(--meta-dir) of its own. If {store.url} "
         f"is to take the place of {url}, move that one away. A copy that a push makes has an id of its own.",
         details={"working_copy": str(path), "store_url": url},
     )

@@ -15,6 +15,7 @@ from cowfs.api import stores
 from cowfs.api.storage.definition import EncryptionKey, KeyCommand, KeyFile, Storage
 from cowfs.api.storage.resolving import secret_of
 from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.format.key_slots import Slot, new_slot
 from cowfs.store.credentials import unlocking
 
@@ -69,7 +70,9 @@ def remove_key(id: str, store: str | os.PathLike[str] | Storage | None = None) -
         left = tuple(slot for slot in slots if slot.id != id)
         was_there = was_there or left != slots
         if not was_there:
-            raise NotFoundError(f"the store has no key {id!r}", hint="`cowfs key list` and list_keys() show them.")
+            raise NotFoundError(
+                f"the store has no key {id!r}", hint=f"{Command('key', 'list')} and list_keys() show them."
+            )
         if not left:
             raise InvalidInputError(
                 f"{id} is the last key: nobody could open the store any more", hint="Add another one first."
@@ -108,7 +111,7 @@ def _opened(store: str | os.PathLike[str] | Storage | None) -> stores.OpenStore:
     if opened.record.cipher is None:
         raise InvalidInputError(
             f"{opened.url} is not encrypted",
-            hint="That is chosen when a store is made: `cowfs create NAME --encrypt`, or "
+            hint=f"That is chosen when a store is made: {Command('create', 'NAME', '--encrypt')}, or "
             "Volume.new(NAME, store=Storage(URL, encryption_key=…)).",
         )
     return opened

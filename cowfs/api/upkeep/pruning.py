@@ -10,6 +10,7 @@ from typing import Any
 
 from cowfs.api import stores
 from cowfs.base.errors import AccessDeniedError, InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.machine import registry
 from cowfs.maintain import pruning
@@ -65,7 +66,7 @@ def plan(name: str, named: stores.Named, rules: Rules | None) -> PrunePlan:
         raise InvalidInputError(
             f"no rule says what to keep of volume {name!r}, and it has none saved",
             hint="Give at least one: last, within, hourly, daily, weekly, monthly, yearly "
-            f"(`cowfs prune {name} --keep-last 10`).",
+            f"({Command('prune', name, '--keep-last', '10')}).",
         )
     return _plan(store, name, rules)
 

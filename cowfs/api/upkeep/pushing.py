@@ -66,7 +66,7 @@ def push(
     target, made_store = _target(to, found.store)
     if copied_stores.is_same(target, found.store):
         raise InvalidInputError(
-            f"{target.url} is where the version is already", hint="Fork it there (`cowfs fork`, fork())."
+            f"{target.url} is where the version is already", hint=f"Fork it there ({Command('fork')}, fork())."
         )
     wanted = names.checked(name) if name is not None else found.volume
     if found.head is not None:  # a name means the last version
@@ -128,12 +128,12 @@ def _require_no_work(target: OpenStore, name: str, version: VersionId) -> None:
     if (entry := copied_stores.find_mount(target, name)) is not None:
         raise InvalidStateError(
             f"volume {name!r} of {target.url} is mounted at {entry.mount_path}",
-            hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or copy under another name: --as NAME, as name=.",
+            hint=f"Unmount it first: {Command('unmount', name)}, unmount(). Or copy under another name: --as NAME, as name=.",
         )
     if kept := [copy for copy in copied_stores.known(target, name) if copy.is_kept]:
         raise InvalidStateError(
             f"volume {name!r} of {target.url} has uncommitted work on this machine, in {kept[0].path}",
-            hint=f"Publish it (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()).",
+            hint=f"Publish it ({Command('commit', name)}, commit()), or drop it ({Command('unmount', name, '--discard')}, discard()).",
         )
 
 

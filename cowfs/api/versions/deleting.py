@@ -8,6 +8,7 @@ import os
 from cowfs.api import stores
 from cowfs.api.upkeep import copied_stores
 from cowfs.base.errors import InvalidStateError, LeaseHeldError
+from cowfs.base.hints import Command
 from cowfs.base.ids import WriteId
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.refs import refs
@@ -53,13 +54,13 @@ def _require_unused(name: str, opened: stores.OpenStore, known: list[WorkingCopy
     if (entry := copied_stores.find_mount(opened, name)) is not None:
         raise InvalidStateError(
             f"volume {name!r} is mounted at {entry.mount_path}",
-            hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or delete it all the same: {_force(name)}; then "
+            hint=f"Unmount it first: {Command('unmount', name)}, unmount(). Or delete it all the same: {_force(name)}; then "
             "the mount can publish nothing more.",
         )
     if kept := [copy for copy in known if copy.is_kept]:
         raise InvalidStateError(
             f"volume {name!r} has uncommitted work on this machine, in {kept[0].path}",
-            hint=f"Drop it (`cowfs unmount {name} --discard`, discard()), or publish it (`cowfs commit {name}`, commit()). "
+            hint=f"Drop it ({Command('unmount', name, '--discard')}, discard()), or publish it ({Command('commit', name)}, commit()). "
             f"Or delete the volume all the same: {_force(name)}; the work stays here for an undelete.",
         )
 
@@ -67,4 +68,4 @@ def _require_unused(name: str, opened: stores.OpenStore, known: list[WorkingCopy
 def _force(name: str) -> str:
     """Shows a whole command, because the refused operation may be a step of an `apply`, which has
     no such option."""
-    return f"`cowfs delete {name} --force`, Store().delete(force=True)"
+    return f"{Command('delete', name, '--force')}, Store().delete(force=True)"

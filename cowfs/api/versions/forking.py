@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from cowfs.api import names, sources, stores
+from cowfs.api import hints, names, sources, stores
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class ForkReport:
         if self.uncommitted:
             said.append(
                 f"The uncommitted work of {self.source_volume}, which another writer has, is now that of {self.name}; it is in "
-                f"no version yet: `cowfs commit {self.name}`"
+                f"no version yet: {hints.about(self.store_url, Command('commit', self.name))}"
             )
         if self.ended_mount is not None:
-            where = self.ended_mount
-            said.append(f"The mount at {where} has ended; to go on there: `cowfs mount {self.name} {where}`")
+            again = hints.about(self.store_url, Command("mount", self.name, self.ended_mount))
+            said.append(f"The mount at {self.ended_mount} has ended; to go on there: {again}")
         return said
 
 

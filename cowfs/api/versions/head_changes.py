@@ -45,6 +45,7 @@ from cowfs.api.versions import waiting
 from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.machine import registry, scratch_directories
@@ -204,7 +205,7 @@ def _require_no_work(store: stores.OpenStore, volume: str, locked: WorkingCopy |
     if working_copy.is_kept and not is_open:
         raise InvalidStateError(
             f"volume {volume!r} has uncommitted work on this machine, which could not be committed any more",
-            hint=f"Publish it first (`cowfs commit {volume}`, commit()), or drop it (`cowfs unmount {volume} --discard`, "
+            hint=f"Publish it first ({Command('commit', volume)}, commit()), or drop it ({Command('unmount', volume, '--discard')}, "
             "discard()).",
         )
 

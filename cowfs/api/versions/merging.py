@@ -14,7 +14,6 @@ during the merge (docs/decisions/0046-merging.md).
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -31,6 +30,7 @@ from cowfs.api.versions.on_line import on_line
 from cowfs.base import config
 from cowfs.base.errors import ConflictError, CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.version.merge.conflicts import SETTLED_BY
 from cowfs.version.names import volumes
@@ -99,7 +99,7 @@ def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
     if not copied_stores.is_same(branch.to_read(), store):
         raise InvalidInputError(
             f"{branch.locator} lies in another store",
-            hint=f"Copy it into a fork of the target first (`cowfs download {shlex.quote(branch.locator)}`, `cowfs upload`; "
+            hint=f"Copy it into a fork of the target first ({Command('download', branch.locator)}, {Command('upload')}; "
             "download(), upload()).",
         )
 
@@ -185,7 +185,7 @@ class _Merge:
                 self._manifest(version)
                 raise InvalidStateError(
                     f"{self._name!r} and {branch.locator} have no version in common",
-                    hint="Only forks of one version can be merged. Copy the files instead (`cowfs cp`, upload()).",
+                    hint=f"Only forks of one version can be merged. Copy the files instead ({Command('cp')}, upload()).",
                 )
             self._bases[version] = bases
             if version not in bases:
@@ -244,14 +244,15 @@ class _Merge:
         if manifest is None:
             raise NotFoundError(
                 f"version {version.hex()[:12]} is gone, and is needed to merge",
-                hint="`cowfs log` and history() show which versions are there. Copy the files instead (`cowfs cp`, upload()).",
+                hint=f"{Command('log')} and history() show which versions are there. Copy the files instead ({Command('cp')}, upload()).",
             )
         return manifest
 
 
 def _no_version(name: str) -> InvalidStateError:
     return InvalidStateError(
-        f"volume {name!r} has no version yet", hint="Fork a branch under that name instead (`cowfs fork`, fork())."
+        f"volume {name!r} has no version yet",
+        hint=f"Fork a branch under that name instead ({Command('fork')}, fork()).",
     )
 
 
@@ -263,7 +264,7 @@ def _refuse(conflicts: Sequence[Conflict]) -> ConflictError:
     limit = " (union of two contents: where both have only appended)" if "union" in settled else ""
     return ConflictError(
         f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}: {shown}{more}",
-        hint="Nothing was published. Say what to do about them with strategy= (`cowfs merge --strategy PATTERN=HOW`), which "
+        hint=f"Nothing was published. Say what to do about them with strategy= ({Command('merge', '--strategy', 'PATTERN=HOW')}), which "
         f"settles {settled}{limit}.",
         details={"conflicts": [asdict(each) for each in conflicts]},
     )

@@ -19,6 +19,7 @@ from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions import waiting
 from cowfs.base import clock, interruptible
 from cowfs.base.errors import ConflictError, LeaseHeldError, LeaseLostError
+from cowfs.base.hints import Command
 
 if TYPE_CHECKING:
     from cowfs.writer.publishing import Line
@@ -54,7 +55,7 @@ def _once(target: Target, make: Callable[[Target, Line], T]) -> T:
     if (entry := copied_stores.find_mount(target.store, target.name)) is not None:
         raise ConflictError(
             f"volume {target.name!r} is mounted at {entry.mount_path}",
-            hint=f"Commit and unmount it first (`cowfs unmount {target.name} --commit`, finalize()), or work on a fork of it.",
+            hint=f"Commit and unmount it first ({Command('unmount', target.name, '--commit')}, finalize()), or work on a fork of it.",
         )
     spec = tree_publishing.writing(target)
     kept_work.require_all(target.working_copy, target.store)

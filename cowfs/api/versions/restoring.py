@@ -12,7 +12,6 @@ its branch later still brings the changes that the restore reverted.
 from __future__ import annotations
 
 import os
-import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from cowfs.api.versions.merge_report import MergedPath
 from cowfs.api.versions.on_line import on_line
 from cowfs.base import clock, config
 from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control.messages import Restoration
 from cowfs.version.commit import Base, CommitRequest
@@ -93,7 +93,7 @@ def rollback(volume: RWVolume, version: ROVolume, *, message: str = "", dry_run:
     if version.folder:
         raise InvalidInputError(
             f"a volume cannot be rolled back to one folder: {version.locator}",
-            hint="Roll back to the whole version, or restore the folder (`cowfs restore`, Store().restore()).",
+            hint=f"Roll back to the whole version, or restore the folder ({Command('restore')}, Store().restore()).",
         )
     return restore(volume, version, message=message, dry_run=dry_run)
 
@@ -114,7 +114,7 @@ def _made(volume: RWVolume, version: ROVolume, path: bytes, to: bytes, message: 
     if not copied_stores.is_same(version.to_read(), target.store):
         raise InvalidInputError(
             f"{version.locator} lies in another store",
-            hint=f"Copy it instead (`cowfs download {shlex.quote(version.locator)}`, `cowfs upload`).",
+            hint=f"Copy it instead ({Command('download', version.locator)}, {Command('upload')}).",
         )
     if dry_run:
         base, paths, is_new = _try(target, version, path, to)
@@ -167,7 +167,7 @@ def _restore(
     if head is None:
         raise InvalidStateError(
             f"volume {name!r} has no version yet",
-            hint="Fork the version under that name instead (`cowfs fork`, fork()).",
+            hint=f"Fork the version under that name instead ({Command('fork')}, fork()).",
         )
     ancestry = Ancestry(store.objects)
     wanted = VersionId.from_hex(version.id)
@@ -189,7 +189,8 @@ def _opened(stack: ExitStack, store: OpenStore, ancestry: Ancestry, version: Ver
     manifest = ancestry.manifest(version)
     if manifest is None:
         raise NotFoundError(
-            f"version {version.hex()[:12]} is gone", hint="`cowfs log` and history() show which versions are there."
+            f"version {version.hex()[:12]} is gone",
+            hint=f"{Command('log')} and history() show which versions are there.",
         )
     opened = open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
     return stack.enter_context(opened)

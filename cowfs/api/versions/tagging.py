@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cowfs.api import sources, stores
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.format import keys
 from cowfs.format.locator import is_locator
@@ -92,7 +93,7 @@ def expected(text: str, source: str, store: str | None) -> str:
     except NotFoundError as error:
         raise NotFoundError(
             f"--expect {text} names no version: {error.message}",
-            hint=f"Give 8 digits or more of its id, as `cowfs log {volume}` (history()) shows it, {volume}@TAG or a locator.",
+            hint=f"Give 8 digits or more of its id, as {Command('log', volume)} (history()) shows it, {volume}@TAG or a locator.",
         ) from error
 
 

@@ -45,6 +45,7 @@ from cowfs.base.errors import (
     unreadable,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.machine import lock, makers, mount_table, syncing, used_paths
 from cowfs.machine import state as states
@@ -253,9 +254,9 @@ class Copy:
             raise LeaseHeldError(
                 f"volume {record.volume!r} is mounted as a copy, or has work in one, at {record.mount_path}, made by {user} in "
                 f"{record.process.where}, at {since}; that folder is not visible here",
-                hint=f"Go on there, or commit and unmount it there (`cowfs unmount {record.volume} --commit`, finalize()); or "
+                hint=f"Go on there, or commit and unmount it there ({Command('unmount', record.volume, '--commit')}, finalize()); or "
                 f"{lock.advise_fork(record.volume)}. If that container is gone, or its work is not needed, take over by a mount "
-                "here (take_over=True, `cowfs mount --take-over`), which begins with the last commit: that folder, if it still "
+                f"here (take_over=True, {Command('mount', '--take-over')}), which begins with the last commit: that folder, if it still "
                 "exists, stays as an ordinary folder.",
                 details={"who": f"{user} in {record.process.where}", "where": record.mount_path, "since": since},
             )
@@ -273,7 +274,7 @@ class Copy:
                     f"the folder of the copy of volume {self.record.volume}, {path}, cannot be looked at",
                     hint="Correct its permissions, or attach its disk, and mount there again. Or take over "
                     "(Volume.open(NAME).mount(take_over=True), "
-                    "`cowfs mount --take-over`): the mount begins with the last commit, and that folder stays as an ordinary one.",
+                    f"{Command('mount', '--take-over')}): the mount begins with the last commit, and that folder stays as an ordinary one.",
                 ) from error
 
     def differs(self, version: VersionId | None) -> bool:

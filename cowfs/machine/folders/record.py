@@ -26,6 +26,7 @@ from cowfs.base import clock, config
 from cowfs.base.beneath import Root
 from cowfs.base.errors import CorruptError, NotFoundError, UnsupportedFormatError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.machine import processes
 from cowfs.machine.processes import ProcessIdentity
@@ -103,7 +104,7 @@ def load(path: Path) -> CopyRecord:
     """NotFoundError: there is no copy. UnsupportedFormatError, CorruptError: the record cannot be
     parsed."""
     keep = (
-        f"Nothing was changed. Keep the copy's folder: `cowfs upload` publishes it to a volume. Then move {path.parent} away, and "
+        f"Nothing was changed. Keep the copy's folder: {Command('upload')} publishes it to a volume. Then move {path.parent} away, and "
         "mount again."
     )
     try:

@@ -24,6 +24,7 @@ from dataclasses import field
 from cowfs.base import byte_sizes
 from cowfs.base.errors import AccessDeniedError, InvalidStateError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.format import keys
 from cowfs.format.records import SeenVolume
 from cowfs.maintain.collect.roots import Roots
@@ -139,7 +140,7 @@ def refuse(url: str, alarms: Sequence[str], plan_id: str) -> InvalidStateError:
     return InvalidStateError(
         f"{url} does not show everything that should be there, so nothing was deleted: {join_alarms(alarms)}",
         hint="If a disk is not mounted, a share is missing or a copy is not finished, complete it and run this again. "
-        f"If the objects are gone for good, or the alarm is wrong: `cowfs gc --accept-loss {plan_id}`.",
+        f"If the objects are gone for good, or the alarm is wrong: {Command('gc', '--accept-loss', plan_id)}.",
         details={"plan_id": plan_id, "alarms": list(alarms)},
     )
 

@@ -33,6 +33,7 @@ from cowfs.base import clock
 from cowfs.base.errors import ConflictError, InvalidStateError, UnavailableError
 from cowfs.base.failpoints import hit
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId, WriteId
 from cowfs.format import keys
 from cowfs.format.heads import HeadKind
@@ -308,7 +309,7 @@ def require_accepted(url: str, plan: Plan, accept_loss: str) -> None:
         what = alarms.join_alarms(plan.alarms) if plan.alarms else "no alarm is left"
         raise InvalidStateError(
             f"plan {accept_loss} is not the current plan, so nothing was deleted: {what}",
-            hint=f"Check the alarms again; then `cowfs gc --accept-loss {plan.id}`."
+            hint=f"Check the alarms again; then {Command('gc', '--accept-loss', plan.id)}."
             if plan.alarms
             else "Leave --accept-loss out.",
             details={"plan_id": plan.id, "alarms": list(plan.alarms)},

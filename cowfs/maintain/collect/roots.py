@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeVar
 
 from cowfs.base.errors import CorruptError, NotFoundError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
@@ -288,7 +289,7 @@ class RootReader:
         if set(infos) != set(range(1, count + 1)):
             raise CorruptError(
                 f"{self._store.url}: heads of volume {volume} are missing; the last one has number {max(infos)}, but there are {count}",
-                hint="Nothing was deleted. `cowfs verify` lists the missing ones, and what to do about them.",
+                hint=f"Nothing was deleted. {Command('verify')} lists the missing ones, and what to do about them.",
             )
         known = remembering.read_mark(self._store, refs.head(volume))
         line = self._each(lambda number: self._head(volume, number), range(1, count + 1))

@@ -30,6 +30,7 @@ from cowfs.base import clock
 from cowfs.base.errors import ConflictError, CorruptError, CowfsError, NotFoundError
 from cowfs.base.failpoints import hit
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
@@ -197,8 +198,8 @@ class Push:
         raise ConflictError(
             f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which is not an ancestor of "
             f"{self._versions[-1].hex()[:12]}",
-            hint="Repeat this with another name for the copy (`cowfs push … --as NAME`, push(name=NAME)), and merge that "
-            f"into {self._name} in the target store (`cowfs merge`, Store().merge()). Nothing there is replaced.",
+            hint=f"Repeat this with another name for the copy ({Command('push', '…', '--as', 'NAME')}, push(name=NAME)), and merge that "
+            f"into {self._name} in the target store ({Command('merge')}, Store().merge()). Nothing there is replaced.",
             details={"version": last.hex()},
         )
 

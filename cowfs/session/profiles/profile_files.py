@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cowfs.base.errors import InvalidInputError, NotFoundError, from_local_disk
+from cowfs.base.hints import Command
 from cowfs.format import profile
 from cowfs.format.profile import ReadRange
 
@@ -21,7 +22,9 @@ profile."""
 
 
 def load(path: Path) -> list[ReadRange]:
-    with _errors_of_ours(f"the profile {path}", "Record one: `cowfs mount SOURCE PATH --record FILE`."):
+    with _errors_of_ours(
+        f"the profile {path}", f"Record one: {Command('mount', 'SOURCE', 'PATH', '--record', 'FILE')}."
+    ):
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES)
     return profile.decode(data, what=str(path))

@@ -24,6 +24,7 @@ from cowfs.base import log, redaction
 from cowfs.base.errors import AccessDeniedError, CowfsError, InvalidStateError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.fork_locks import ForkLock
+from cowfs.base.hints import Command
 from cowfs.machine import proc, processes
 
 if TYPE_CHECKING:
@@ -88,7 +89,10 @@ class MadeKeys:
                 _ask("DELETE", f"{KEYS}/{made['id']}", self._api_key, limit_s=LEAVING_S)
             except CowfsError as error:
                 _log.warning(
-                    "Hyperstack's access key %d could not be deleted, `cowfs doctor` lists it: %s", made["id"], error
+                    "Hyperstack's access key %d could not be deleted, %s lists it: %s",
+                    made["id"],
+                    Command("doctor"),
+                    error,
                 )
 
 

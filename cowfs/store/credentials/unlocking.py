@@ -39,6 +39,7 @@ from cowfs.base.errors import (
     unreadable,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot
 from cowfs.format.sealing import PLAIN
@@ -68,7 +69,7 @@ REQUIRED = "COWFS_ENCRYPTION"
 _LOOKS = 3
 HINT = (
     f"Set {PASSPHRASE}, {KEY_FILE} or {KEY_COMMAND}, or in Python give Storage(encryption_key=…). "
-    "`cowfs` asks for a passphrase on a terminal."
+    f"`cowfs` asks for a passphrase on a terminal."
 )
 LOCKED = "encrypted_store"
 """Of an error's details: the URL of a store that a passphrase is wanted for."""
@@ -187,7 +188,7 @@ def _require_strength(secret: Secret) -> None:
         if count < SHORT_PASSPHRASE:
             _log.warning(
                 "the passphrase is short (%d of %d characters or more): anyone with a copy of the store can try guesses at it. "
-                "Five random words make a good one; `cowfs key add` adds it, and `cowfs key remove` removes this one",
+                f"Five random words make a good one; {Command('key', 'add')} adds it, and {Command('key', 'remove')} removes this one",
                 count,
                 SHORT_PASSPHRASE,
             )
@@ -283,7 +284,7 @@ def authentic_slots(store: ObjectStore) -> tuple[int, KeysRecord]:
             f"the keys of {store.url} were changed without the store's key: IDs and labels there cannot be trusted",
             hint=f"Restore the objects below {keys.KEYS}, from the bucket's history or a copy, and check who may write to the "
             "bucket. Passphrases and keys that open the store still open it. If you have restored an older copy of the store yourself, "
-            "`cowfs store accept` accepts it.",
+            f"{Command('store', 'accept')} accepts it.",
             details={"key": keys.key_slots(number)},
         )
     return number, record
@@ -319,7 +320,7 @@ def change_slots(
         if was_made and not may_repeat:
             raise ConflictError(
                 f"the keys of {store.url} were changed by others at the same time",
-                hint="Look at them (`cowfs key list`), and repeat the changes that are missing.",
+                hint=f"Look at them ({Command('key', 'list')}), and repeat the changes that are missing.",
             )
         changed = record.sign(_key_to_sign_with(store), keys.key_slots(number + 1), slots=slots)
         try:
@@ -406,7 +407,7 @@ def _wrong(store: ObjectStore, left_out: Sequence[Slot] = ()) -> AccessDeniedErr
         )
     return AccessDeniedError(
         f"this passphrase or key does not open {store.url}",
-        hint=f"{untried}`cowfs key list`, run by a person who can open it, shows its passphrases and keys; if it should "
+        hint=f"{untried}{Command('key', 'list')}, run by a person who can open it, shows its passphrases and keys; if it should "
         f"open it, {keys.STORE} or {keys.KEYS} there may have been replaced. {HINT}",
         details={LOCKED: store.url},
     )

@@ -32,6 +32,7 @@ from typing import Any, Protocol, TypeVar
 
 from cowfs.base.errors import CorruptError, SourceChangedError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.store.contract import nanoseconds
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ def split_parts(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 
 _HINT = (
-    "Its earlier content is not in the store. Import again to take its present state (`cowfs import`, Store.import_); "
+    f"Its earlier content is not in the store. Import again to take its present state ({Command('import')}, Store.import_); "
     "versions that link the earlier state can show only the parts of this file that a cache still holds."
 )
 _ON_THE_WAY = "Something between this machine and the server changes answers: a cache, or another proxy. Go around it."

@@ -19,6 +19,7 @@ from typing import TypeVar, cast
 
 from cowfs.base import clock, log
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, UnavailableError
+from cowfs.base.hints import Command
 from cowfs.base.redaction import describe_error
 from cowfs.format.store_url import StoreUrl, mask_secrets
 from cowfs.store.backends.imports import load_origin_opener
@@ -69,7 +70,7 @@ class RepeatingOrigin:
         if not hasattr(self._origin, "put"):
             raise InvalidInputError(
                 f"{self.url} is a directory of this machine",
-                hint="`cowfs download` and files.download() copy a version there.",
+                hint=f"{Command('download')} and files.download() copy a version there.",
             )
         return cast("Destination", self._origin)
 

@@ -31,6 +31,7 @@ from typing import TypeVar
 
 from cowfs.base.errors import CorruptError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import ChunkHash, PackId
 from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, PackDirectory, PackFooter, parse_directory, parse_footer, parse_tail
@@ -52,7 +53,7 @@ FILL_BYTES = 18 << 20
 _TAIL_BYTES = 64 << 10
 _FAILED_CHUNKS = 64  # of a pack; with more of them all of it counts as failed
 _CHANGED_HINT = (
-    "If `cowfs verify` finds nothing wrong, something between this machine and the server changes answers: a cache, or "
+    f"If {Command('verify')} finds nothing wrong, something between this machine and the server changes answers: a cache, or "
     "another proxy. Go around it."
 )
 

@@ -49,6 +49,7 @@ from cowfs.base.errors import (
     UnavailableError,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import WriteId
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord, Holder, LeaseRecord
@@ -364,23 +365,23 @@ def _lease_held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
         heard = f"with a last sign of life whose time is {-lease.heartbeat_age_s:.0f} s ahead of the store's clock"
         hint = (
             "A clock was ahead, so the age of that heartbeat is unknown. If it still runs, wait until it ends, or fork the "
-            "volume. If it does not, take over by a mount here (take_over=True, `cowfs mount --take-over`), and unmount that "
+            f"volume. If it does not, take over by a mount here (take_over=True, {Command('mount', '--take-over')}), and unmount that "
             "for anything else. Its work stays on its machine."
         )
     elif holder is None:
         hint = (
             f"Try again in {left_s:.0f} s: if there is no writer, the lease has expired then. Or take over by a mount here "
-            "(take_over=True, `cowfs mount --take-over`): the writer there can then publish nothing more; its work stays "
+            f"(take_over=True, {Command('mount', '--take-over')}): the writer there can then publish nothing more; its work stays "
             "on its machine. The next lease takes the place of the damaged one."
         )
     elif is_of_earlier_boot(holder):
         hint = (
             f"If that was this machine before it was restarted, try again in {left_s:.0f} s, when its lease has "
-            "expired, or take over now (take_over=True, `cowfs mount --take-over`): the work that is kept here goes on."
+            f"expired, or take over now (take_over=True, {Command('mount', '--take-over')}): the work that is kept here goes on."
         )
     elif is_mount:
         hint = (
-            "Unmount it there, fork the volume, or take over by a mount here (take_over=True, `cowfs mount --take-over`): "
+            f"Unmount it there, fork the volume, or take over by a mount here (take_over=True, {Command('mount', '--take-over')}): "
             "the other mount can then publish nothing more; its work stays on its machine, that of a scratch until it ends."
         )
     else:

@@ -34,6 +34,7 @@ from cowfs.base.errors import (
     UnsupportedFormatError,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId, WriteId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
@@ -60,7 +61,7 @@ Tell = Callable[[CorruptError], None]
 _PARALLEL_READS = 16
 _GAP_SHOWN = 100
 APPEND_S = 3.0  # of a store without patience of its own
-_MISSING = "Its object was deleted. `cowfs verify` names all damaged or missing objects, and how to repair them."
+_MISSING = f"Its object was deleted. {Command('verify')} names all damaged or missing objects, and how to repair them."
 
 
 class RefRecord(Protocol):
@@ -368,7 +369,7 @@ def require_joined(ref: Ref[R], later: tuple[int, R], earlier: tuple[int, R]) ->
     raise CorruptError(
         f"{ref.title}, number {number}, was put after another number {number - 1} than the present one ({key})",
         hint="One of them was replaced, or two writers were shown different states of the store. Look at both "
-        "(`cowfs log`, history()), and take the right ones from a copy of the store, or from the bucket's earlier versions.",
+        f"({Command('log')}, history()), and take the right ones from a copy of the store, or from the bucket's earlier versions.",
         details={"key": key},
     )
 

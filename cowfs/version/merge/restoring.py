@@ -17,6 +17,7 @@ import os
 import stat
 
 from cowfs.base.errors import ConflictError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.index import Index, InodeRow, content_with_links
 from cowfs.version.differences import compare, find_inode
 from cowfs.version.merge.merge_states import TARGET_SIDE, Merged, Part, State
@@ -34,7 +35,9 @@ def plan_restore(target: Index, source: Index, *, shared: int, path: bytes, to: 
     """
     found = find_inode(source, path)
     if found is None:
-        raise NotFoundError(f"the version has no {_display(path)}", hint="`cowfs ls`, or files.ls(), lists its files.")
+        raise NotFoundError(
+            f"the version has no {_display(path)}", hint=f"{Command('ls')}, or files.ls(), lists its files."
+        )
     if not to and not stat.S_ISDIR(found[MODE]):
         raise InvalidInputError(
             f"{_display(path)} is not a directory, and cannot be the root", hint="Give a path to put it at."

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from cowfs.base import clock, log
 from cowfs.base.errors import ConflictError, CorruptError, UnsupportedFormatError
+from cowfs.base.hints import Command
 from cowfs.base.ids import WriteId
 from cowfs.format import keys
 from cowfs.format.records import MetaRecord
@@ -34,8 +35,8 @@ def read(store: ObjectStore, volume: str) -> MetaRecord | None:
         found = refs.newest(store, refs.meta(volume))
     except CorruptError as error:
         error.set_hint(
-            f"`cowfs quota {volume} SIZE` (none: no quota), Store().set_quota({volume!r}, …), makes a new record. Rules of "
-            f"pruning must be saved again (`cowfs prune {volume} --save`, Store().set_retention()). The volume's "
+            f"{Command('quota', volume, 'SIZE')} (none: no quota), Store().set_quota({volume!r}, …), makes a new record. Rules of "
+            f"pruning must be saved again ({Command('prune', volume, '--save')}, Store().set_retention()). The volume's "
             "owner is lost unless an earlier record names it."
         )
         raise

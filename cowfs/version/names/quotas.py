@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from cowfs.base import byte_sizes
 from cowfs.base.errors import NoSpaceError
+from cowfs.base.hints import Command
 from cowfs.format.records import MetaRecord
 from cowfs.store import ObjectStore
 from cowfs.version.names import described
@@ -38,6 +39,6 @@ def check(volume: str, quota_bytes: int, before_bytes: int, bytes: int) -> None:
     if quota_bytes and bytes > max(quota_bytes, before_bytes):
         raise NoSpaceError(
             f"volume {volume!r} may have {byte_sizes.format_size(quota_bytes)} of files, and would have {byte_sizes.format_size(bytes)}",
-            hint=f"Nothing was published. Remove files, or raise the quota: `cowfs quota {volume} SIZE`, Store().set_quota().",
+            hint=f"Nothing was published. Remove files, or raise the quota: {Command('quota', volume, 'SIZE')}, Store().set_quota().",
             details={"quota_bytes": quota_bytes, "bytes": bytes},
         )

@@ -20,6 +20,7 @@ from datetime import datetime
 from itertools import islice
 
 from cowfs.base.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
@@ -160,7 +161,7 @@ def _ambiguous(prefix: str, found: list[VersionId]) -> InvalidInputError:
 
 def _near(store: ObjectStore, head: Head, at: str) -> str:
     """A hint that suggests similar names; best effort."""
-    lists = f"`cowfs log {head.volume}` and history() list versions, `cowfs tag {head.volume}` and Store().tags() tags"
+    lists = f"{Command('log', head.volume)} and history() list versions, {Command('tag', head.volume)} and Store().tags() tags"
     digits = f"an id can be shortened to {SHORTEST_PREFIX} digits."
     try:
         ids = [step.version.hex() for step in _steps(store, head)] if _is_hex(at) else []

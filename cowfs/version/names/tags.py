@@ -24,6 +24,7 @@ from cowfs.base.errors import (
     report_done,
 )
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId, WriteId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
@@ -109,7 +110,7 @@ def set_tag(
     if now is not None and not may_move and expected is None:
         raise ConflictError(
             f"tag {name!r} of volume {volume!r} is on version {now.version.hex()[:12]} already",
-            hint=f"Choose another name, or move it: `cowfs tag {volume}@{version.hex()[:12]} {name} --move`, tag(move=True).",
+            hint=f"Choose another name, or move it: {Command('tag', f'{volume}@{version.hex()[:12]}', name, '--move')}, tag(move=True).",
             details={"version": now.version.hex()},
         )
     tag = _append(store, volume, name, found[0] if found else 0, version, holder)
@@ -142,7 +143,7 @@ def remove_tag(
     if now is None:
         raise NotFoundError(
             f"volume {volume!r} has no tag {name!r}",
-            hint=f"`cowfs tag {volume}`, Store().tags({volume!r}), lists them.",
+            hint=f"{Command('tag', volume)}, Store().tags({volume!r}), lists them.",
         )
     if expected is not None and now.version != expected:
         raise _error_of_move(volume, name, now)
@@ -201,6 +202,6 @@ def _error_of_move(volume: str, name: str, now: Tag | None) -> ConflictError:
     stands = f"is on version {now.version.hex()[:12]}" if now is not None else "is not there"
     return ConflictError(
         f"tag {name!r} of volume {volume!r} {stands}",
-        hint="Another process has changed it. Look at it (`cowfs tag`, Store().tags()), and try again.",
+        hint=f"Another process has changed it. Look at it ({Command('tag')}, Store().tags()), and try again.",
         details={"version": now.version.hex() if now is not None else None},
     )

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from cowfs.base import clock, log
 from cowfs.base.errors import AccessDeniedError, ConflictError, CowfsError, NotFoundError, report_done
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId, WriteId
 from cowfs.format import keys
 from cowfs.format.locator import Locator
@@ -91,7 +92,7 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
         if store.size(keys.version(source.version)) is None:
             raise NotFoundError(
                 f"{store.url} has no version {source.version}",
-                hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
+                hint=f"It may have been deleted, or the locator names another store. {Command('log')} and history() list versions.",
             )
         head = _claim(store, name, source.version, str(source))
         try:
@@ -100,8 +101,8 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
             raise report_done(
                 error,
                 f"volume {name!r} was made, but whether its version was kept from a collection meanwhile is not known",
-                hint=f"The volume is yours: `cowfs verify {name}`, Store().verify({name!r}), shows whether its version is whole; "
-                f"if it is not, `cowfs delete {name}` and fork another one. Uncommitted work has not moved there: fork it "
+                hint=f"The volume is yours: {Command('verify', name)}, Store().verify({name!r}), shows whether its version is whole; "
+                f"if it is not, {Command('delete', name)} and fork another one. Uncommitted work has not moved there: fork it "
                 "again, under another name.",
             ) from error
         if not is_alive:  # this process slept too long: the version may have been deleted
@@ -127,7 +128,7 @@ def require_first_head(store: ObjectStore, name: str) -> None:
         hint = (
             f"Restore the missing objects below {keys.head_prefix(name)} from a backup of the store, or from the bucket's "
             f"earlier versions. To give the volume up, remove all objects below {keys.volume(name)} in the store by hand, "
-            f"and accept that (`cowfs store accept --volume {name}`, storage.accept_store())."
+            f"and accept that ({Command('store', 'accept', '--volume', name)}, storage.accept_store())."
         )
         refs.read_earlier(store, refs.head(name), refs.FIRST, hint=hint)
 
@@ -176,7 +177,7 @@ def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
     if head is not None and head.is_deleted:
         raise NotFoundError(
             f"volume {name!r} of {store.url} was deleted",
-            hint=f"`cowfs undelete {name}`, or Store().undelete({name!r}), brings it back.",
+            hint=f"{Command('undelete', name)}, or Store().undelete({name!r}), brings it back.",
             details={"is_deleted": True},
         )
     if head is None:
@@ -185,7 +186,8 @@ def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
             raise error
         raise NotFoundError(
             f"{store.url} has no volume {name!r}",
-            hint=f"`cowfs ls`, or Store().volumes(), lists the volumes; `cowfs create {name}`, or Volume.new({name!r}), makes this one.",
+            hint=f"{Command('ls')}, or Store().volumes(), lists the volumes; {Command('create', name)}, or "
+            f"Volume.new({name!r}), makes this one.",
         )
     return head
 
@@ -257,7 +259,7 @@ def _error_of_taken_name(store: ObjectStore, name: str) -> ConflictError:
     if head is not None and head.is_deleted:
         return ConflictError(
             f"{store.url} keeps a volume {name!r} that was deleted",
-            hint=f"Choose another name, or bring it back: `cowfs undelete {name}`, Store().undelete({name!r}).",
+            hint=f"Choose another name, or bring it back: {Command('undelete', name)}, Store().undelete({name!r}).",
             details={"name": name},
         )
     if head is not None and head.is_void:

@@ -41,6 +41,7 @@ from cowfs.base import clock, interruptible
 from cowfs.base.errors import ConflictError, CowfsError, LeaseLostError
 from cowfs.base.failpoints import hit
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId, StoreId, VersionId, WriteId
 from cowfs.format import keys
 from cowfs.format.catalogue import CataloguePack, encode_catalogue
@@ -509,7 +510,7 @@ class Publisher:
 
     def _what_now(self, *, is_deleted: bool = False) -> str:
         """The hint for a writer that has lost the line."""
-        back = f"the volume back (`cowfs undelete {self._volume}`, Store().undelete())"
+        back = f"the volume back ({Command('undelete', self._volume)}, Store().undelete())"
         if self._keeps_work:
             fork = "Nothing is lost: the work is kept in the working copy. Fork it under another name"
             return f"{fork}, or bring {back} and mount it again." if is_deleted else f"{fork}."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cowfs.base import clock
 from cowfs.base.errors import InvalidStateError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import PackId, StoreId, VersionId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import backends, keys
@@ -73,7 +74,7 @@ class StillThere:
             if self._store.size(keys.version(version)) is None:
                 raise NotFoundError(
                     f"{self._store.url} has no version {version} any more; nothing was published",
-                    hint="It was collected, or the store was put back to an earlier state. `cowfs log` and history() list versions.",
+                    hint=f"It was collected, or the store was put back to an earlier state. {Command('log')} and history() list versions.",
                 )
         named = set(packs)
         if taken_from:
@@ -106,7 +107,7 @@ class StillThere:
                 f"{self._store.url} does not have the base version of this work, head {number} of volume "
                 f"{self._volume!r}: it is another store now, or was put back to an earlier state; nothing was published",
                 hint="The work is kept. Make the earlier store available again, and commit; or copy what you need out of "
-                "the mount (`cowfs upload PATH NAME`, files.upload())."
+                f"the mount ({Command('upload', 'PATH', 'NAME')}, files.upload())."
                 if self._keeps_work
                 else "Make the earlier store available again, and do it again.",
             )

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 
 from cowfs.base import clock
 from cowfs.base.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId, WriteId
 from cowfs.format import keys
 from cowfs.format.records import PinRecord
@@ -90,6 +91,6 @@ def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:
     writer that slept, or for a volume that was restored at the last moment."""
     return NotFoundError(
         f"version {version.hex()[:12]} of {store.url} is being deleted, unless a head or a tag keeps it",
-        hint="If one does (`cowfs log`, history()), let the collection end (`cowfs gc`, Store().gc()) and try again. "
+        hint=f"If one does ({Command('log')}, history()), let the collection end ({Command('gc')}, Store().gc()) and try again. "
         "Otherwise use another version.",
     )

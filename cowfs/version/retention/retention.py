@@ -26,6 +26,7 @@ from typing import TypedDict
 
 from cowfs.base.errors import InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
 from cowfs.version.names.head_line import Step
 
 SKEW_NS = 300 * 10**9
@@ -78,7 +79,7 @@ class Rules:
             raise InvalidInputError(
                 "no rule says what to keep",
                 hint="Give at least one: last, within, hourly, daily, weekly, monthly, yearly "
-                "(`cowfs prune NAME --keep-last 10`).",
+                f"({Command('prune', 'NAME', '--keep-last', '10')}).",
             )
 
     def to_dict(self) -> dict[str, int]:

@@ -51,6 +51,7 @@ from cowfs.base.errors import (
     NotFoundError,
     UnavailableError,
 )
+from cowfs.base.hints import Command
 from cowfs.format import keys, object_kinds
 from cowfs.format.store_url import StoreUrl
 from cowfs.store.backends.backend_errors import from_os_error
@@ -445,7 +446,8 @@ def open_root(root: Path, *, url: str) -> None:
     except FileNotFoundError:
         raise NotFoundError(
             f"there is no store at {url}: {root} does not exist",
-            hint="Check the path, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
+            hint=f"Check the path, or make a volume there first: {Command('create', 'NAME', '--store', 'URL')}, or "
+            "Volume.new(NAME, store=URL).mount().",
         ) from None
     except NotADirectoryError as error:
         raise _no_directory(root, url) from error
