@@ -16,7 +16,6 @@ Until then the text is an ordinary string: f-strings, pickle and JSON keep its s
 from __future__ import annotations
 
 import os
-import re
 import shlex
 
 SLOT = "\0"
@@ -29,7 +28,6 @@ OF_TWO_STORES = frozenset({"pull", "push"})
 """Their hints name both stores."""
 
 _PLACEHOLDER = "…"
-_COMMAND = re.compile(r"`cowfs ([a-z]+)((?: [^`]*)?)`")
 
 
 class Command:
@@ -63,21 +61,4 @@ class Command:
 
 def name_store(text: str, store: str) -> str:
     """The text as it is shown. store: what its commands pass to --store; "": they need no store."""
-    option = f" --store {shlex.quote(store)}" if store else ""
-    return complete(text.replace(SLOT, option), store) if store else text.replace(SLOT, option)
-
-
-def complete(text: str, store_url: str) -> str:
-    """Adds the store to each command in the text that is not a `Command` and names none."""
-    option = f" --store {shlex.quote(store_url)}"
-
-    def complete_command(found: re.Match[str]) -> str:
-        command, arguments = found[1], found[2]
-        names_it = "--store" in arguments or "cowfs+" in arguments or "--help" in arguments
-        is_about_names = command == "store" and arguments.split()[:1] != ["accept"]
-        is_path = arguments.lstrip(" '").startswith("/")  # of a mount, whose store is known
-        if command in ABOUT_NO_STORE | OF_TWO_STORES or names_it or is_path or is_about_names:
-            return found[0]
-        return f"`cowfs {command}{arguments}{option}`"
-
-    return _COMMAND.sub(complete_command, text)
+    return text.replace(SLOT, f" --store {shlex.quote(store)}" if store else "")

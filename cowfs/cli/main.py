@@ -27,7 +27,7 @@ import cowfs as cowfs_package
 from cowfs import errors
 from cowfs.cli import output
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
-from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import Command, CowfsError, InvalidInputError, NotFoundError
 from cowfs.rendering import show_log
 
 OF_THIS_MACHINE = (
@@ -211,11 +211,11 @@ def _meant(word: str) -> str:
 
     near = ELSEWHERE.get(word) or next(iter(difflib.get_close_matches(word, [*COMMANDS, *ELSEWHERE], 1)), None)
     if word == "version":
-        return "`cowfs --version` is cowfs' own; `cowfs log NAME` shows the versions of a volume."
+        return f"{Command('--version')} is cowfs' own; {Command('log', 'NAME')} shows the versions of a volume."
     if near is None:
-        return "`cowfs --help` lists the commands, `cowfs COMMAND --help` explains one."
+        return f"{Command('--help')} lists the commands, {Command('COMMAND', '--help')} explains one."
     near = ELSEWHERE.get(near, near)
-    return f"Did you mean `cowfs {near}`? {COMMANDS[near]} `cowfs --help` lists all commands."
+    return f"Did you mean {Command(near)}? {COMMANDS[near]} {Command('--help')} lists all commands."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,7 +21,7 @@ import click
 from cowfs import errors, rendering
 from cowfs.cli import completing
 from cowfs.cli.start import Terminated, tidy_up_when_terminated
-from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.errors import Command, CowfsError, InvalidInputError
 from cowfs.rendering import ProgressText, count, format_size, printable
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def new_passphrase() -> str:
             raise InvalidInputError(
                 f"standard input has {text.count(chr(10)) + 1} lines, and a passphrase is one",
                 hint="Write the passphrase alone to standard input. A key of several lines is given as a file: "
-                "COWFS_ENCRYPTION_KEY_FILE, `cowfs key add --key-file`, storage.KeyFile(path).",
+                f"COWFS_ENCRYPTION_KEY_FILE, {Command('key', 'add', '--key-file')}, storage.KeyFile(path).",
             )
     if not text:
         raise InvalidInputError(
@@ -287,7 +287,7 @@ def _start_bar() -> RichProgress:
 
 def into_mount(path: str) -> str:
     """The message about a transfer to a volume that is mounted here."""
-    return f"; into the mount {printable(path)}, whose commit publishes it: `cowfs commit {printable(path)}`"
+    return f"; into the mount {printable(path)}, whose commit publishes it: {Command('commit', printable(path))}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

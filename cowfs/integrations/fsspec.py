@@ -46,7 +46,7 @@ from cowfs.api.mounts import overview
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.versions.head_changes import Change
 from cowfs.api.volume import Volume
-from cowfs.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.errors import Command, InvalidInputError, NotFoundError, ReadOnlyError
 from cowfs.format import backends
 from cowfs.integrations.fsspec_files import CompressedFile, ReadFile, TextFile, WrittenFile
 from cowfs.integrations.fsspec_transactions import Batch, CowfsTransaction
@@ -480,7 +480,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if "@" in source:
             raise ReadOnlyError(
                 f"{source} is a version, and a version never changes",
-                hint="Write to the volume, cowfs://NAME/path; a fork of the version is one (`cowfs fork`, fork()).",
+                hint=f"Write to the volume, cowfs://NAME/path; a fork of the version is one ({Command('fork')}, fork()).",
             )
         if not source:
             raise IsADirectoryError(path)

@@ -59,7 +59,7 @@ class Batch:
                     self._seen[volume] = head_changes.seen_now(stores.open_store(self._fs._store), volume)
                 except NotFoundError as error:
                     raise FileNotFoundError(
-                        2, f"{error.message} (fs.mkdir makes one, as `cowfs create` does)", volume
+                        2, f"{error.message} (fs.mkdir makes one, as cowfs create does)", volume
                     ) from error
             return self._seen[volume]
 

@@ -1,12 +1,12 @@
-"""The store in suggested commands: `cowfs commit data` means the default store, so a command about
+"""The store in suggested commands: cowfs commit data means the default store, so a command about
 another one names it."""
 
 from __future__ import annotations
 
 
 def name_store(text: str, store_url: str | None) -> str:
-    """The text, with the store added as an option to each command in it (between backticks) that
-    names none. store_url None, or the default store: unchanged."""
+    """The text, in which each `cowfs.errors.Command` that means a store names this one. store_url
+    None: the default store, which they need not name."""
     from cowfs.api import hints
 
     return hints.about(store_url, text)

@@ -3,11 +3,15 @@ another volume that has the same name."""
 
 from __future__ import annotations
 
+import ast
 import io
+import json
+import logging
+import pickle
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +21,16 @@ import pytest
 
 from cowfs.api import hints, stores
 from cowfs.api.located import names_locator
-from cowfs.base import config
+from cowfs.base import config, log
 from cowfs.base import hints as words
+from cowfs.base.errors import from_record, to_message, to_record
+from cowfs.base.hints import Command
 from cowfs.blocking import Store, Volume
 from cowfs.cli import main
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.store import load_record, open_store, require_writable
 from cowfs.store.credentials import unlocking
+from tests.base import layout
 from tests.cli.conftest import Run
 
 ELSEWHERE = "s3://bucket/a b"
@@ -60,28 +67,81 @@ def test_the_hint_about_an_unsafe_store_names_the_commands_that_accept_it(run: R
     assert set(re.split(", | and ", said[1])) == commands_with("--accept-unsafe-store")
 
 
+OPTION = " --store 's3://bucket/a b'"
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("shown", "expected"),
+    ("command", "shown", "option"),
     [
-        ("`cowfs gc`", "`cowfs gc --store 's3://bucket/a b'`"),
-        ("do `cowfs commit data`, commit()", "do `cowfs commit data --store 's3://bucket/a b'`, commit()"),
-        (
-            "`cowfs log a` or `cowfs ls`",
-            "`cowfs log a --store 's3://bucket/a b'` or `cowfs ls --store 's3://bucket/a b'`",
-        ),
-        ("`cowfs create NAME --store URL`", None),
-        ("`cowfs ls cowfs+file:///s/-/a@0`", None),
-        ("`cowfs log --help`", None),
-        ("`cowfs commit /mnt/data`, `cowfs unmount '/a b'`", None),
-        ("`cowfs up FILE` and `cowfs status`", None),
-        ("cowfs is not `python`", None),
+        (Command("gc"), "`cowfs gc`", OPTION),
+        (Command("commit", "data"), "`cowfs commit data`", OPTION),
+        (Command("mount", "data", "/mnt/a b"), "`cowfs mount data '/mnt/a b'`", OPTION),
+        (Command("unmount", "data", "--discard"), "`cowfs unmount data --discard`", OPTION),
+        (Command("store", "accept"), "`cowfs store accept`", OPTION),
+        (Command("store", "list"), "`cowfs store list`", ""),
+        (Command("create", "NAME", "--store", "URL"), "`cowfs create NAME --store URL`", ""),
+        (Command("ls", "cowfs+file:///s/-/a@0"), "`cowfs ls cowfs+file:///s/-/a@0`", ""),
+        (Command("log", "--help"), "`cowfs log --help`", ""),
+        (Command("--help"), "`cowfs --help`", ""),
+        (Command("unmount", "--force", "/a b"), "`cowfs unmount --force '/a b'`", ""),
+        (Command("push", "…", "--as", "NAME"), "`cowfs push … --as NAME`", ""),
+        (Command("up", "FILE"), "`cowfs up FILE`", ""),
+        (Command("status"), "`cowfs status`", ""),
     ],
 )
-def test_commands_name_the_store(shown: str, expected: str | None) -> None:
-    assert hints.about(ELSEWHERE, shown) == (shown if expected is None else expected)
-    assert hints.about(stores.canonical_url(), shown) == shown
-    assert hints.about(None, shown) == shown
+def test_commands_name_the_store(command: Command, shown: str, option: str) -> None:
+    assert hints.about(ELSEWHERE, f"do {command}, or not") == f"do {shown[:-1]}{option}`, or not"
+    assert hints.about(stores.canonical_url(), command) == shown
+    assert hints.about(None, command) == shown
+    redirected = Command("verify", "--json", into="a b")
+    assert hints.about(ELSEWHERE, redirected) == f"`cowfs verify --json{OPTION} > 'a b'`"
+
+
+def _texts(tree: ast.AST) -> Iterator[ast.Constant]:
+    """The strings of a program but docstrings and help texts."""
+    if isinstance(tree, ast.Expr) or (isinstance(tree, ast.keyword) and tree.arg == "help"):
+        return
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
+        yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from _texts(child)
+
+
+@pytest.mark.quick
+def test_hints_have_commands_as_values() -> None:
+    """A text would be shown for any store. Comments in emitted files are no hints."""
+    found = [
+        f"{module}:{text.lineno}"
+        for module, path in layout.modules().items()
+        for text in _texts(ast.parse(path.read_text()))
+        if any("`cowfs " in line and not line.startswith("#") for line in str(text.value).splitlines())
+    ]
+    assert found == [], "write {Command('verb', 'argument')}"
+
+
+@pytest.mark.quick
+def test_commands_in_hints_exist() -> None:
+    group = main.cowfs
+    assert isinstance(group, main.LazyGroup)
+    context = click.Context(group)
+    wrong, count = [], 0
+    for module, path in layout.modules().items():
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "Command"):
+                continue
+            count += 1
+            verb, *arguments = (each.value if isinstance(each, ast.Constant) else None for each in call.args)
+            if verb == "COMMAND" or (module == "cowfs.cli.main" and verb is None):  # of the list of commands
+                continue
+            named = [verb, *arguments] if str(verb).startswith("-") else arguments
+            command = group if named != arguments else group.get_command(context, str(verb))
+            known = {option for each in command.get_params(context) for option in each.opts} if command else set()
+            options = {str(each) for each in named if str(each).startswith("-")}
+            if command is None or not options <= known | {"--help"}:
+                wrong.append(f"{module}:{call.lineno}: {ast.unparse(call)}")
+    assert wrong == []
+    assert count > 150
 
 
 def test_work_of_the_store_that_was_named_is_dropped(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +182,30 @@ def test_errors_of_a_volume_name_its_store() -> None:
 
         @names_locator
         def fails(self) -> None:
-            raise InvalidStateError("no", hint="Run `cowfs log data`.")
+            raise InvalidStateError("no", hint=f"Run {Command('log', 'data')}.")
 
     with pytest.raises(InvalidStateError) as caught:
         Somewhere().fails()
     assert caught.value.hint == "Run `cowfs log data --store 's3://bucket/a b'`."
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    caught.value.set_store("another")
+    caught.value.set_hint(f"Run {Command('ls')}.")
+    assert caught.value.hint == "Run `cowfs ls --store 's3://bucket/a b'`."
+
+
+@pytest.mark.quick
+def test_errors_of_a_daemon_take_the_store_that_their_caller_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = InvalidStateError("no", hint=f"Run {Command('log', 'data')}.")
+    assert error.hint == to_record(error)["hint"] == "Run `cowfs log data`."
+    for copied in (from_record(json.loads(json.dumps(to_message(error)))), pickle.loads(pickle.dumps(error))):
+        copied.set_store("near")
+        assert copied.hint == to_record(copied)["hint"] == "Run `cowfs log data --store near`."
+        assert pickle.loads(pickle.dumps(copied)).store == "near"
+    monkeypatch.setattr(log, "_store", lambda: "near")
+    logger = log.get("volume")
+    record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%s shows it", (Command("log", "data"),), None)
+    assert logger.filter(record)
+    assert record.getMessage() == "`cowfs log data --store near` shows it"
 
 
 def test_of_two_stores_the_one_that_an_error_is_about_is_named(run: Run, home: Path) -> None:

@@ -8,7 +8,6 @@ With --foreground the command also keeps running, until the mount ends; Ctrl-C a
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError, UnavailableError
+from cowfs.errors import Command, InvalidInputError, InvalidStateError, MountFailedError, UnavailableError
 from cowfs.rendering import count, printable
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def command(
         if place.source.startswith(("/", "./", "../")):
             raise InvalidInputError(
                 f"{place.source!r} is a path, not a volume or a version",
-                hint=f"The volume comes first: `cowfs mount {shlex.quote(path)} {shlex.quote(source)}`."
+                hint=f"The volume comes first: {Command('mount', path, source)}."
                 if "/" not in path
                 else "Give NAME PATH.",
             )
@@ -137,7 +136,7 @@ def command(
                 )
             mounted = RWVolume.made(found.store, found.head, None)
             mount_paths.check(path)  # before signals have handlers: it may lie in a mount that hangs
-            kept = "Uncommitted work is kept: it is there at the next mount. `cowfs status` shows whether there is one."
+            kept = f"Uncommitted work is kept: it is there at the next mount. {Command('status')} shows whether there is one."
             with output.if_interrupted(kept), output.progress(progress_style) as progress:
                 canonical = mounted.mount(path, progress=progress, options=options)
             if (newest := mounted.locator) is not None:  # the version found may have been overtaken
@@ -171,7 +170,7 @@ def command(
         output.say(
             as_json,
             f"This machine's disk has lost uncommitted bytes of {count(len(lost), 'file')}, {printable(lost[0])} for one. "
-            "They read as I/O errors there. Overwrite or remove these files before a commit; `cowfs status --json` lists them.",
+            f"They read as I/O errors there. Overwrite or remove these files before a commit; {Command('status', '--json')} lists them.",
         )
     output.emit(as_json, record, str(canonical))
     if foreground and started is not None:
@@ -194,7 +193,7 @@ def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | No
     if not isinstance(summary, MountSummary):
         raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
     if summary.error is not None and summary.kind != "folder":
-        raise UnavailableError(summary.error, hint="`cowfs status` shows the mounts of this machine.")
+        raise UnavailableError(summary.error, hint=f"{Command('status')} shows the mounts of this machine.")
     if (writer := summary.writer) is None:
         return summary.pid, [], None, summary.kind
     return summary.pid, [file.path for file in writer.lost_files], writer.overtaken_by, summary.kind

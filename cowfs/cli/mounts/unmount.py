@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.errors import Command, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.targets import Mounted
@@ -144,8 +144,10 @@ def _print_unmounted(volume: RWVolume, *, is_discard: bool, is_forced: bool, has
     from cowfs.api.mounts.summaries import WorkingCopySummary
 
     if not is_discard:
-        work = f" `cowfs commit {volume.name}` publishes what is uncommitted." if volume.has_changes() else ""
-        raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint=f"`cowfs status` lists mounts.{work}")
+        work = f" {Command('commit', volume.name)} publishes what is uncommitted." if volume.has_changes() else ""
+        raise NotFoundError(
+            f"volume {volume.name!r} is not mounted here", hint=f"{Command('status')} lists mounts.{work}"
+        )
     if not has_store:
         targets.require_one_store(volume)
     kept = volume.status()

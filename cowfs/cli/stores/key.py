@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import Command, InvalidInputError
 from cowfs.rendering import format_time, printable
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def command(
     """
     if (id is None) == (action == "remove"):
         raise InvalidInputError(
-            "remove takes one ID, list and add take none", hint="`cowfs key list` shows the ID of each."
+            "remove takes one ID, list and add take none", hint=f"{Command('key', 'list')} shows the ID of each."
         )
     if action != "add" and (key_file is not None or key_command is not None or label):
-        raise InvalidInputError(f"{action} takes no key and no label", hint="They are for `cowfs key add`.")
+        raise InvalidInputError(f"{action} takes no key and no label", hint=f"They are for {Command('key', 'add')}.")
     changed = id
     if id is not None:
         _remove(id, store, as_json=as_json)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import Command, InvalidInputError
 from cowfs.rendering import count, format_time, printable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def command(
         return
     if save and not dry_run:
         Store(store).set_retention(name, **rules)
-        output.say(as_json, f"Saved: {told(Store(store).plan_prune(name).rules)}. `cowfs maintain` goes by it")
+        output.say(as_json, f"Saved: {told(Store(store).plan_prune(name).rules)}. {Command('maintain')} goes by it")
     plan = Store(store).plan_prune(name, **rules)
     going = plan.pruned
     if not as_json:
@@ -79,7 +79,7 @@ def command(
         _ask(len(going), is_agreed=is_agreed, as_json=as_json)
         gone = Store(store).prune(plan)
         kept = f"; {len(going) - len(gone)} are held now, and stay" if len(gone) < len(going) else ""
-        output.say(as_json, f"Pruned {count(len(gone), 'version')} of {name}{kept}; `cowfs gc` deletes them")
+        output.say(as_json, f"Pruned {count(len(gone), 'version')} of {name}{kept}; {Command('gc')} deletes them")
     record = {**dataclasses.asdict(plan), "pruned": [each.version for each in gone]}
     output.emit(as_json, record, "")
 

@@ -13,7 +13,7 @@ import click
 
 from cowfs.cli import completing, output
 from cowfs.cli.stores.verify import broken_line, record_line, say_advice
-from cowfs.errors import InvalidInputError
+from cowfs.errors import Command, InvalidInputError
 from cowfs.rendering import count, printable
 
 if TYPE_CHECKING:
@@ -129,5 +129,6 @@ def _report(file: Path | None) -> VerifyReport | None:
         return VerifyReport(**given)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(
-            f"{file} is no report of a verification: {error}", hint="Write one: `cowfs verify --json > FILE`."
+            f"{file} is no report of a verification: {error}",
+            hint=f"Write one: {Command('verify', '--json', into='FILE')}.",
         ) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import Command, InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.storage import NamedStore
@@ -50,16 +50,16 @@ def command(
     if sum(each is not None for each in (name, url)) != _TAKES[action]:
         raise InvalidInputError(
             "add takes NAME and URL, remove takes NAME, list and accept take none",
-            hint="`cowfs store --help` shows how.",
+            hint=f"{Command('store', '--help')} shows how.",
         )
     if read_only and action != "add":
-        raise InvalidInputError(f"{action} takes no --read-only", hint="It is for `cowfs store add`.")
+        raise InvalidInputError(f"{action} takes no --read-only", hint=f"It is for {Command('store', 'add')}.")
     if action == "accept":
         _accept(store, volume, as_json=as_json)
         return
     if volume is not None or store is not None:
         raise InvalidInputError(
-            f"{action} takes neither --store nor --volume", hint="They are for `cowfs store accept`."
+            f"{action} takes neither --store nor --volume", hint=f"They are for {Command('store', 'accept')}."
         )
     _name(action, name, url, read_only=read_only, as_json=as_json)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import Command, InvalidInputError
 from cowfs.rendering import count, format_size, name_store, printable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
     say_advice(as_json, done)
     if done.broken or any(pack.lost_blobs for pack in done.damaged):
-        output.say(as_json, name_store("`cowfs repair` looks for what was lost", done.store_url))
+        output.say(as_json, name_store(f"{Command('repair')} looks for what was lost", done.store_url))
     return 0 if done.is_sound else 1
 
 
@@ -83,7 +83,7 @@ def _text(done: VerifyReport) -> str:
 
 def say_advice(as_json: bool, found: VerifyReport | RepairPlan) -> None:
     for said in found.advice:
-        output.say(as_json, name_store(said, found.store_url))
+        output.say(as_json, said)
 
 
 def record_line(record: DamagedRecord) -> str:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from cowfs.cli import completing, output, plans
-from cowfs.errors import InvalidInputError
+from cowfs.errors import Command, InvalidInputError
 
 
 @click.command("delete")
@@ -33,7 +33,8 @@ def command(
     keep working."""
     if (file is not None) == bool(names):
         raise InvalidInputError(
-            "name volumes, or a file that declares them", hint="`cowfs delete NAME`, or `cowfs delete -f FILE`."
+            "name volumes, or a file that declares them",
+            hint=f"{Command('delete', 'NAME')}, or {Command('delete', '-f', 'FILE')}.",
         )
     if file is not None:
         from cowfs.blocking import Declared
@@ -57,5 +58,5 @@ def _delete(names: tuple[str, ...], store: str | None, *, is_agreed: bool, is_fo
         output.confirm(f"Delete {', '.join(names)}?")
     for name in names:
         Store(store).delete(name, force=is_forced)
-        output.say(as_json, f"Deleted volume {name}; `cowfs undelete {name}` brings it back")
+        output.say(as_json, f"Deleted volume {name}; {Command('undelete', name)} brings it back")
     output.emit(as_json, {"deleted": list(names)}, "")

@@ -12,7 +12,7 @@ import click
 
 from cowfs import rendering
 from cowfs.cli import completing, output
-from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.errors import Command, CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.rendering import format_size, format_time, printable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
     ]
     is_damaged = any(not each.is_newer for each in bad)
     if is_damaged:
-        problems.append(rendering.name_store("`cowfs verify` says what to do about it", opened.url))
+        problems.append(rendering.name_store(f"{Command('verify')} says what to do about it", opened.url))
     code = CorruptError.exit_code if is_damaged else UnsupportedFormatError.exit_code if bad else 0
     record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
     return _Shown(record, found, said, problems, code)

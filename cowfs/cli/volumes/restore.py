@@ -10,6 +10,7 @@ import click
 
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
+from cowfs.errors import Command
 from cowfs.rendering import count
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
             if done.paths
             else _nothing_else(done, name)
         )
-        output.say(as_json, f"{said}; publish it: `cowfs commit {name}`" if done.paths else said)
+        output.say(as_json, f"{said}; publish it: {Command('commit', name)}" if done.paths else said)
         output.emit(as_json, dataclasses.asdict(done), done.mount_path)
         return
     said = f"Restored {count(len(done.paths), 'path')} of {name}" if done.is_new else _nothing_else(done, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cowfs.base.hints import Command, name_store
 from cowfs.format import keys
 
 
@@ -69,11 +70,11 @@ class VerifyReport:
     @property
     def advice(self) -> list[str]:
         """What to do about each kind of damaged record."""
-        return advise(self.records)
+        return advise(self.records, self.store_url)
 
 
-def advise(records: Sequence[DamagedRecord]) -> list[str]:
-    """Advice for each kind of damage."""
+def advise(records: Sequence[DamagedRecord], store_url: str) -> list[str]:
+    """Advice for each kind of damage. Its commands name the store: a report is read elsewhere, too."""
     meta = list(dict.fromkeys(each.volume for each in records if each.key.startswith(keys.meta_prefix(each.volume))))
     is_lease = any(each.key.startswith(keys.lease_prefix(each.volume)) for each in records)
     others = (keys.meta_prefix, keys.lease_prefix)
@@ -81,15 +82,15 @@ def advise(records: Sequence[DamagedRecord]) -> list[str]:
     if any(not each.key.startswith(tuple(prefix(each.volume) for prefix in others)) for each in records):
         found.append(
             "Of heads, tags and what is pruned there is no second copy in a store: put these objects back from a backup of "
-            "it, or from the bucket's earlier versions. Until then `cowfs gc` deletes nothing. Without a backup, copy what "
-            "is whole to a new store, version by version: `cowfs push LOCATOR NEWSTORE`, Store().push()."
+            f"it, or from the bucket's earlier versions. Until then {Command('gc')} deletes nothing. Without a backup, copy what "
+            f"is whole to a new store, version by version: {Command('push', 'LOCATOR', 'NEWSTORE')}, Store().push()."
         )
     if is_lease:
         found.append("The place of a lease is taken by that of the next writer, two minutes later at most.")
     if meta:
-        made = ", ".join(f"`cowfs quota {volume} SIZE`" for volume in meta)
+        made = ", ".join(f"{Command('quota', volume, 'SIZE')}" for volume in meta)
         found.append(
             f"{made}, Store().set_quota(), makes a new record of a volume (none: no quota). Rules of pruning that it had are "
             "to be saved anew. The volume's owner is lost unless an earlier record names it."
         )
-    return found
+    return [name_store(each, store_url) for each in found]

@@ -54,4 +54,4 @@ class RepairPlan:
     @property
     def advice(self) -> list[str]:
         """What to do about each kind of damaged record."""
-        return advise(self.records)
+        return advise(self.records, self.store_url)
