@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cowfs.base.hints import SLOT
 from cowfs.cli import main
 
 
@@ -48,6 +49,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         code = main._run(list(arguments), as_json="--json" in arguments)
         done = capsys.readouterr()
         assert "Traceback" not in done.out + done.err
+        assert f"{SLOT}`" not in done.out + done.err
         return Said(code, done.out, done.err)
 
     return runner
