@@ -37,11 +37,11 @@ from cowfs.api.transfers.path_errors import NothingThere
 from cowfs.api.twins.one_type import OneType
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.storage.definition import Storage
     from cowfs.api.transfers.downloading import Overwrite
     from cowfs.api.transfers.transfer_report import TransferReport
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.session.opened_file import FileTree, OpenedFile
     from cowfs.transfer.copying import Attributes
     from cowfs.version.commit import ProgressListener
@@ -75,12 +75,16 @@ class ROFiles(metaclass=OneType):
     """The files of a version, or of one folder of it, as returned by `ROVolume.files`. Pickles as
     the version does."""
 
-    def __init__(self, access: SessionAccess, version: Callable[[], ROVolume]) -> None:
+    def __init__(
+        self, access: SessionAccess, version: Callable[[], LocatedVersion], owner: object | None = None
+    ) -> None:
+        """owner: the object whose `files` these are, for pickles."""
         self._access = access
         self._version = version
+        self._owner = owner
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return attrgetter("files"), (self._version(),)
+        return attrgetter("files"), (self._owner,)
 
     @property
     def _store_url(self) -> str | None:
@@ -286,19 +290,16 @@ class RWFiles(ROFiles):
     A finished call survives this process; a commit publishes it. `upload` publishes on its own.
     """
 
-    def __init__(self, access: SessionAccess, version: Callable[[], ROVolume], volume: RWVolume) -> None:
-        super().__init__(access, version)
+    def __init__(self, access: SessionAccess, volume: VolumeHandle, owner: object | None = None) -> None:
+        super().__init__(access, volume.committed_version, owner)
         self._volume = volume
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return attrgetter("files"), (self._volume,)
 
     @property
     def _store_url(self) -> str | None:
         return self._volume.store_url
 
     def _steady(self) -> ROFiles:
-        return RWFiles(self._access.steady(), self._version, self._volume)
+        return RWFiles(self._access.steady(), self._volume, self._owner)
 
     def upload(
         self,

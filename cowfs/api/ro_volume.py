@@ -19,37 +19,34 @@ from itertools import islice
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import arguments, names, sources, stores
+from cowfs.api import arguments, sources, stores
 from cowfs.api.access import file_access
 from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.access.file_session import FileSession
-from cowfs.api.claiming import claimed
 from cowfs.api.files import ROFiles
 from cowfs.api.located import names_locator
-from cowfs.api.mounts import launch, mount_paths, new_mounts, overview
+from cowfs.api.mounts import launch, overview, version_mount
 from cowfs.api.mounts import scratch as scratches
-from cowfs.api.mounts.base import Mount, fits, mount_of, require_mode
+from cowfs.api.mounts.base import Mount
 from cowfs.api.mounts.summaries import MountSummary
 from cowfs.api.mounts.used_mount import UsedMount
 from cowfs.api.options import shows_options
-from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.storage.definition import Storage
 from cowfs.api.twins.one_type import OneType, unwrap
 from cowfs.api.versions.changes import Change, Located
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import interruptible
-from cowfs.base.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.base.errors import CowfsError, InvalidInputError, InvalidStateError
+from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions
 from cowfs.control.options import ReadOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
-from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
 from cowfs.version import history
-from cowfs.version.names import volumes
-from cowfs.version.names.volumes import Head
 from cowfs.version.retention.kept_behind import KeptBehind
 
 if TYPE_CHECKING:
@@ -58,8 +55,6 @@ if TYPE_CHECKING:
     from cowfs.api.transfers.warming import WarmReport
     from cowfs.api.versions.tagging import Tag
     from cowfs.version.commit import ProgressListener
-
-A = TypeVar("A")
 
 
 class ROVolume(metaclass=OneType):
@@ -78,18 +73,25 @@ class ROVolume(metaclass=OneType):
     ) -> None:
         """folder: as returned by `Locator.parse_with_path`. storage: the credentials for its
         store."""
-        self._named = locator
-        self._storage = storage
-        self._folder = folder
-        self._is_new = is_new
+        self._located = LocatedVersion(locator, folder, manifest, storage, is_new)
         self._is_pruned = is_pruned
-        self._manifest = manifest
         self._mount_used = UsedMount()
         self._mutex = RLock()
         self._pid = os.getpid()
         self._file_session: FileSession | None = None
         self.started: launch.Started | None = None
         """The daemon of the last mount that this object made."""
+
+    @classmethod
+    def made(cls, located: LocatedVersion) -> Self:
+        """The object for a version that was found or made."""
+        return cls(
+            located.named,
+            located.manifest,
+            folder=located.folder,
+            is_new=located.is_new,
+            storage=located.storage,
+        )
 
     @classmethod
     def from_locator(cls, locator: str | Locator, *, store: Storage | None = None) -> Self:
@@ -111,23 +113,23 @@ class ROVolume(metaclass=OneType):
     def locator(self) -> str:
         """A string that identifies this version, and its folder if it is one, from anywhere. It
         also proves the version's identity."""
-        return self._named.with_path(self._folder)
+        return self._located.locator
 
     @property
     def folder(self) -> str:
         """The folder of the version that this object means, relative to its root; "" for all of
         it."""
-        return os.fsdecode(self._folder)
+        return os.fsdecode(self._located.folder)
 
     @property
     def name(self) -> str:
         """The volume's name."""
-        return self._named.volume
+        return self._located.name
 
     @property
     def id(self) -> str:
         """The version id: BLAKE3 of the manifest, 64 hex digits."""
-        return self._named.version.hex()
+        return self._located.id
 
     @property
     def is_pruned(self) -> bool:
@@ -139,7 +141,7 @@ class ROVolume(metaclass=OneType):
     def is_new(self) -> bool:
         """Whether the commit that returned this object made the version. False: nothing had
         changed, and this is the last version."""
-        return self._is_new
+        return self._located.is_new
 
     @property
     def message(self) -> str:
@@ -212,13 +214,12 @@ class ROVolume(metaclass=OneType):
     def files(self) -> ROFiles:
         """The version's files without a mount; for a folder, its contents. Nothing is read before
         the first call."""
-        return ROFiles(SessionAccess(self._opened_files), lambda: self)
+        return ROFiles(SessionAccess(self._opened_files), self._resolved, self)
 
     def _opened_files(self) -> FileSession:
         held = self._file_session
         if held is None or not held.is_usable:
-            self._fetched()
-            held = file_access.of_version(self._store(), self.name, self.id, self._folder)
+            held = file_access.open_version(self._resolved())
             self._file_session = held
         return held
 
@@ -252,69 +253,13 @@ class ROVolume(metaclass=OneType):
         name override it.
         """
         chosen = arguments.mount_options(options, tuning)
-        if chosen.take_over or chosen.accept_unsafe_store:
-            raise InvalidInputError(
-                "a read-only or scratch mount takes nothing over, and writes to no store",
-                hint="Leave take_over and accept_unsafe_store out.",
-            )
-        if scratch:
-            self._require_whole("mounted as a scratch")
-            if chosen.mode == "copy":
-                raise InvalidInputError("a scratch is no copy", hint="Leave the mode out: a scratch needs FUSE.")
-        if chosen.meta_dir is not None and not scratch:
-            raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
+        version_mount.require_possible(self._located, chosen, scratch=scratch)
         with self._mutex:
-            if (entry := self._mount_used.at_its_path()) is not None:
-                if (entry.kind == "scratch") != scratch:
-                    raise InvalidStateError(
-                        f"this object is mounted {'read-only' if scratch else 'as a scratch'} at {entry.mount_path}",
-                        hint="Unmount it first, or use another object of the same version.",
-                    )
-                require_mode(entry, chosen)
-                path = mount_paths.same(entry, mount_path)
-                if interruptible.run(partial(self._mount_used.join, entry)):
-                    return path
-            self._fetched()
-            make = self._mounted_scratch if scratch else self._mounted
-            return interruptible.run(partial(make, mount_path, chosen))
-
-    def _mounted(self, given: new_mounts.Given, options: MountOptions) -> Path:
-        if key := options.resolved().sharing_key:
-            return self._share_or_mount(given, options, key)
-        while (path := self._mount(given, options)) is None:
-            pass
-        return path
-
-    def _mounted_scratch(self, given: new_mounts.Given, options: MountOptions) -> Path:
-        made = None
-        while made is None or not self._mount_used.take(made, options):
-            made = new_mounts.scratch_of_version(self._store(), self._named, self._fetched(), given, options)
-            self.started = made.started
-        return made.path
-
-    def _share_or_mount(self, given: new_mounts.Given, options: MountOptions, key: str) -> Path:
-        store, folder = self._store(), os.fsdecode(self._folder)
-        wanted = (store.record.store_id.hex(), self.name, self.id, folder, key)
-
-        def find() -> MountEntry | None:
-            for entry in registry.find_shareable(*wanted):
-                if mount_paths.is_same(entry, given) and fits(entry, options) and mount_of(entry).is_there():
-                    return entry
-            return None
-
-        while True:
-            with mount_paths.turn("/".join(wanted), find) as may_make:
-                if (entry := self._mount_used.share(find, options, store.access)) is not None:
-                    return Path(entry.mount_path)
-                if may_make and (path := self._mount(given, options)) is not None:
-                    return path
-
-    def _mount(self, given: new_mounts.Given, options: MountOptions) -> Path | None:
-        """None: another process found and ended the mount before this object joined it."""
-        manifest, store = self._fetched(), self._store()
-        made = new_mounts.of_version(store, self._named, self._folder, manifest, given, options)
-        self.started = made.started
-        return made.path if self._mount_used.take(made, options) else None
+            if (path := version_mount.join(self._mount_used, mount_path, chosen, scratch=scratch)) is not None:
+                return path
+            made = version_mount.make(self._resolved(), self._mount_used, mount_path, chosen, scratch=scratch)
+            self.started = made.started or self.started
+            return made.path
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
@@ -361,8 +306,8 @@ class ROVolume(metaclass=OneType):
                 f"{self.name}@{self.id[:12]} has no scratch mount, and a version does not change",
                 hint="Mount it with scratch=True first, or fork it.",
             )
-        volume, done = scratches.commit(entry, name, request, progress, storage=self._storage, strict=strict)
-        return ROVolume(Locator(self._named.store, volume, done.version), is_new=done.is_new, storage=self._storage)
+        volume, done = scratches.commit(entry, name, request, progress, storage=self._located.storage, strict=strict)
+        return self._same_store(volume, done.version, is_new=done.is_new)
 
     @names_locator
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
@@ -372,15 +317,9 @@ class ROVolume(metaclass=OneType):
         leftovers; strict: ConflictError.
         """
         from cowfs.api.rw_volume import RWVolume  # it makes versions, and a version makes volumes
+        from cowfs.api.versions import forking
 
-        self._require_whole("forked")
-        store = self._store()
-
-        def create(new_name: str) -> Head:
-            return volumes.fork_volume(store.objects, new_name, self._named, owner=default_author())
-
-        wanted = names.checked(name) if name is not None else names.generated()
-        return RWVolume.made(store, claimed(wanted, create, strict=strict), self)
+        return RWVolume.made(forking.fork_version(self._located, name, strict=strict), self)
 
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
@@ -411,7 +350,7 @@ class ROVolume(metaclass=OneType):
         from cowfs.api.versions import comparing
 
         [version] = versions([other])
-        return iter(comparing.changes(self, version, path, times=times, renames=renames))
+        return iter(comparing.changes(self._resolved(), version._resolved(), path, times=times, renames=renames))
 
     @names_locator
     def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
@@ -425,7 +364,7 @@ class ROVolume(metaclass=OneType):
         """
         from cowfs.api.versions import tagging
 
-        return tagging.set_tag(self, name, move=move, expect=expect)
+        return tagging.set_tag(self._located, name, move=move, expect=expect)
 
     @names_locator
     def warm(
@@ -448,56 +387,42 @@ class ROVolume(metaclass=OneType):
         """
         from cowfs.api.transfers import warming
 
-        return warming.warm(self, path, cache_dir, cache_size, replay, progress)
+        return warming.warm(self._resolved(), path, cache_dir, cache_size, replay, progress)
 
-    def to_compare(self) -> Manifest:
-        """The location of the version's index, for reading it without mount and session."""
-        return self._fetched()
+    def to_read(self) -> LocatedVersion:
+        """The version as a value, for functions that take no object."""
+        return self._located
 
     def _history(self) -> Iterator[ROVolume]:
-        objects = self._store().objects
-        for past in history.history(objects, self._named.version, KeptBehind(objects, self._named.volume)):
-            locator = Locator(self._named.store, self._named.volume, past.version)
-            yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None, storage=self._storage)
+        objects = self._located.open_store().objects
+        for past in history.history(objects, self._located.version, KeptBehind(objects, self.name)):
+            yield self._same_store(self.name, past.version, past.manifest, is_pruned=past.manifest is None)
+
+    def _same_store(
+        self,
+        volume: str,
+        version: VersionId,
+        manifest: Manifest | None = None,
+        *,
+        is_pruned: bool = False,
+        is_new: bool = False,
+    ) -> ROVolume:
+        """Another version of the store."""
+        locator, storage = Locator(self._located.named.store, volume, version), self._located.storage
+        return ROVolume(locator, manifest, is_pruned=is_pruned, is_new=is_new, storage=storage)
+
+    def _resolved(self) -> LocatedVersion:
+        """With the manifest, which is fetched once."""
+        if self._located.manifest is None:  # a helper of a caller that holds the lock does not take it
+            with self._mutex:
+                self._located = self._located.resolve()
+        return self._located
 
     def _fetched(self) -> Manifest:
-        """The manifest, fetched once. NotFoundError: the version is pruned or deleted, or does not
-        belong to this volume."""
-        if self._manifest is not None:  # a helper of a caller that holds the lock does not take it
-            return self._manifest
-        with self._mutex:
-            if self._manifest is None:
-                ask = partial(history.read_ahead, version=self._named.version)
-                url, storage = self._named.store_url, self._storage
-                store, data = self._reach(lambda: stores.open_located_asking(url, storage, ask))
-                self._manifest = history.open_named(store.objects, self.name, self._named.version, data)
-            return self._manifest
-
-    def _require_whole(self, done: str) -> None:
-        if self._folder:
-            raise InvalidInputError(
-                f"one folder of a version cannot be {done}: {self.locator}",
-                hint=f"Use the whole version: {self._named}",
-            )
+        return self._resolved().read_manifest()
 
     def _live(self) -> MountEntry | None:
         return self._mount_used.entry()
-
-    def to_read(self) -> stores.OpenStore:
-        """The version's store, for reading it without mount and session."""
-        return self._store()
-
-    def _store(self) -> stores.OpenStore:
-        return self._reach(lambda: stores.open_located(self._named.store_url, self._storage))
-
-    def _reach(self, reach: Callable[[], A]) -> A:
-        try:
-            return reach()
-        except NotFoundError as error:
-            raise NotFoundError(
-                f"{self.locator} leads to no cowfs store: {error.message}",
-                hint="Check the locator; the store may have moved or been deleted.",
-            ) from error
 
     # -- as a context, as a path, as a value
 
@@ -530,13 +455,14 @@ class ROVolume(metaclass=OneType):
         return isinstance(other, ROVolume) and (other.id, other.folder) == (self.id, self.folder)
 
     def __hash__(self) -> int:
-        return hash((self.id, self._folder))
+        return hash((self.id, self.folder))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unpickle, (self.locator,))
 
     def __repr__(self) -> str:
-        said = f", {self._manifest.message!r}" if self._manifest is not None and self._manifest.message else ""
+        manifest = self._located.manifest
+        said = f", {manifest.message!r}" if manifest is not None and manifest.message else ""
         return f"ROVolume({self.locator!r}{said}{', not here' if self._is_pruned else ''})"
 
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from cowfs.api import names, stores
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
@@ -46,6 +47,10 @@ class Source:
     version: VersionId | None
     head: Head | None = None
     manifest: Manifest | None = None
+
+    def located(self, folder: bytes = b"") -> LocatedVersion:
+        """The version, or that folder of it. NotFoundError when there is no version yet."""
+        return LocatedVersion(self.locator(), folder, self.manifest, self.store.storage)
 
     def locator(self) -> Locator:
         """NotFoundError when there is no version yet."""
@@ -147,6 +152,13 @@ def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifes
         head = near_names.read_head(store.objects, name)
         return Source(store, name, head.version, head)
     return Source(store, name, source_names.resolve_name(store.objects, name, at))
+
+
+def find_version(text: object, named: stores.Named) -> LocatedVersion:
+    """The version, or the folder of one, that SOURCE, SOURCE:PATH or LOCATOR/PATH means, with its
+    manifest."""
+    meant = place(text)
+    return find(meant.source, named).located(meant.path).resolve()
 
 
 def in_named_store(text: str, named: stores.Named, *, to_write: bool = False) -> tuple[str, stores.Named]:

@@ -112,9 +112,7 @@ class Store(metaclass=OneType):
 
     def version(self, source: str) -> ROVolume:
         """The version that `source` names, as `Volume.version`."""
-        meant = sources.place(source)
-        found = sources.find(meant.source, self._named)
-        return ROVolume(found.locator(), folder=meant.path, storage=found.store.storage).resolve()
+        return ROVolume.made(sources.find_version(source, self._named))
 
     def import_(
         self,
@@ -150,7 +148,7 @@ class Store(metaclass=OneType):
         """
         from cowfs.api.transfers import importing
 
-        return importing.import_from(
+        made = importing.import_from(
             url,
             name,
             store=self._named,
@@ -161,7 +159,8 @@ class Store(metaclass=OneType):
             message=message,
             progress=progress,
             executor=executor,
-        ).version
+        )
+        return ROVolume.made(made.version)
 
     def absorb(
         self,
@@ -176,7 +175,8 @@ class Store(metaclass=OneType):
         published."""
         from cowfs.api.transfers import importing
 
-        return importing.absorb(name, store=self._named, message=message, progress=progress).version
+        made = importing.absorb(name, store=self._named, message=message, progress=progress)
+        return ROVolume.made(made.version)
 
     def delete(self, name: str, *, force: bool = False) -> None:
         """Deletes a volume; `undelete` restores it. The volume can no longer be found by its name,
@@ -241,8 +241,8 @@ class Store(metaclass=OneType):
         """
         from cowfs.api.versions import restoring
 
-        volume = self.volume(name)
-        return restoring.restore(volume, versions([version])[0], to=to, message=message, dry_run=dry_run)
+        volume, [wanted] = self.volume(name).handle, versions([version])
+        return restoring.restore(volume, wanted.to_read(), to=to, message=message, dry_run=dry_run)
 
     def rollback(
         self,
@@ -256,8 +256,8 @@ class Store(metaclass=OneType):
         it."""
         from cowfs.api.versions import restoring
 
-        volume = self.volume(name)
-        return restoring.rollback(volume, versions([version])[0], message=message, dry_run=dry_run)
+        volume, [wanted] = self.volume(name).handle, versions([version])
+        return restoring.rollback(volume, wanted.to_read(), message=message, dry_run=dry_run)
 
     def tags(self, name: str) -> list[Tag]:
         """The volume's tags, by name. A version's `tag` sets one. NotFoundError: no such volume."""

@@ -11,7 +11,9 @@ import threading
 
 import pytest
 
-from cowfs.blocking import RWVolume, Volume
+from cowfs.api.access.volume_handle import VolumeHandle
+from cowfs.api.mounts import volume_mount
+from cowfs.blocking import Volume
 from cowfs.control import live_mount
 from cowfs.control.messages import Left
 from cowfs.errors import ConflictError, CowfsError
@@ -162,10 +164,10 @@ def test_force_takes_the_files_of_others_away() -> None:
 
 
 def test_an_interrupt_between_commit_and_unmount_leaves_no_mount(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(volume: RWVolume, force: bool) -> None:
+    def interrupted(volume: VolumeHandle, *, force: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RWVolume, "_release", interrupted)
+    monkeypatch.setattr(volume_mount, "release", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught, Volume.new("between") as vol:
         (vol / "file").write_text("x")
     assert not vol.is_mounted

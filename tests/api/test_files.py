@@ -20,6 +20,7 @@ import pytest
 
 import cowfs
 from cowfs.api.access import file_session
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.twins.twin import as_async
 from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
@@ -857,15 +858,15 @@ def test_a_call_that_a_mount_comes_before_goes_through_it(
     vol.files.write("file", b"content")
     vol.commit()
     vol.unmount()
-    other, look = Volume.open("data"), RWVolume._live_to_use
+    other, look = Volume.open("data"), VolumeHandle._live_to_use
 
-    def looked_before(volume: RWVolume) -> MountEntry | None:
+    def looked_before(volume: VolumeHandle) -> MountEntry | None:
         found = look(volume)
-        if volume is other and not vol.is_mounted:
+        if volume is other.handle and not vol.is_mounted:
             vol.mount(mode=mode)
         return found
 
-    monkeypatch.setattr(RWVolume, "_live_to_use", looked_before)
+    monkeypatch.setattr(VolumeHandle, "_live_to_use", looked_before)
     other.files.append("file", b", more")
     assert vol.is_mounted
     assert (vol / "file").read_bytes() == b"content, more" == other.files.read("file")

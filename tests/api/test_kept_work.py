@@ -85,7 +85,7 @@ def test_work_below_a_meta_dir_moves_to_a_fork_there(place: Path) -> None:
 def test_a_fork_that_cannot_have_the_work_makes_no_volume() -> None:
     left("data", "one")
     volume = Volume.open("data").resolve()
-    kept, store = volume._working_copy(), volume._opened()
+    kept, store = volume.handle.working_copy(), volume.handle.opened
     with WorkingCopy(kept.path).lock(LockHolder.this_process("/mnt")), pytest.raises(LeaseHeldError):
         rescue.fork(store, kept, "saved", strict=True)
     assert [each.name for each in Store().volumes()] == ["data"]
@@ -117,7 +117,7 @@ def test_a_journal_that_was_put_away_is_whole_or_refused() -> None:
     """Also where its end is what was damaged: that could be what a crash leaves."""
     left("data", "one")
     left("data", "two")
-    kept = Volume.open("data").resolve()._working_copy()
+    kept = Volume.open("data").resolve().handle.working_copy()
     whole = {path: path.read_bytes() for path in kept.journal_dir.iterdir()}
     for path, data in whole.items():
         middle = len(data) // 2
@@ -221,7 +221,7 @@ def test_work_on_a_version_that_the_store_has_not_any_more_is_told_of(
     Store().push("data", place / "mirror")
     (volume.path / "two").write_text("2")
     volume.unmount()
-    kept = place / "mnt" / "data" if mode == "copy" else volume._working_copy().path
+    kept = place / "mnt" / "data" if mode == "copy" else volume.handle.working_copy().path
     store.rename(later)
     (place / "backup").rename(store)
     with pytest.raises(InvalidStateError, match="was put back to an earlier state"):

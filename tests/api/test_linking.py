@@ -172,7 +172,7 @@ def test_kill_9_loses_no_copy_of_linked_bytes(server: ObjectServer, version: ROV
         volume.commit()
         with open(root / "late", "wb") as late:
             os.copy_file_range(held.fileno(), late.fileno(), 1000)
-    entry = volume.live()
+    entry = volume.handle.live()
     assert entry is not None
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)

@@ -735,7 +735,7 @@ def test_what_a_container_that_is_gone_was_filling_is_in_nobodys_way(volume: RWV
     path = volume.path
     volume.unmount()
     killed("download-piece-written", MOUNT)
-    record = volume._working_copy().path / "copy.json"
+    record = volume.handle.working_copy().path / "copy.json"
     of_another = json.loads(record.read_bytes())
     of_another["process"]["host"] = "another pid:[4026531836]"
     record.write_text(json.dumps(of_another))
@@ -1070,7 +1070,7 @@ def test_a_read_only_copy_with_a_mount_inside_is_not_said_to_be_written_to(
 def made_anew(volume: RWVolume, *, names: tuple[str, ...]) -> Path:
     """The folder, deleted and made again; the copy's record says that its inode has the number it
     had, as ext4 mostly has it."""
-    path, record = volume.path, volume._working_copy().path / "copy.json"
+    path, record = volume.path, volume.handle.working_copy().path / "copy.json"
     shutil.rmtree(path)
     clock.sleep_s(0.02)
     path.mkdir()
@@ -1160,7 +1160,7 @@ def test_a_read_only_copy_is_not_a_folder_that_was_made_anew(volume: RWVolume, p
 def test_a_folder_in_which_everything_was_replaced_is_the_copy_whatever_number_its_device_has_got(
     volume: RWVolume, place: Path
 ) -> None:
-    record, path = volume._working_copy().path / "copy.json", volume.path
+    record, path = volume.handle.working_copy().path / "copy.json", volume.path
     of_old = json.loads(record.read_bytes())
     (path / "file").unlink()
     shutil.rmtree(path / "dir")
@@ -1254,7 +1254,7 @@ def test_what_a_copy_cannot_hold_stays_in_the_volume(place: Path) -> None:
         assert volume.commit().id == before
         (path / "other").write_text("changed")
         volume.commit()
-        (volume._working_copy().path / "copy.stamps").unlink()
+        (volume.handle.working_copy().path / "copy.stamps").unlink()
         assert not volume.commit().is_new, "without stamps all is read, and nothing found"
     with Volume.version("data") as version:
         found = version.path

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cowfs.api import sources
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import launch
 from cowfs.base.ids import WriteId
 from cowfs.blocking import RWVolume, Volume
@@ -61,7 +62,7 @@ def test_a_source_that_was_found_is_not_looked_up_again(asked: list[str]) -> Non
     found = sources.find("data", None)
     assert found.head is not None
     assert asked.count("list volumes/data/head/") == 1
-    RWVolume.made(found.store, found.head, None).resolve()
+    RWVolume.made(VolumeHandle.of_head(found.store, found.head)).resolve()
     assert asked.count("list volumes/data/head/") == 1
 
 

@@ -216,7 +216,7 @@ from cowfs.api.mounts import launch
 from cowfs.blocking import Volume
 from cowfs.machine.working_copy import WorkingCopy
 volume = Volume.open("shared").resolve()
-working_copy = WorkingCopy.locate(volume._store.record.store_id, "shared")
+working_copy = WorkingCopy.locate(volume.handle.store.record.store_id, "shared")
 def told(process, spec, handover, *_):
     process.stdin.write(spec.to_json().encode() + b"\\n" + handover.to_line())
     process.stdin.close()
@@ -556,8 +556,8 @@ def test_a_working_copy_is_tidied_while_the_next_daemon_starts(monkeypatch: pyte
     """By a process that has just unmounted: the directory is there, its log too, and nobody has the
     lock."""
     volume = Volume.new("shared").resolve()
-    assert volume._store is not None
-    working_copy = WorkingCopy.locate(volume._store.record.store_id, "shared")
+    assert volume.handle.store is not None
+    working_copy = WorkingCopy.locate(volume.handle.store.record.store_id, "shared")
     exchange, opened, deleted = launch._exchange, os.open, []
 
     def delete(*_: Any) -> None:
@@ -768,7 +768,7 @@ def test_a_mount_that_is_made_elsewhere_meanwhile_is_a_conflict(place: Path) -> 
     """The first daemon makes the directory, and waits for its working copy; the second mounts."""
     path = place / "both"
     first, second = Volume.new("first").resolve(), Volume.new("second").resolve()
-    held = lock.acquire(first._working_copy().lock_path, LockHolder.make_brief("the test"), volume="first")
+    held = lock.acquire(first.handle.working_copy().lock_path, LockHolder.make_brief("the test"), volume="first")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(first.mount, path)
         end_s = time.monotonic() + WATCHDOG_S

@@ -106,11 +106,11 @@ def writing(volume: RWVolume) -> Iterator[Session]:
     """As a mount would have it, without a kernel."""
     volume.resolve()
     spec = SessionSpec(
-        store_url=volume._opened().url,
+        store_url=volume.handle.opened.url,
         volume=volume.name,
         mode="rw",
         options=MountOptions().resolved(),
-        working_copy=str(volume._working_copy().path),
+        working_copy=str(volume.handle.working_copy().path),
     )
     with enter_session(spec) as session:
         yield session
@@ -650,7 +650,7 @@ def packs(place: Path) -> set[Path]:
 
 def durable_bytes(volume: RWVolume) -> int:
     """In packs that the working copy knows of."""
-    log = volume._working_copy().uploads_path
+    log = volume.handle.working_copy().uploads_path
     return sum(int(line.split()[1]) for line in log.read_text().splitlines()) if log.exists() else 0
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import targets
-from cowfs.blocking import RWVolume, Store, Volume
+from cowfs.blocking import Store, Volume
 from cowfs.errors import InvalidInputError, LeaseHeldError, UnavailableError
 from cowfs.format import canonical
 from cowfs.format.fields import ENVELOPE, seal
@@ -424,7 +425,7 @@ def test_a_word_that_is_a_mount_and_a_detached_volume_is_not_guessed(
     monkeypatch.chdir(home)
     left = entered(home, "data", "data", is_detached=True)
 
-    def find(target: str) -> targets.Mounted | RWVolume:
+    def find(target: str) -> targets.Mounted | VolumeHandle:
         return targets.find_mount(target, None, read_only=True, detached=True)
 
     assert isinstance(found := find("data"), targets.Mounted)

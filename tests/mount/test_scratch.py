@@ -220,7 +220,7 @@ def test_uncommitted_work_of_a_scratch_is_not_dropped_by_the_volumes_name(versio
 def test_a_scratch_that_goes_on_with_another_volume_leaves_the_name_before(version: ROVolume) -> None:
     path = writer_of(version, "scratch")
     made = Volume.open("made").resolve()
-    entry = made.live()
+    entry = made.handle.live()
     assert entry is not None
     version.commit_scratch(name="other")
     assert (made.is_mounted, Volume.open("other").path) == (False, path)

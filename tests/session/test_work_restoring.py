@@ -34,7 +34,7 @@ NAMES = [b"a", b"b", b"c", b"a/a", b"a/b", b"b/a", b"b/b", b"a/a/a", b"a/a/b"]
 
 @contextmanager
 def session_of(volume: RWVolume) -> Iterator[Session]:
-    with volume._opened_files().used() as session:
+    with volume.handle.open_files().used() as session:
         yield session
 
 
@@ -152,7 +152,7 @@ def test_names_are_one_file_or_several_as_the_version_has_them(place: Path, is_o
             assert state(session) == wanted
     else:
         volume.commit()
-        restoring.rollback(volume, version)
+        restoring.rollback(volume.handle, version.to_read())
     with session_of(volume) as session:
         assert state(session) == wanted
     assert list(volume.diff(version)) == []

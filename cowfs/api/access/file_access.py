@@ -28,6 +28,7 @@ from cowfs.api.access.file_session import FileSession, SessionEnded
 from cowfs.api.mounts import kept_work
 from cowfs.api.mounts.base import mount_of
 from cowfs.api.upkeep import copied_stores
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import log
 from cowfs.base.errors import InvalidStateError, LeaseHeldError
 from cowfs.control import MountOptions, SessionSpec
@@ -130,6 +131,11 @@ def _find_mount(entry: MountEntry, stack: ExitStack) -> MountedFiles | None:
         return None
     with root:
         return stack.enter_context(MountedFiles(root.path, root.fileno()))
+
+
+def open_version(version: LocatedVersion) -> FileSession:
+    """The process's session of a version, or of its folder."""
+    return of_version(version.open_store(), version.name, version.id, version.folder)
 
 
 def of_version(store: stores.OpenStore, volume: str, version: str | None, folder: bytes) -> FileSession:

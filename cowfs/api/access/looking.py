@@ -12,8 +12,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from cowfs.api import sources, stores
-from cowfs.api.files import Entry
-from cowfs.api.ro_volume import ROVolume
+from cowfs.api.access.version_files import files_of
+from cowfs.api.files import Entry, ROFiles
 from cowfs.api.sources import Place
 from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import errors_of_ours
@@ -64,54 +64,53 @@ def listing(
 ) -> Listing:
     """SOURCE[:PATH]. Sorted by name, each directory before its entries. name: only entries that
     match this shell pattern. type: only files, directories, symlinks or special files."""
-    with _opened(text, store) as (version, place):
+    with _opened(text, store) as (locator, files, place):
         found = [
             each
-            for each in version.files.ls(place.path, recursive)
+            for each in files.ls(place.path, recursive)
             if (name is None or shell_patterns.matches(each.name, name)) and type in (None, each.type)
         ]
-        return Listing(version.locator, os.fsdecode(place.path), found)
+        return Listing(locator, os.fsdecode(place.path), found)
 
 
 def stat(text: str, store: stores.Named) -> Found:
-    with _opened(text, store) as (version, place):
-        return Found(version.locator, version.files.stat(place.path))
+    with _opened(text, store) as (locator, files, place):
+        return Found(locator, files.stat(place.path))
 
 
 def usage(text: str, store: stores.Named) -> Usage:
     """Sizes are those of the files, not of their data in the store."""
-    with _opened(text, store) as (version, place):
+    with _opened(text, store) as (locator, files, place):
         sums: dict[str, list[int]] = {}
         order = []
-        for path, directories, others in version.files.walk(place.path):
+        for path, directories, others in files.walk(place.path):
             order.append((path, [each.path for each in directories]))
-            files = [each.size for each in others if each.type == "file"]
-            sums[path] = [len(files), sum(files)]
+            sizes = [each.size for each in others if each.type == "file"]
+            sums[path] = [len(sizes), sum(sizes)]
         for path, below in reversed(order):
             for each in below:
                 sums[path] = [own + more for own, more in zip(sums[path], sums[each], strict=True)]
-        return Usage(version.locator, [DirectoryUsage(path, *sums[path]) for path, _ in reversed(order)])
+        return Usage(locator, [DirectoryUsage(path, *sums[path]) for path, _ in reversed(order)])
 
 
 def contents(text: str, store: stores.Named) -> Generator[bytes]:
     """The bytes of SOURCE:PATH, piece by piece. Close it when it is not read to its end."""
     if not sources.place(text).path:
         raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
-    with _opened(text, store) as (version, place):
-        if version.files.stat(place.path).type == "directory":
+    with _opened(text, store) as (_, files, place):
+        if files.stat(place.path).type == "directory":
             raise InvalidInputError(
                 f"{text} is a directory",
                 hint=f"{Command('ls')} (listdir() of a mount) shows what is in it, {Command('cp')} copies it.",
             )
-        with version.files.open(place.path) as file:
+        with files.open(place.path) as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
 
 
 @contextmanager
-def _opened(text: str, store: stores.Named) -> Iterator[tuple[ROVolume, Place]]:
+def _opened(text: str, store: stores.Named) -> Iterator[tuple[str, ROFiles, Place]]:
     place = sources.place(text)
-    found = sources.find(place.source, store)
-    version = ROVolume(found.locator(), storage=found.store.storage).resolve()
+    version = sources.find_version(place.source, store)
     with errors_of_ours(text, sources.listing_hint(place)):
-        yield version, place
+        yield version.locator, files_of(version), place

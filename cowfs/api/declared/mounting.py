@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Literal
 
 from cowfs.api import hints, stores
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.declared import found_files, host_paths, plan, targets
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
 from cowfs.api.mounts import targets as live_targets
+from cowfs.api.mounts import version_mount, volume_mount
 from cowfs.api.mounts.targets import Mounted
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.rw_volume import RWVolume
+from cowfs.api.mounts.used_mount import UsedMount
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import failpoints, interruptible
 from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
@@ -233,11 +235,11 @@ def _mount(declared: Declaration, target: Target, progress: ProgressListener) ->
     if target.declared.read_only:
         assert target.version is not None
         locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
-        asked = stores.storage_of(store)
-        path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(place, options=options)
+        version = LocatedVersion(locator, os.fsencode(folder), storage=stores.storage_of(store)).resolve()
+        version_mount.require_possible(version, options, scratch=False)
+        path = version_mount.make(version, UsedMount(), place, options, scratch=False).path
     else:
-        volume = RWVolume(store, target.volume, "existing")
-        path = volume.mount(place, progress=progress, options=options)
+        path = volume_mount.mount(VolumeHandle(store, target.volume, "existing"), place, options, progress)
     live_targets.keep_mounted(path)
     entry = registry.find_by_path(path)
     if entry is None:

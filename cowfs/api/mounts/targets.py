@@ -19,16 +19,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import hints, stores
+from cowfs.api import hints, names, stores
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import mount_paths, overview, scratch, unmounted
 from cowfs.api.mounts.base import Released, mount_of
 from cowfs.api.mounts.folder import MAY_BE_REPEATED
 from cowfs.api.mounts.summaries import WorkingCopySummary
 from cowfs.api.mounts.unmounted import Dropped
 from cowfs.api.provenance import commit_request
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.rw_volume import RWVolume
-from cowfs.api.volume import Volume
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import (
     AccessDeniedError,
     CowfsError,
@@ -47,6 +46,7 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import store_names
 from cowfs.version.commit import ProgressListener
+from cowfs.version.names.volumes import Head
 
 
 class Mounted:
@@ -78,18 +78,18 @@ class Mounted:
         author: str | None = None,
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
-    ) -> ROVolume:
+    ) -> LocatedVersion:
         """Publishes the writes made before the call; the mount stays. name: for a scratch, as in
         `ROVolume.commit_scratch`."""
         request = commit_request(message, author, None, labels)
         with hints.of_store(self._entry.store_url):
             volume, done = self._mount.commit_as(name, request, progress)
         found = Locator(StoreUrl.parse(self._entry.store_url), volume, done.version)
-        return ROVolume(found, done.known, is_new=done.is_new)
+        return LocatedVersion(found, manifest=done.known, is_new=done.is_new)
 
     def commit_and_unmount(
         self, message: str = "", *, force: bool = False, progress: ProgressListener | None = None
-    ) -> tuple[ROVolume, Released]:
+    ) -> tuple[LocatedVersion, Released]:
         """Returns the version once it is published, even if unmounting fails, and the outcome of
         the unmount."""
         self._require_unshared(force)
@@ -150,10 +150,15 @@ class Mounted:
         return self._mount.describe_late_writes()
 
 
-def describe_interrupted_commit(found: Mounted | RWVolume, name: str | None) -> str:
+def describe_interrupted_commit(found: Mounted | VolumeHandle, name: str | None) -> str:
     """The outcome, in words, of a commit whose caller was interrupted. name: the name that a
     scratch was to be committed under. Without a daemon the calling process makes the commit."""
     return found.describe_interrupted_commit(name) if isinstance(found, Mounted) else MAY_BE_REPEATED
+
+
+def handle_of(store: stores.OpenStore, head: Head) -> VolumeHandle:
+    """The volume of a source that was found to be written to."""
+    return VolumeHandle.of_head(store, head)
 
 
 def keep_mounted(path: Path) -> None:
@@ -257,7 +262,7 @@ def discard_kept(target: str, *, force: bool = False) -> Dropped | None:
 
 def find_mount(
     target: str, store: str | None, *, inside: bool = False, read_only: bool = False, detached: bool = False
-) -> Mounted | RWVolume:
+) -> Mounted | VolumeHandle:
     """The live mount that target means, else the volume of that name, which exists and is not
     mounted here. A name also means a scratch that writes to the volume.
 
@@ -368,7 +373,7 @@ def _require_not_mounted(path: str) -> None:
     )
 
 
-def require_one_store(volume: RWVolume) -> None:
+def require_one_store(volume: VolumeHandle) -> None:
     """InvalidInputError if no store was named and work of volumes of that name in other stores is
     kept here too: it would be unclear which work to drop."""
     if os.environ.get("COWFS_STORE"):
@@ -418,11 +423,14 @@ def _url(store: str | None) -> str | None:
         return None
 
 
-def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
+def _volume(name: str, store: str | None, *, is_guess: bool) -> VolumeHandle | None:
     """The volume of that name. is_guess: None instead of an error if it does not exist, since a
     mount at that path was found already."""
     try:
-        volume = Volume.open(name, store=store).resolve()
+        named = stores.name(store)
+        volume = VolumeHandle(named, names.checked(name), "existing")
+        with hints.of_store(named):
+            volume.resolve()
     except (NotFoundError, InvalidInputError) as error:
         if is_guess:
             return None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from cowfs.api import stores
 from cowfs.api.access import file_session
 from cowfs.api.access.used_files import UsedFiles
+from cowfs.api.files import RWFiles
 from cowfs.api.mounts import folder, kept_work
 from cowfs.api.mounts.base import mount_of
 from cowfs.api.transfers import tree_publishing
@@ -26,39 +27,39 @@ from cowfs.api.upkeep import copied_stores
 from cowfs.base import log
 from cowfs.base.errors import CowfsError, InvalidInputError
 from cowfs.base.hints import Command
-from cowfs.base.ids import VersionId
 from cowfs.control.messages import Compared, Comparison
+from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.transfers.transfer_report import Target
+    from cowfs.api.versions.located_version import LocatedVersion
 
 _log = log.get("volume")
 
 
 def compared(
-    volume: RWVolume, other: ROVolume | None, path: bytes, *, times: bool = False, renames: bool = True
+    volume: VolumeHandle, other: LocatedVersion | None, path: bytes, *, times: bool = False, renames: bool = True
 ) -> Compared:
     """`RWVolume.diff`. path: without slashes at its ends."""
     from cowfs.api.versions import comparing
 
     volume.resolve()
-    target, entry = volume._target(), volume.live()
+    target, entry = volume.target(), volume.live()
     if other is not None:
         require_same_store(target.store, other)
     wanted = Comparison(
-        VersionId.from_hex(other.id) if other is not None else None,
-        other.folder if other is not None else "",
+        other.version if other is not None else None,
+        os.fsdecode(other.folder) if other is not None else "",
         os.fsdecode(path),
         times,
         renames,
     )
     if entry is not None:
-        return mount_of(entry).compare(target, volume._options, wanted)
+        return mount_of(entry).compare(target, volume.options, wanted)
     if (found := _of_kept(volume, target, wanted)) is not None:
         return found
-    newest = next(iter(volume.history(1)), None)
+    newest = volume.last_version()
     if newest is None:
         if other is None and path:
             from cowfs.version.differences import neither_has
@@ -67,29 +68,38 @@ def compared(
         return Compared(None, ())
     old = other if other is not None else newest
     found_changes = comparing.changes(old, newest, os.fsdecode(path), times=times, renames=renames)
-    return Compared(VersionId.from_hex(old.id), tuple(found_changes))
+    return Compared(old.version, tuple(found_changes))
 
 
-def read(volume: RWVolume, path: str) -> bytes:
+def read(volume: VolumeHandle, path: str) -> bytes:
     """A file of the volume as it is now."""
-    if volume.live() is None and (working_copy := volume.resolve()._working_copy()).copy is not None:
+    if (working_copy := _kept_folder(volume)) is not None:
         from cowfs.folders import folder_files
 
         return folder_files.read_file(working_copy, path.strip("/"))
-    return volume.files.read(path)
+    return RWFiles(volume.access(), volume).read(path)
 
 
-def mode_and_target(volume: RWVolume, path: str) -> tuple[int, str | None]:
+def mode_and_target(volume: VolumeHandle, path: str) -> tuple[int, str | None]:
     """st_mode of an entry of the volume as it is now, and the target if it is a link."""
-    if volume.live() is None and (working_copy := volume.resolve()._working_copy()).copy is not None:
+    if (working_copy := _kept_folder(volume)) is not None:
         from cowfs.folders import folder_files
 
         return folder_files.mode_and_target(working_copy, path.strip("/"))
-    found = volume.files.stat(path, follow=False)
+    found = RWFiles(volume.access(), volume).stat(path, follow=False)
     return found.mode, found.target
 
 
-def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared | None:
+def _kept_folder(volume: VolumeHandle) -> WorkingCopy | None:
+    """The working copy of a copy that is not mounted."""
+    if volume.live() is not None:
+        return None
+    volume.resolve()
+    working_copy = volume.working_copy()
+    return working_copy if working_copy.copy is not None else None
+
+
+def _of_kept(volume: VolumeHandle, target: Target, wanted: Comparison) -> Compared | None:
     """None: there is no uncommitted work. For a volume that is not mounted here."""
     from cowfs.session import work_comparing
 
@@ -99,21 +109,21 @@ def _of_kept(volume: RWVolume, target: Target, wanted: Comparison) -> Compared |
             copied_stores.require_session_of(target.store, held, target.name)
             with held.used() as session:
                 return work_comparing.compare_working(session, wanted)
-        if volume._options.meta_path is None:
+        if volume.options.meta_path is None:
             kept_work.require_all(target.working_copy, target.store)
         if target.working_copy.copy is not None:
-            return folder.compare(target, volume._options, wanted)
+            return folder.compare(target, volume.options, wanted)
         if not target.working_copy.has_records:
             return None
         from cowfs.session.opening import enter_session
 
-        options = replace(volume._options, take_over=False)
+        options = replace(volume.options, take_over=False)
         with enter_session(tree_publishing.writing(target, options), access=target.store.access) as session:
             return work_comparing.compare_working(session, wanted)
 
 
-def require_same_store(store: stores.OpenStore, version: ROVolume) -> None:
-    if not copied_stores.is_same(version.to_read(), store):
+def require_same_store(store: stores.OpenStore, version: LocatedVersion) -> None:
+    if not copied_stores.is_same(version.open_store(), store):
         raise InvalidInputError(
             f"{version.locator} lies in another store",
             hint="Commit, and compare the two versions; or copy what you need "

@@ -15,21 +15,21 @@ from cowfs.store.origin.archive import Address, open_archive
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.access.volume_handle import VolumeHandle
+    from cowfs.api.versions.located_version import LocatedVersion
 
 
 def import_archive(
     address: Address,
     origin: Origin,
     key: str,
-    volume: RWVolume,
+    volume: VolumeHandle,
     request: CommitRequest,
     progress: ProgressListener | None,
     *,
     delete: bool,
     excluded: Callable[[bytes], bool],
-) -> tuple[ROVolume, TransferReport]:
+) -> tuple[LocatedVersion, TransferReport]:
     """The archive is the object `key` of the origin. It is checked before the volume is made."""
     from cowfs.transfer.imports.archive_tree import ArchiveTree
 

@@ -31,9 +31,9 @@ from cowfs.machine.working_copy import working_root
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.files import FilePath
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.transfer.copying import Attributes, Copied, Resumes, SourceTree
     from cowfs.transfer.local_files import LocalAttr, LocalFiles
     from cowfs.transfer.version_tree import VersionTree
@@ -44,7 +44,7 @@ PARENT = "volumes"
 
 
 def download(
-    version: ROVolume,
+    version: LocatedVersion,
     src: FilePath = "/",
     dst: str | os.PathLike[str] | None = None,
     *,
@@ -54,13 +54,13 @@ def download(
     """`ROFiles.download`: the directory `src`, or the file, of the version to `dst`."""
     hears, target = _check(overwrite, progress), _target(dst, version.name)
     with errors_of_ours(os.fsdecode(target), NOT_DOWN), reading(version) as tree:
-        require_outside(target, version.to_read().url)
+        require_outside(target, version.open_store().url)
         done = _copy(tree, src, target, overwrite, version.locator, hears, expect=tree.expect, resumes=tree)
     return TransferReport(**asdict(done), removed=0, locator=version.locator, is_new=False)
 
 
 def download_mounted(
-    volume: RWVolume,
+    volume: VolumeHandle,
     entry: MountEntry,
     src: FilePath = "/",
     dst: str | os.PathLike[str] | None = None,
@@ -82,7 +82,8 @@ def download_mounted(
         mount = Own(Path(entry.mount_path), "the mount", "choose a target outside of it")
         local_paths.require_outside(target, [mount])
         done = _copy(LocalSource(files), src, target, overwrite, entry.mount_path, hears)
-    locator = volume.resolve().locator or ""
+    volume.resolve()
+    locator = volume.locator or ""
     return TransferReport(**asdict(done), removed=0, locator=locator, is_new=False, mount_path=entry.mount_path)
 
 
@@ -130,17 +131,17 @@ def _copy(
 
 
 @contextmanager
-def reading(version: ROVolume) -> Iterator[VersionTree]:
+def reading(version: LocatedVersion) -> Iterator[VersionTree]:
     """The version's files, or those of its folder."""
     from cowfs.transfer.reading import reading
 
-    store = version.resolve().to_read()
+    store = version.open_store()
     spec = SessionSpec(
         store_url=store.url,
         volume=version.name,
         mode="ro",
         version=version.id,
-        folder=version.folder,
+        folder=os.fsdecode(version.folder),
         options=replace(MountOptions(), resident=False).resolved(),
     )
     with reading(spec, access=store.access) as tree:

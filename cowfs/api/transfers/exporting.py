@@ -25,11 +25,11 @@ from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.api.files import FilePath
-    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.versions.located_version import LocatedVersion
 
 
 def export(
-    version: ROVolume,
+    version: LocatedVersion,
     url: str | os.PathLike[str],
     src: FilePath = "/",
     *,
@@ -52,7 +52,7 @@ def export(
     with downloading.reading(version) as tree, closing(origins.open_place(text, storage)) as target:
         given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
         with errors_of_ours(version.locator, f"vol.files.ls() and {Command('ls')} show what there is."):
-            _require_apart(target.url, version.to_read().url, text, ignored)
+            _require_apart(target.url, version.open_store().url, text, ignored)
             at = downloading.followed(tree, given)
             done = Export(tree, at, target, excluded=ignored, progress=hears).run(delete=delete)
     return TransferReport(**asdict(done), locator=version.locator, is_new=False)

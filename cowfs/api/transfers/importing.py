@@ -21,15 +21,15 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from cowfs.api import arguments, names, stores
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import mount_transfer
 from cowfs.api.provenance import commit_request
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.definition import Storage
 from cowfs.api.transfers import archives, origins, uploading
 from cowfs.api.transfers.ignore_patterns import excluding
 from cowfs.api.transfers.path_errors import NOT_HERE, errors_of_ours
 from cowfs.api.transfers.transfer_report import Source, TransferReport
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import interruptible
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
@@ -56,7 +56,7 @@ THREADS = 16
 class Imported:
     """The volume's last version after the import, and a report."""
 
-    version: ROVolume
+    version: LocatedVersion
     report: TransferReport
 
 
@@ -81,7 +81,7 @@ def import_from(
     if executor is not None:
         _require_parts(text, storage, link=link)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
-    volume = RWVolume(store, names.checked(name), "either")
+    volume = VolumeHandle(store, names.checked(name), "either")
     ignored = excluding(exclude)
     if archive is not None:
         if link:
@@ -142,7 +142,7 @@ def import_to(
     """As `import_from`. For a volume that is mounted here, the files go into the mount, whose
     commit publishes them. Links and archives are refused there: a mount cannot hold links, and an
     archive is published as one version or not at all."""
-    volume = RWVolume(store, names.checked(name), "either")
+    volume = VolumeHandle(store, names.checked(name), "either")
     is_version = link or address_of(origins.text_of(url)) is not None
     entry = None if is_version else volume.mounted_here()
     if entry is None:
@@ -160,7 +160,8 @@ def import_to(
         source = _list_objects(stack, origin, excluded)
         wanted = mount_transfer.Wanted(b"", delete=delete, excluded=excluded)
         hears = arguments.listener(progress) if progress is not None else None
-        return mount_transfer.put(entry, source, wanted, volume.resolve().locator or "", hears)
+        volume.resolve()
+        return mount_transfer.put(entry, source, wanted, volume.locator or "", hears)
 
 
 def absorb(
@@ -172,7 +173,7 @@ def absorb(
     from cowfs.transfer.upload.upload_plan import NothingToUpload
 
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
-    volume = RWVolume(store, names.checked(name), "existing")
+    volume = VolumeHandle(store, names.checked(name), "existing")
     target = volume.to_upload()
     uploading.require_not_mounted(target, b"")
 
@@ -193,7 +194,7 @@ def absorb(
 
     before, base, source = interruptible.run(published)
     assert base.version_id is not None
-    version = volume._committed(base.head_number, base.version_id, is_new=base.version_id != before.version_id)
+    version = volume.record(base.head_number, base.version_id, is_new=base.version_id != before.version_id)
     report = TransferReport(source.files, 0, 0, source.bytes, 0, 0, 0, locator=version.locator, is_new=version.is_new)
     return Imported(version, report)
 

@@ -1,7 +1,5 @@
 """Transfers between places named by SOURCE, SOURCE:PATH, LOCATOR/PATH or NAME:PATH, as on a command
-line. This module finds or creates the version or volume; the module of the transfer does the work.
-
-`importing` does so for imports. No module below the public objects imports this one.
+line. This module finds the version or volume; the module of the transfer does the work.
 """
 
 from __future__ import annotations
@@ -10,10 +8,9 @@ import os
 from collections.abc import Iterable
 
 from cowfs.api import names, sources, stores
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.files import FilePath
 from cowfs.api.mounts import mount_paths
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.rw_volume import RWVolume
 from cowfs.api.sources import Place
 from cowfs.api.transfers import downloading, exporting, uploading, warming
 from cowfs.api.transfers.path_errors import NOT_HERE, NothingThere, errors_of_ours
@@ -36,8 +33,7 @@ def download_from(
 ) -> TransferReport:
     """`download` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
     place = sources.place(source)
-    found = sources.find(place.source, store)
-    version = ROVolume(found.locator(), storage=found.store.storage)
+    version = sources.find_version(place.source, store)
     return downloading.download(version, place.path, dst, overwrite=overwrite, progress=progress)  # type: ignore[arg-type]
 
 
@@ -52,8 +48,7 @@ def export_from(
 ) -> TransferReport:
     """`export` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
     place = sources.place(source)
-    found = sources.find(place.source, store)
-    version = ROVolume(found.locator(), storage=found.store.storage)
+    version = sources.find_version(place.source, store)
     with errors_of_ours(source, sources.listing_hint(place)):
         return exporting.export(version, url, place.path, delete=delete, exclude=exclude, progress=progress)
 
@@ -69,8 +64,7 @@ def warm_from(
 ) -> WarmReport:
     """`Store.warm` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
     place = sources.place(source)
-    found = sources.find(place.source, store)
-    version = ROVolume(found.locator(), storage=found.store.storage)
+    version = sources.find_version(place.source, store)
     below = place.path + b"/" + os.fsencode(path)
     return warming.warm(version, below, cache_dir, cache_size, replay, progress)
 
@@ -100,7 +94,7 @@ def upload_to(
             f"{place.source} is a version, and a version never changes",
             hint=f"Upload to a volume, NAME or NAME:PATH; a fork of the version is one ({Command('fork')}, fork()).",
         )
-    volume = RWVolume(store, names.checked(place.source), "either")
+    volume = VolumeHandle(store, names.checked(place.source), "either")
     dst = os.fsdecode(place.path)
     return uploading.upload(
         volume, src, dst, delete=delete, exclude=exclude, checksum=checksum, message=message, progress=progress

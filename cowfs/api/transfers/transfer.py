@@ -24,13 +24,13 @@ from cowfs.api import sources, stores
 from cowfs.api.mounts import mount_transfer
 from cowfs.api.mounts.base import mount_of
 from cowfs.api.provenance import commit_request
-from cowfs.api.ro_volume import ROVolume
 from cowfs.api.sources import Place
 from cowfs.api.transfers import downloading, local_paths, uploading
 from cowfs.api.transfers.local_paths import Own
 from cowfs.api.transfers.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.transfers.transfer_report import Source, Target
 from cowfs.api.upkeep import copied_stores
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError, ReadOnlyError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
@@ -52,7 +52,7 @@ class Transfer:
     machine and for a copy into a mount, whose path is mount_path."""
 
     copied: Copied
-    version: ROVolume | None
+    version: LocatedVersion | None
     mount_path: str | None = None
 
 
@@ -101,7 +101,7 @@ def _copy_out(place: Place, target: str, store: stores.Named, progress: Progress
 
     found = sources.find(place.source, store)
     with ExitStack() as stack:
-        tree = stack.enter_context(downloading.reading(ROVolume(found.locator(), storage=found.store.storage)))
+        tree = stack.enter_context(downloading.reading(found.located().resolve()))
         downloading.require_outside(os.fsencode(target), found.store.url)
         with errors_of_ours(place.source, sources.listing_hint(place)):
             at = downloading.followed(tree, place.path)
@@ -125,7 +125,7 @@ def _reading(place: Place, store: stores.Named) -> Iterator[Files]:
     from cowfs.session.opening import enter_session
 
     found = sources.find(place.source, store)
-    version = ROVolume(found.locator(), storage=found.store.storage).resolve()
+    version = found.located().resolve()
     spec = SessionSpec(
         store_url=found.store.url,
         volume=found.volume,
@@ -157,7 +157,7 @@ def _publish(source: Source, volume: _Writable, request: CommitRequest, progress
     copied = Copied(
         done.files, done.directories, done.symlinks, done.bytes, done.skipped, done.unchanged, done.skipped_paths
     )
-    return Transfer(copied, ROVolume(locator, base.manifest, is_new=is_new, storage=volume.target.store.storage))
+    return Transfer(copied, LocatedVersion(locator, b"", base.manifest, volume.target.store.storage, is_new))
 
 
 @dataclass(frozen=True)

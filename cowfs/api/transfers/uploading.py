@@ -43,9 +43,9 @@ from cowfs.machine.working_copy import working_root
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.files import FilePath
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.index import Link
     from cowfs.transfer.copying import Attributes
     from cowfs.transfer.imports.import_log import ImportLog
@@ -69,7 +69,7 @@ class PublishOptions(TypedDict, total=False):
 
 
 def upload(
-    volume: RWVolume,
+    volume: VolumeHandle,
     src: str | os.PathLike[str],
     dst: FilePath = "/",
     *,
@@ -89,20 +89,21 @@ def upload(
         wanted = mount_transfer.Wanted(_path_in_volume(dst), is_directory, delete, excluding(exclude), checksum)
         hears = arguments.listener(progress) if progress is not None else None
         own = own_directories(entry.store_url, working_root())
-        return mount_transfer.upload(entry, os.fsencode(src), wanted, own, volume.resolve().locator or "", hears)
+        volume.resolve()
+        return mount_transfer.upload(entry, os.fsencode(src), wanted, own, volume.locator or "", hears)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     options = PublishOptions(delete=delete, excluded=excluding(exclude), checksum=checksum)
     return upload_local(volume, src, dst, request, hears, **options)[1]
 
 
 def upload_local(
-    volume: RWVolume,
+    volume: VolumeHandle,
     src: str | os.PathLike[str],
     dst: FilePath,
     request: CommitRequest,
     progress: ProgressListener | None,
     **options: Unpack[PublishOptions],
-) -> tuple[ROVolume, TransferReport]:
+) -> tuple[LocatedVersion, TransferReport]:
     """As `upload`; also returns the volume's last version."""
     given, to = os.fsencode(src), _path_in_volume(dst)
     options["is_directory"] = os.fsencode(dst).endswith(b"/")
@@ -118,18 +119,18 @@ def upload_local(
 
 
 @contextmanager
-def telling_of_empty(volume: RWVolume) -> Iterator[None]:
+def telling_of_empty(volume: VolumeHandle) -> Iterator[None]:
     """A block that creates the volume, if it is missing, and its first version. An error then also
     says that the volume was created and is empty. The volume stays, because others may have begun
     to use it. Errors about a writer or about uncommitted work do not say so: a user who deleted the
     volume then would take it from its writer."""
-    was_made = volume._has_made
+    was_made = volume.has_made
     try:
         yield
     except (ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError):
         raise
     except CowfsError as error:
-        if volume._is_made_empty and not was_made:
+        if volume.is_made_empty and not was_made:
             error.set_hint(
                 f"{error.open_hint} Volume {volume.name!r} is there now, and empty: the same again goes on with it; "
                 f"{Command('delete', volume.name)}, Store().delete({volume.name!r}), removes it, if nobody else uses it by now.".lstrip()
@@ -146,20 +147,20 @@ def require_no_message(volume: str, entry: MountEntry, message: str) -> None:
 
 
 def publish_to(
-    volume: RWVolume,
+    volume: VolumeHandle,
     target: Target,
     source: Source,
     to: bytes,
     request: CommitRequest,
     progress: ProgressListener | None,
     **options: Unpack[PublishOptions],
-) -> tuple[ROVolume, TransferReport]:
-    """As `publish`, for a volume given as an object, which then knows its last version."""
+) -> tuple[LocatedVersion, TransferReport]:
+    """As `publish`, for a handle, which then knows the volume's last version."""
     done, base, is_new = publish(target, source, to, request, progress, **options)
     assert base.version_id is not None
-    version = volume._committed(base.head_number, base.version_id, is_new=is_new)
-    made_store = volume._made_store
-    return version, TransferReport(**asdict(done), locator=version.locator, is_new=is_new, made_store=made_store)
+    version = volume.record(base.head_number, base.version_id, is_new=is_new)
+    report = TransferReport(**asdict(done), locator=version.locator, is_new=is_new, made_store=volume.made_store)
+    return version, report
 
 
 def publish(

@@ -17,7 +17,7 @@ from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.api.files import FilePath
-    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.versions.located_version import LocatedVersion
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class WarmReport:
 
 
 def warm(
-    version: ROVolume,
+    version: LocatedVersion,
     path: FilePath,
     cache_dir: str | os.PathLike[str] | None,
     cache_size: int | str | None,
@@ -54,13 +54,13 @@ def warm(
     hears = arguments.listener(progress) if progress is not None else None
     options = MountOptions(cache_dir=cache_dir, cache_size=cache_size, replay=replay).resolved()
     ranges = profile_files.load(Path(options.replay)) if options.replay is not None else None
-    store = version.resolve().to_read()
+    store = version.open_store()
     spec = SessionSpec(
         store_url=store.url,
         volume=version.name,
         mode="ro",
         version=version.id,
-        folder=version.folder,
+        folder=os.fsdecode(version.folder),
         options=options,
     )
     given = b"/".join(part for part in os.fsencode(path).split(b"/") if part)
@@ -72,6 +72,6 @@ def warm(
         if ranges is None:
             done = warmer.warm(wanted, hears)
         else:
-            whole = b"/".join(filter(None, (os.fsencode(version.folder), wanted)))
+            whole = b"/".join(filter(None, (version.folder, wanted)))
             done = warmer.replay(profile.below(ranges, whole), hears)
     return WarmReport(**asdict(done), locator=version.locator)

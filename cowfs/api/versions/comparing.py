@@ -20,26 +20,34 @@ from cowfs.version import named_changes
 from cowfs.version.named_changes import join_path
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.format.manifest import Manifest
     from cowfs.index import Index
 
 
 def changes(
-    old: ROVolume, new: ROVolume, path: str | os.PathLike[str] = "/", *, times: bool = False, renames: bool = True
+    old: LocatedVersion,
+    new: LocatedVersion,
+    path: str | os.PathLike[str] = "/",
+    *,
+    times: bool = False,
+    renames: bool = True,
 ) -> list[Change]:
-    """`ROVolume.diff`."""
+    """`ROVolume.diff`. Versions that were resolved are not read again."""
     from cowfs.version.differences import compare, find_inode, neither_has
 
     below = sources.place(f":{os.fspath(path)}").path
-    from_folder, to_folder = (os.fsencode(version.folder) for version in (old, new))
+    from_folder, to_folder = old.folder, new.folder
     if (old.id, from_folder) == (new.id, to_folder):
         if there := join_path(from_folder, below):
-            with _index(old.to_read(), old.to_compare()) as index:
+            with _index(old.open_store(), old.read_manifest()) as index:
                 if find_inode(index, there) is None:
                     raise neither_has(there)
         return []
-    with _index(old.to_read(), old.to_compare()) as a, _index(new.to_read(), new.to_compare()) as b:
+    with (
+        _index(old.open_store(), old.read_manifest()) as a,
+        _index(new.open_store(), new.read_manifest()) as b,
+    ):
         found = compare(
             a,
             b,
@@ -60,20 +68,18 @@ def _index(store: stores.OpenStore, manifest: Manifest) -> Index:
     return open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
 
 
-def _find_shared(old: ROVolume, new: ROVolume, a: Index, b: Index) -> int:
+def _find_shared(old: LocatedVersion, new: LocatedVersion, a: Index, b: Index) -> int:
     """Inode numbers below this one mean the same file in both."""
-    from cowfs.base.ids import VersionId
     from cowfs.version.ancestry import Ancestry
 
-    store, other = old.to_read(), new.to_read()
+    store, other = old.open_store(), new.open_store()
     if not copied_stores.is_same(store, other):
         _require_plain(store, other)
         return 0
-    older, newer = VersionId.from_hex(old.id), VersionId.from_hex(new.id)
     ancestry = Ancestry(store.objects)
-    common = ancestry.find_shared_numbering(older, newer)
-    if common in (older, newer):
-        return (a if common == older else b).next_ino
+    common = ancestry.find_shared_numbering(old.version, new.version)
+    if common in (old.version, new.version):
+        return (a if common == old.version else b).next_ino
     manifest = ancestry.manifest(common) if common is not None else None
     if manifest is None:
         return 0

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Sequence
 
 from cowfs.api import sources, stores
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import work
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.rw_volume import RWVolume
 from cowfs.api.versions import comparing
 from cowfs.api.versions.changes import Change
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.format.locator import is_locator
@@ -23,8 +23,8 @@ class Compared:
     """Two versions, or folders of them, by their locators; or a version and a volume as it is now.
     old None: before the first version."""
 
-    old: ROVolume | None
-    new: ROVolume | RWVolume
+    old: LocatedVersion | None
+    new: LocatedVersion | VolumeHandle
     changes: list[Change]
 
 
@@ -32,7 +32,7 @@ def compare(
     old: str, new: str, paths: Sequence[str], named: stores.Named, *, times: bool = False, renames: bool = True
 ) -> Compared:
     """Compares two SOURCE[:PATH] of the command line; paths: only these paths and below."""
-    before, after = _version(old, named), _version(new, named)
+    before, after = sources.find_version(old, named), sources.find_version(new, named)
     found = {
         change
         for path in paths or ("/",)
@@ -47,8 +47,9 @@ def compare_with_work(
     """Compares with uncommitted work included. old: SOURCE[:PATH], new: NAME; new None: old is
     NAME[:PATH], and the work is compared with its base."""
     place = sources.place(old)
-    volume = RWVolume(named, _name(old if new is None else new), "existing").resolve()
-    given = _version(old, named) if new is not None else None
+    volume = VolumeHandle(named, _name(old if new is None else new), "existing")
+    volume.resolve()
+    given = sources.find_version(old, named) if new is not None else None
     above = place.path if new is None else b""
     found: set[Change] = set()
     version = given
@@ -58,7 +59,7 @@ def compare_with_work(
         )
         found.update(done.changes)
         if given is None and done.version is not None:
-            version = volume._ro(done.version)
+            version = volume.locate(done.version)
     return Compared(version, volume, _sort_pair(found))
 
 
@@ -74,9 +75,3 @@ def _name(text: str) -> str:
 
 def _sort_pair(changes: Iterable[Change]) -> list[Change]:
     return sorted(changes, key=lambda each: (os.fsencode(each.path), each.kind != "removed"))
-
-
-def _version(text: str, named: stores.Named) -> ROVolume:
-    place = sources.place(text)
-    found = sources.find(place.source, named)
-    return ROVolume(found.locator(), folder=place.path, storage=found.store.storage).resolve()

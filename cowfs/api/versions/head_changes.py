@@ -34,9 +34,9 @@ from cowfs.api import stores
 from cowfs.api.access import file_access, file_session
 from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.access.file_session import FileSession
+from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.files import RWFiles
 from cowfs.api.mounts import folder, kept_work
-from cowfs.api.rw_volume import RWVolume
 from cowfs.api.transfers import tree_publishing
 from cowfs.api.transfers.path_errors import NOTHING_THERE
 from cowfs.api.transfers.transfer_report import Target
@@ -123,14 +123,14 @@ class _HeadMovedError(Exception):
 def _publish(
     store: stores.OpenStore, volume: str, seen: VersionId | None, changes: Sequence[Change], request: CommitRequest
 ) -> Base:
-    named = RWVolume(store.storage or store.url, volume, "existing")
+    handle = VolumeHandle(store.storage or store.url, volume, "existing")
     _require_no_work(store, volume)
     with _lock(store, volume) as locked:
         head = seen_now(store, volume)
         with _scratch(store, volume, head) as session:
             if head != seen:
                 _require_apart(store, volume, seen, session.files, changes)
-            files = RWFiles(_Within(session), named._committed_version, named)
+            files = RWFiles(_Within(session), handle)
             for change in changes:
                 interruptible.require_wanted()
                 change.apply(files)

@@ -36,9 +36,9 @@ from cowfs.version.merge.conflicts import SETTLED_BY
 from cowfs.version.names import volumes
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.transfers.transfer_report import Target
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.format.manifest import Manifest
     from cowfs.index import Index
     from cowfs.store.packs import PackReader
@@ -55,14 +55,14 @@ SHOWN_CONFLICTS = 5
 class _Outcome:
     base: Base
     is_new: bool
-    merged: list[ROVolume]
+    merged: list[LocatedVersion]
     paths: list[MergedPath]
     conflicts: list[Conflict]
 
 
 def merge(
-    volume: RWVolume,
-    branches: Sequence[ROVolume],
+    volume: VolumeHandle,
+    branches: Sequence[LocatedVersion],
     *,
     strategy: Strategy = None,
     message: str = "",
@@ -83,20 +83,20 @@ def merge(
     return _report(volume, on_line(volume.to_upload, partial(_publish, branches, resolve, request)))
 
 
-def _report(volume: RWVolume, done: _Outcome) -> MergeReport:
+def _report(volume: VolumeHandle, done: _Outcome) -> MergeReport:
     assert done.base.version_id is not None
-    version = volume._committed(done.base.head_number, done.base.version_id, is_new=done.is_new)
+    version = volume.record(done.base.head_number, done.base.version_id, is_new=done.is_new)
     return MergeReport(
         version.locator, done.is_new, [branch.locator for branch in done.merged], done.paths, done.conflicts
     )
 
 
-def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
+def _require_mergeable(branch: LocatedVersion, store: OpenStore) -> None:
     if branch.folder:
         raise InvalidInputError(
             f"one folder of a version cannot be merged: {branch.locator}", hint="Merge the whole version."
         )
-    if not copied_stores.is_same(branch.to_read(), store):
+    if not copied_stores.is_same(branch.open_store(), store):
         raise InvalidInputError(
             f"{branch.locator} lies in another store",
             hint=f"Copy it into a fork of the target first ({Command('download', branch.locator)}, {Command('upload')}; "
@@ -104,22 +104,22 @@ def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
         )
 
 
-def _warn_of_changes(branch: ROVolume, store: OpenStore) -> None:
+def _warn_of_changes(branch: LocatedVersion, store: OpenStore) -> None:
     """Warns of uncommitted changes on top of a branch's last version. A user who names an older
     version knows that there are later changes."""
     with suppress(CowfsError):
         head = volumes.find_head(store.objects, branch.name)
-        if head is not None and head.version is not None and head.version.hex() == branch.id:
+        if head is not None and head.version is not None and head.version == branch.version:
             work.warn_of_changes(store, branch.name, "merged")
 
 
 def _publish(
-    branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest, target: Target, line: Line
+    branches: Sequence[LocatedVersion], resolve: Resolve, request: CommitRequest, target: Target, line: Line
 ) -> _Outcome:
     from cowfs.version.merge.merge_source import MergeSource
 
     publisher = line.publisher
-    publisher.require_kept(VersionId.from_hex(branch.id) for branch in branches)
+    publisher.require_kept(branch.version for branch in branches)
     with ExitStack() as stack:
         merge_of = _Merge(stack, target.store, target.name, publisher.base.version_id, publisher.index, branches)
         if merge_of.merged is None:
@@ -127,14 +127,14 @@ def _publish(
         found = merge_of.run(resolve)
         if found.failed:
             raise _refuse(found.failed)
-        parents = tuple(VersionId.from_hex(branch.id) for branch in merge_of.merged)
+        parents = tuple(branch.version for branch in merge_of.merged)
         source = MergeSource(found, publisher, parents, are_parents=True)
         paths = _paths(found)
         base = publisher.publish(source, request)
         return _Outcome(base, True, merge_of.merged, paths, found.conflicts)
 
 
-def _try(store: OpenStore, name: str, branches: Sequence[ROVolume], resolve: Resolve) -> _Outcome:
+def _try(store: OpenStore, name: str, branches: Sequence[LocatedVersion], resolve: Resolve) -> _Outcome:
     from cowfs.version.commit import Base
 
     head = volumes.read_head(store.objects, name)
@@ -157,7 +157,7 @@ class _Merge:
         name: str,
         version: VersionId | None,
         index: Index | None,
-        branches: Sequence[ROVolume],
+        branches: Sequence[LocatedVersion],
     ) -> None:
         from cowfs.store.packs import PackReader
         from cowfs.version.ancestry import Ancestry
@@ -174,12 +174,12 @@ class _Merge:
         self._bases: dict[VersionId, list[VersionId]] = {}
         self.merged = self._left(branches) or None
 
-    def _left(self, branches: Sequence[ROVolume]) -> list[ROVolume]:
+    def _left(self, branches: Sequence[LocatedVersion]) -> list[LocatedVersion]:
         """Each version once, without ancestors of the target or of an earlier branch in the
         list."""
-        found: dict[VersionId, ROVolume] = {}
+        found: dict[VersionId, LocatedVersion] = {}
         for branch in branches:
-            version = VersionId.from_hex(branch.id)
+            version = branch.version
             bases = self._ancestry.merge_bases(self._version, version, merged=found.keys())
             if not bases:
                 self._manifest(version)
@@ -206,10 +206,10 @@ class _Merge:
         target = self._open(self._version)
         return merge_all(self._name, target, made, resolve, begins_with, self._stack)
 
-    def _branch(self, branch: ROVolume, name: str) -> Branch:
+    def _branch(self, branch: LocatedVersion, name: str) -> Branch:
         from cowfs.version.merge.merge_states import Branch
 
-        version = VersionId.from_hex(branch.id)
+        version = branch.version
         base, *others = self._bases[version]
         return Branch(
             name,

@@ -30,7 +30,7 @@ T = TypeVar("T")
 def on_line(find_target: Callable[[], Target], make: Callable[[Target, Line], T]) -> T:
     """The result of `make`, which publishes on the line, or raises. `make` is called again while
     another writer takes the line, or while another writer that ends by itself holds it, for at most
-    WAIT_S. find_target: returns the volume, ready for publishing (`RWVolume.to_upload`)."""
+    WAIT_S. find_target: returns the volume, ready for publishing (`VolumeHandle.to_upload`)."""
     end_s, pause_s, notice = clock.monotonic_s() + waiting.WAIT_S, waiting.SHORTEST_PAUSE_S, waiting.Notice()
     while True:
         target = find_target()

@@ -19,15 +19,17 @@ import difflib
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from cowfs.api.access.version_files import files_of
 from cowfs.api.versions.changes import Change
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.versions.comparisons import Compared
 
 PATCHED_BYTES = 1 << 20
@@ -53,12 +55,13 @@ class _Side:
 def of(two: Compared) -> Iterator[bytes]:
     """The parts of the patch, each of whole lines. The comparison must be made without renames of
     directories."""
+    before, after = _reader(two.old), _reader(two.new)
     moved = [each for each in two.changes if each.kind != "removed"]
     gone = [each for each in two.changes if each.kind == "removed"]
     with_files = _directories_with_files(two.changes)
     for change in [*gone, *moved]:
-        old = _side(two.old, change.old_path, change.old_type, change.old_size)
-        new = _side(two.new, change.path if change.kind != "removed" else None, change.type, change.size)
+        old = _side(before, change.old_path, change.old_type, change.old_size)
+        new = _side(after, change.path if change.kind != "removed" else None, change.type, change.size)
         yield from _of_change(change, old, new, with_files)
 
 
@@ -207,24 +210,39 @@ def _is_text(name: bytes) -> bool:
 # -- reading
 
 
-def _side(version: ROVolume | RWVolume | None, path: str | None, type: str | None, size: int | None) -> _Side | None:
-    from cowfs.api.mounts import work
-    from cowfs.api.ro_volume import ROVolume
+@dataclass(frozen=True)
+class _Reader:
+    """mode_and_target: st_mode of the entry at a path, and the target if it is a link."""
 
+    read: Callable[[str], bytes]
+    mode_and_target: Callable[[str], tuple[int, str | None]]
+
+
+def _reader(version: LocatedVersion | VolumeHandle | None) -> _Reader | None:
+    from cowfs.api.mounts import work
+
+    if version is None:
+        return None
+    if not isinstance(version, LocatedVersion):
+        return _Reader(partial(work.read, version), partial(work.mode_and_target, version))
+    files = files_of(version)
+
+    def mode_and_target(path: str) -> tuple[int, str | None]:
+        found = files.stat(path, follow=False)
+        return found.mode, found.target
+
+    return _Reader(files.read, mode_and_target)
+
+
+def _side(version: _Reader | None, path: str | None, type: str | None, size: int | None) -> _Side | None:
     if path is None or version is None or type is None:
         return None
     named = os.fsencode(path.strip("/"))
-    if isinstance(version, ROVolume):
-        found = version.files.stat(path, follow=False)
-        mode, target = found.mode, found.target
-    else:
-        mode, target = work.mode_and_target(version, path)
+    mode, target = version.mode_and_target(path)
     permissions = stat.S_IMODE(mode)
     if type == "symlink":
         return _Side(named, type, "120000", 0o777, os.fsencode(target or ""))
-    content = None
-    if type == "file" and size is not None and size <= PATCHED_BYTES:
-        content = version.files.read(path) if isinstance(version, ROVolume) else work.read(version, path)
+    content = version.read(path) if type == "file" and size is not None and size <= PATCHED_BYTES else None
     if content is not None and b"\0" in content:
         content = None
     return _Side(named, type, "100755" if permissions & 0o100 else "100644", permissions, content)

@@ -34,9 +34,9 @@ from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.names import volumes
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
-    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.transfers.transfer_report import Target
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.index import Index
     from cowfs.machine.registry import MountEntry
     from cowfs.version.ancestry import Ancestry
@@ -61,15 +61,15 @@ class RestoreReport:
 
 
 def restore(
-    volume: RWVolume,
-    version: ROVolume,
+    volume: VolumeHandle,
+    version: LocatedVersion,
     *,
     to: str | os.PathLike[str] | None = None,
     message: str = "",
     dry_run: bool = False,
 ) -> RestoreReport:
     """`Store.restore`."""
-    path = os.fsencode(version.folder)
+    path = version.folder
     place = path if to is None else sources.place(f":{os.fspath(to)}").path
     said = (
         f"Restore /{path.decode(errors='backslashreplace')} of" if path else "Roll back to" if not place else "Restore"
@@ -83,12 +83,14 @@ def restore(
                 hint="Leave the message out, and give it to the commit.",
             )
         return _restore_in_mount(volume, entry, version, path, place, dry_run)
-    if (copy := volume._working_copy().copy) is not None:
+    if (copy := volume.working_copy().copy) is not None:
         raise folder.no_restore(volume.name, copy.record.mount_path, is_mounted=False)
     return _made(volume, version, path, place, message or f"{said} {version.name}@{version.id[:12]}", dry_run)
 
 
-def rollback(volume: RWVolume, version: ROVolume, *, message: str = "", dry_run: bool = False) -> RestoreReport:
+def rollback(
+    volume: VolumeHandle, version: LocatedVersion, *, message: str = "", dry_run: bool = False
+) -> RestoreReport:
     """`Store.rollback`."""
     if version.folder:
         raise InvalidInputError(
@@ -99,19 +101,21 @@ def rollback(volume: RWVolume, version: ROVolume, *, message: str = "", dry_run:
 
 
 def _restore_in_mount(
-    volume: RWVolume, entry: MountEntry, version: ROVolume, path: bytes, to: bytes, is_dry: bool
+    volume: VolumeHandle, entry: MountEntry, version: LocatedVersion, path: bytes, to: bytes, is_dry: bool
 ) -> RestoreReport:
-    work.require_same_store(volume._opened(), version)
-    wanted = Restoration(VersionId.from_hex(version.id), os.fsdecode(path), os.fsdecode(to), is_dry)
+    work.require_same_store(volume.opened, version)
+    wanted = Restoration(version.version, os.fsdecode(path), os.fsdecode(to), is_dry)
     done = mount_of(entry).restore(wanted)
-    locator = str(volume._locator(done.version)) if done.version is not None else None
+    locator = str(volume.place_of(done.version)) if done.version is not None else None
     paths = [MergedPath(each.path, each.kind) for each in done.paths]
     return RestoreReport(locator, False, version.locator, paths, entry.mount_path, done.more)
 
 
-def _made(volume: RWVolume, version: ROVolume, path: bytes, to: bytes, message: str, dry_run: bool) -> RestoreReport:
+def _made(
+    volume: VolumeHandle, version: LocatedVersion, path: bytes, to: bytes, message: str, dry_run: bool
+) -> RestoreReport:
     target = volume.to_upload()
-    if not copied_stores.is_same(version.to_read(), target.store):
+    if not copied_stores.is_same(version.open_store(), target.store):
         raise InvalidInputError(
             f"{version.locator} lies in another store",
             hint=f"Copy it instead ({Command('download', version.locator)}, {Command('upload')}).",
@@ -121,17 +125,17 @@ def _made(volume: RWVolume, version: ROVolume, path: bytes, to: bytes, message: 
     else:
         base, paths, is_new = on_line(volume.to_upload, partial(_publish, version, path, to, commit_request(message)))
     assert base.version_id is not None
-    made = volume._committed(base.head_number, base.version_id, is_new=is_new)
+    made = volume.record(base.head_number, base.version_id, is_new=is_new)
     return RestoreReport(made.locator, is_new, version.locator, paths)
 
 
 def _publish(
-    version: ROVolume, path: bytes, to: bytes, request: CommitRequest, target: Target, line: Line
+    version: LocatedVersion, path: bytes, to: bytes, request: CommitRequest, target: Target, line: Line
 ) -> tuple[Base, list[MergedPath], bool]:
     from cowfs.version.merge.merge_source import MergeSource
 
     publisher = line.publisher
-    wanted = VersionId.from_hex(version.id)
+    wanted = version.version
     publisher.require_kept([wanted])
     with ExitStack() as stack:
         merged = _restore(
@@ -144,7 +148,7 @@ def _publish(
         return publisher.publish(source, request), paths, True
 
 
-def _try(target: Target, version: ROVolume, path: bytes, to: bytes) -> tuple[Base, list[MergedPath], bool]:
+def _try(target: Target, version: LocatedVersion, path: bytes, to: bytes) -> tuple[Base, list[MergedPath], bool]:
     head = volumes.read_head(target.store.objects, target.name)
     with ExitStack() as stack:
         merged = _restore(stack, target.store, target.name, head.version, None, version, path, to)
@@ -157,7 +161,7 @@ def _restore(
     name: str,
     head: VersionId | None,
     index: Index | None,
-    version: ROVolume,
+    version: LocatedVersion,
     path: bytes,
     to: bytes,
 ) -> Merged:
@@ -170,7 +174,7 @@ def _restore(
             hint=f"Fork the version under that name instead ({Command('fork')}, fork()).",
         )
     ancestry = Ancestry(store.objects)
-    wanted = VersionId.from_hex(version.id)
+    wanted = version.version
     target = index if index is not None else _opened(stack, store, ancestry, head)
     source = _opened(stack, store, ancestry, wanted)
     common = ancestry.find_shared_numbering(head, wanted)

@@ -17,7 +17,7 @@ from cowfs.store.refs.holder import current_holder
 from cowfs.version.names import near_names, source_names, tags, volumes
 
 if TYPE_CHECKING:
-    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.format.record import Holder
 
 
@@ -51,20 +51,20 @@ def by_version(store: stores.OpenStore, volume: str) -> dict[str, list[str]]:
     return found
 
 
-def set_tag(version: ROVolume, name: str, *, move: bool, expect: str | None) -> Tag:
+def set_tag(version: LocatedVersion, name: str, *, move: bool, expect: str | None) -> Tag:
     """`ROVolume.tag`."""
     keys.check_tag_name(name)
     if version.folder:
         raise InvalidInputError(
             f"one folder of a version cannot be tagged: {version.locator}", hint="Tag the whole version."
         )
-    store = version.to_read()
+    store = version.open_store()
     near_names.read_head(store.objects, version.name)
     tag = tags.set_tag(
         store.objects,
         version.name,
         name,
-        VersionId.from_hex(version.id),
+        version.version,
         holder=_holder(),
         may_move=move,
         expected=_id(expect),

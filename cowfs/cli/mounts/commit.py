@@ -37,6 +37,7 @@ def command(
     """
     from cowfs.api import names
     from cowfs.api.mounts import targets
+    from cowfs.blocking import ROVolume, RWVolume
     from cowfs.cli import versions
 
     table = _table(labels)
@@ -48,9 +49,10 @@ def command(
         output.progress(progress_style) as progress,
     ):
         if isinstance(found, targets.Mounted):
-            version = found.commit(message, name=name, author=author, labels=table, progress=progress)
+            made = found.commit(message, name=name, author=author, labels=table, progress=progress)
+            version = ROVolume.made(made)
         else:
-            version = found.commit(message, author=author, labels=table, progress=progress)
+            version = RWVolume.made(found).commit(message, author=author, labels=table, progress=progress)
     record = {**versions.record(version, is_published_now=True), "is_new": version.is_new}
     is_elsewhere = not version.is_new and not isinstance(found, targets.Mounted)
     none = f"This machine has no uncommitted work of {version.name}: version {version.id[:12]} stays the last one"

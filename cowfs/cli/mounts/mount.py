@@ -134,7 +134,7 @@ def command(
                     f"one folder of a volume cannot be mounted writable: {source}",
                     hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
                 )
-            mounted = RWVolume.made(found.store, found.head, None)
+            mounted = RWVolume.made(targets.handle_of(found.store, found.head))
             mount_paths.check(path)  # before signals have handlers: it may lie in a mount that hangs
             kept = f"Uncommitted work is kept: it is there at the next mount. {Command('status')} shows whether there is one."
             with output.if_interrupted(kept), output.progress(progress_style) as progress:

@@ -55,6 +55,7 @@ def command(
     may also be the place of uncommitted work of a volume that is not mounted, as `cowfs status`
     shows it, even if its store is gone."""
     from cowfs.api.mounts import targets
+    from cowfs.blocking import RWVolume
 
     if is_commit and is_discard:
         raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
@@ -82,7 +83,9 @@ def command(
     is_plain = not (is_commit or is_discard)
     found = targets.find_mount(target, store, read_only=is_plain, detached=is_plain)
     if not isinstance(found, targets.Mounted):
-        record = _print_unmounted(found, is_discard=is_discard, is_forced=is_forced, has_store=store is not None)
+        record = _print_unmounted(
+            RWVolume.made(found), is_discard=is_discard, is_forced=is_forced, has_store=store is not None
+        )
     else:
         with output.if_interrupted(found.describe_interrupted_unmount()), targets.out_of_mounts():
             if is_commit:
@@ -94,10 +97,12 @@ def command(
 
 
 def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: bool) -> dict[str, Any]:
+    from cowfs.blocking import ROVolume
     from cowfs.cli import versions
 
     with output.progress(progress_style) as progress:
-        version, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
+        made, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
+    version = ROVolume.made(made)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
     if released.users:
         said += (
@@ -149,7 +154,7 @@ def _print_unmounted(volume: RWVolume, *, is_discard: bool, is_forced: bool, has
             f"volume {volume.name!r} is not mounted here", hint=f"{Command('status')} lists mounts.{work}"
         )
     if not has_store:
-        targets.require_one_store(volume)
+        targets.require_one_store(volume.handle)
     kept = volume.status()
     is_unknown = isinstance(kept, WorkingCopySummary) and (kept.is_gone or kept.is_elsewhere)
     had_work = not is_unknown and volume.has_changes()

@@ -25,7 +25,7 @@ def command(source: str, store: str | None, as_json: bool) -> None:
     from cowfs.cli import versions
 
     version = Volume.version(source, store=store)
-    opened = version.to_read()
+    opened = version.to_read().open_store()
     tags = tagging.by_version(opened, version.name)
     collectable = pruning.collectable(opened, version.name, [version.id], tags)
     record = {**versions.record(version), **versions.names(version, tags, collectable)}

@@ -335,7 +335,7 @@ class KnownChunks:
             with self._lock:
                 for entry in found:
                     if entry.blob_kind == BlobKind.CHUNK and self._places.get(entry.hash) is None:
-                        self._places.put(entry.hash, _row(_placed(receipt.pack, entry)), True)
+                        self._places.put(entry.hash, _row(_to_location(receipt.pack, entry)), True)
 
     def _load_head(self, name: str) -> None:
         if name == self._volume:
@@ -380,10 +380,10 @@ def _locate(directory: PackDirectory, pack: PackId, offset: int, hash: ChunkHash
     entry = directory.find_at(offset)
     if entry is None or entry.hash != hash or entry.blob_kind != BlobKind.CHUNK:
         return None
-    return _placed(pack, entry)
+    return _to_location(pack, entry)
 
 
-def _placed(pack: PackId, entry: PackEntry) -> PackLocation:
+def _to_location(pack: PackId, entry: PackEntry) -> PackLocation:
     return PackLocation(pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
 
 
