@@ -21,8 +21,9 @@ from cowfs.index import Index, Stream
 from cowfs.version.differences import find_inode
 from cowfs.version.merge.conflicts import Resolve
 from cowfs.version.merge.merge_changes import MergeChanges, becomes
+from cowfs.version.merge.merge_comparing import Change, changes_by_path
 from cowfs.version.merge.merge_states import TARGET_SIDE, Branch, ChangedBy, Earlier, Merged, Part
-from cowfs.version.merge.merging import Change, Merger, changes_by_path
+from cowfs.version.merge.merging import Merger
 from cowfs.version.publish.contents import files_of
 from cowfs.version.publish.tree_changes import INO
 

@@ -28,28 +28,27 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import TypeAlias
 
 from cowfs.base import interruptible as apart
 from cowfs.base.fast_dataclass import dataclass
-from cowfs.index import ExtentRow, Index, InodeRow
-from cowfs.version.differences import RDEV, UID, comparable_extents, compare, find_inode
+from cowfs.index import Index, InodeRow
+from cowfs.version.differences import find_inode
 from cowfs.version.merge.conflicts import SETTLED_BY, Conflict, ConflictKind, How, Resolve
+from cowfs.version.merge.merge_comparing import (
+    Change,
+    States,
+    Unknown,
+    changes_by_path,
+    find_disputed,
+    find_moves,
+    leave_out,
+    state_of,
+)
 from cowfs.version.merge.merge_names import MergeNames
 from cowfs.version.merge.merge_states import TARGET_SIDE, Branch, ChangedBy, Merged, Part, State, Tail
-from cowfs.version.publish.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, NLINK, SIZE, TARGET
-
-Change: TypeAlias = "tuple[InodeRow | None, InodeRow | None]"
-
-
-class _Unknown:
-    """The result of merge bases that do not agree."""
-
-
-UNKNOWN = _Unknown()
+from cowfs.version.publish.tree_changes import INO, MODE, SIZE
 
 
 class Merger:
@@ -78,6 +77,7 @@ class Merger:
         self._merged = Merged([target])
         self._clashes: dict[bytes, tuple[State, State]] = {}
         self._names = MergeNames(self._merged)
+        self._states = States(self._merged)
 
     def run(self) -> Merged:
         self._merge()
@@ -90,13 +90,13 @@ class Merger:
         self._merged.sides += [self._branch.index, self._branch.base]
         self._merged.shared[side] = min(self._branch.shared, self._branch.shared_by_target)
         theirs = changes_by_path(self._branch.base, self._branch.index, self._branch.shared)
-        work = _Work(side, base, self._ours, theirs, self._find_disputed(base))
+        work = _Work(side, base, self._ours, theirs, find_disputed(self._branch, self._merged, base))
         self._follow_renames(work)
         left = (theirs.keys() | work.disputed.keys()) - work.done
         named = {path for path in left & theirs.keys() if self._is_named_anew(path, work)}
         for path in sorted(left - named):
             apart.require_wanted()
-            theirs_there = _state(side, find_inode(self._branch.index, path))
+            theirs_there = state_of(side, find_inode(self._branch.index, path))
             before = self._now_at(path)
             self._settle(path, theirs_there, work)
             self._note(self._merged.number(theirs_there), before, self._now_at(path), work)
@@ -112,7 +112,7 @@ class Merger:
             return
         if self._is_changed(path, work.ours):
             now = self._now_changed(path, work.ours)
-            theirs = self._three_way(path, _state(work.base, work.theirs[path][0]), now, theirs)
+            theirs = self._three_way(path, state_of(work.base, work.theirs[path][0]), now, theirs)
         self._put(path, theirs)
 
     def _put(self, path: bytes, state: State | None) -> None:
@@ -124,7 +124,7 @@ class Merger:
     def _is_named_anew(self, path: bytes, work: _Work) -> bool:
         """Whether the branch has given this name to a file of the base."""
         old, new = work.theirs[path]
-        if path in work.apart or self._merged.number(_state(work.side, new)) is None or new is None:
+        if path in work.apart or self._merged.number(state_of(work.side, new)) is None or new is None:
             return False
         return (old is None or old[INO] != new[INO]) and self._branch.base.inode(new[INO]) is not None
 
@@ -135,12 +135,12 @@ class Merger:
         theirs = State(Part(work.side, new), Part(work.side, new))
         if new[INO] in work.came_to:
             return work.came_to[new[INO]][1]
-        now, base = self._names.now(new[INO]), _state(work.base, self._branch.base.inode(new[INO]))
+        now, base = self._names.now(new[INO]), state_of(work.base, self._branch.base.inode(new[INO]))
         if now is None or base is None:
             return theirs
-        if self._is_untouched(base, theirs) and base.mtime_ns == theirs.mtime_ns:
+        if self._states.are_equal(base, theirs) and base.mtime_ns == theirs.mtime_ns:
             found: State | None = now
-        elif self._is_untouched(base, now) and base.mtime_ns == now.mtime_ns:
+        elif self._states.are_equal(base, now) and base.mtime_ns == now.mtime_ns:
             found = theirs
         else:
             found = self._three_way(path, base, now, theirs)
@@ -150,8 +150,8 @@ class Merger:
 
     def _settle_name(self, path: bytes, state: State, work: _Work) -> None:
         if path in work.disputed:
-            theirs = _state(work.side, work.theirs[path][1])
-            self._settle(path, state if self._is_same(theirs, state) else theirs, work)
+            theirs = state_of(work.side, work.theirs[path][1])
+            self._settle(path, state if self._states.are_same(theirs, state) else theirs, work)
         elif self._merged.number(self._now_at(path)) == self._merged.number(state):
             self._put(path, state)
         else:
@@ -197,56 +197,25 @@ class Merger:
 
     # -- paths at which merge bases differ
 
-    def _find_disputed(self, base: int) -> dict[bytes, State | _Unknown | None]:
-        """Paths at which merge bases differ, with the result of their merge there."""
-        found: dict[bytes, State | _Unknown | None] = {}
-        sides: list[tuple[int, int | None]] = []
-        for other, before in self._branch.others:
-            sides.append((len(self._merged.sides), len(self._merged.sides) + 1 if before is not None else None))
-            self._merged.sides += [other, before] if before is not None else [other]
-            found.update(dict.fromkeys(changes_by_path(self._branch.base, other, 0)))
-        for path in found:
-            came_to: State | _Unknown | None = self._state_on(base, path)
-            for other_side, before_side in sides:
-                before_state = self._state_on(before_side, path) if before_side is not None else UNKNOWN
-                came_to = self._both(came_to, before_state, self._state_on(other_side, path))
-            found[path] = came_to
-        return found
-
-    def _both(
-        self, one: State | _Unknown | None, before: State | _Unknown | None, other: State | None
-    ) -> State | _Unknown | None:
-        if self._is_same(one, other) or self._is_same(before, other):
-            return one
-        return other if self._is_same(before, one) else UNKNOWN
-
-    def _settle_disputed(self, path: bytes, base: State | _Unknown | None, theirs: State | None) -> None:
+    def _settle_disputed(self, path: bytes, base: State | Unknown | None, theirs: State | None) -> None:
         ours = self._now_at(path)
-        if (ours is None and theirs is None) or self._is_same(base, theirs):
+        if (ours is None and theirs is None) or self._states.are_same(base, theirs):
             return
-        if self._is_same(base, ours):
+        if self._states.are_same(base, ours):
             self._put(path, theirs)
-        elif not isinstance(base, _Unknown):
+        elif not isinstance(base, Unknown):
             self._put(path, self._three_way(path, base, ours, theirs))
         elif (left := ours or theirs) is not None and left.is_directory and None in (ours, theirs):
             self._put(path, None)  # depends on its entries
         else:
             self._put(path, self._three_way(path, None, ours, theirs))
 
-    def _state_on(self, side: int, path: bytes) -> State | None:
-        return _state(side, find_inode(self._merged.sides[side], path))
-
-    def _is_same(self, one: State | _Unknown | None, other: State | _Unknown | None) -> bool:
-        if isinstance(one, State) and isinstance(other, State):
-            return self._is_untouched(one, other)
-        return one is None and other is None
-
     def _follow_renames(self, work: _Work) -> None:
         """Handles files that one side has moved and the other changed, moved or removed."""
         done = work.done
-        ours, theirs = _without(work.disputed, work.ours), _without(work.disputed, work.theirs)
-        their_moves = _moves(theirs, self._branch.shared)
-        our_moves = _moves(ours, self._branch.shared_by_target)
+        ours, theirs = leave_out(work.disputed, work.ours), leave_out(work.disputed, work.theirs)
+        their_moves = find_moves(theirs, self._branch.shared)
+        our_moves = find_moves(ours, self._branch.shared_by_target)
         for old_path, to in sorted(their_moves.items()):
             if old_path in our_moves:
                 if our_moves[old_path] != to:
@@ -278,8 +247,8 @@ class Merger:
 
     def _put_changed(self, path: bytes, now: State, old: InodeRow | None, new: InodeRow | None, work: _Work) -> None:
         """Puts the file of the merge so far at a path, with the branch's changes made elsewhere."""
-        theirs = _state(work.side, new)
-        self._put(path, self._three_way(path, _state(work.base, old), now, theirs))
+        theirs = state_of(work.side, new)
+        self._put(path, self._three_way(path, state_of(work.base, old), now, theirs))
         self._note(self._merged.number(theirs), now, self._now_at(path), work)
 
     def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
@@ -289,7 +258,7 @@ class Merger:
         """The entry of the merge so far, if it differs from the base."""
         if path in self._merged.paths:
             return self._merged.paths[path]
-        return _state(TARGET_SIDE, ours[path][1]) if path in ours else None
+        return state_of(TARGET_SIDE, ours[path][1]) if path in ours else None
 
     def _resolve_double_rename(self, old_path: bytes, ours: bytes, theirs: bytes, work: _Work) -> None:
         how = self._conflict("renamed_twice", old_path)
@@ -309,15 +278,15 @@ class Merger:
         if ours is None or theirs is None:
             return self._with_one_gone(path, base, ours, theirs)
         if ours.is_directory != theirs.is_directory:
-            if base is not None and self._is_untouched(base, theirs):
+            if base is not None and self._states.are_equal(base, theirs):
                 return ours
-            if base is not None and self._is_untouched(base, ours):
+            if base is not None and self._states.are_equal(base, ours):
                 return theirs
             self._clashes[path] = ours, theirs
             return ours
         body, attributes = (
-            self._part(base, ours, theirs, self._same_body),
-            self._part(base, ours, theirs, self._same_attributes),
+            self._part(base, ours, theirs, self._states.have_same_body),
+            self._part(base, ours, theirs, self._states.have_same_attributes),
         )
         if body is None:
             kind: ConflictKind = "both_changed" if base is not None else "both_added"
@@ -358,7 +327,7 @@ class Merger:
         left = ours or theirs
         if left is not None and left.is_directory and (base is None or not base.is_directory):
             return left  # the other side has not removed it
-        if left is None or left.is_directory or (base is not None and self._is_untouched(base, left)):
+        if left is None or left.is_directory or (base is not None and self._states.are_equal(base, left)):
             return None  # the entries of a directory decide
         how = self._conflict("changed_and_removed", path)
         if how in ("ours", "theirs"):
@@ -424,37 +393,6 @@ class Merger:
             how = "fail"
         self._merged.conflicts.append(Conflict(kind, text, found.ours, self._branch.name, how))
         return how
-
-    # -- comparing two states
-
-    def _is_untouched(self, base: State, state: State) -> bool:
-        return self._same_body(base, state) and self._same_attributes(base, state)
-
-    def _same_body(self, a: State, b: State) -> bool:
-        one, other = a.body.row, b.body.row
-        if a.tails or b.tails:
-            return a == b
-        if stat.S_IFMT(one[MODE]) != stat.S_IFMT(other[MODE]):
-            return False
-        if (one[TARGET], one[RDEV], one[SIZE]) != (other[TARGET], other[RDEV], other[SIZE]):
-            return False
-        return not stat.S_ISREG(one[MODE]) or comparable_extents(self._content(a.body)) == comparable_extents(
-            self._content(b.body)
-        )
-
-    def _same_attributes(self, a: State, b: State) -> bool:
-        one, other = a.attributes.row, b.attributes.row
-        if (stat.S_IMODE(one[MODE]), one[UID], one[GID]) != (stat.S_IMODE(other[MODE]), other[UID], other[GID]):
-            return False
-        return self._xattrs(a.attributes) == self._xattrs(b.attributes)
-
-    def _content(self, part: Part) -> list[ExtentRow]:
-        return self._merged.sides[part.side].content(part.row[INO])[0]
-
-    def _xattrs(self, part: Part) -> list[tuple[bytes, bytes]]:
-        if not part.row[FLAGS] & HAS_XATTRS:
-            return []
-        return self._merged.sides[part.side].content(part.row[INO])[1]
 
     # -- directories
 
@@ -523,8 +461,7 @@ class Merger:
     def _now_at(self, path: bytes) -> State | None:
         if path in self._merged.paths:
             return self._merged.paths[path]
-        row = find_inode(self._target, path)
-        return State(Part(TARGET_SIDE, row), Part(TARGET_SIDE, row)) if row is not None else None
+        return state_of(TARGET_SIDE, find_inode(self._target, path))
 
     def _settle_clash(self, path: bytes, ours: State, theirs: State) -> None:
         """Resolves a directory on one side and another entry on the other."""
@@ -559,41 +496,10 @@ class _Work:
     base: int
     ours: dict[bytes, Change]
     theirs: dict[bytes, Change]
-    disputed: dict[bytes, State | _Unknown | None]
+    disputed: dict[bytes, State | Unknown | None]
     done: set[bytes] = field(default_factory=set)
     apart: set[bytes] = field(default_factory=set)
     came_to: dict[int, tuple[State, State]] = field(default_factory=dict)
-
-
-def _without(paths: Collection[bytes], changes: dict[bytes, Change]) -> dict[bytes, Change]:
-    return {path: change for path, change in changes.items() if path not in paths} if paths else changes
-
-
-def _state(side: int, row: InodeRow | None) -> State | None:
-    return State(Part(side, row), Part(side, row)) if row is not None else None
-
-
-def changes_by_path(base: Index, index: Index, shared: int) -> dict[bytes, Change]:
-    """The changes of an index to its base: the old and the new row of each path."""
-    found: dict[bytes, Change] = {}
-    if base is index:
-        return found
-    for each in compare(base, index, shared=shared, times=True, renames=False, files=True):
-        old, new = found.get(each.path, (None, None))
-        found[each.path] = (each.old or old, each.new or new)
-    return found
-
-
-def _moves(changes: dict[bytes, Change], shared: int) -> dict[bytes, bytes]:
-    """Old path → new path of moved files with one name."""
-    gone: dict[int, bytes] = {}
-    came: dict[int, list[bytes]] = defaultdict(list)
-    for path, (old, new) in changes.items():
-        if old is not None and new is None and not stat.S_ISDIR(old[MODE]) and old[INO] < shared and old[NLINK] == 1:
-            gone[old[INO]] = path
-        if new is not None and old is None and not stat.S_ISDIR(new[MODE]) and new[INO] < shared:
-            came[new[INO]].append(path)
-    return {path: came[ino][0] for ino, path in gone.items() if len(came.get(ino, ())) == 1}
 
 
 def _choose(how: How, ours: State, theirs: State) -> State:
