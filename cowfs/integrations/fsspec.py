@@ -78,7 +78,6 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._versions: OrderedDict[str, ROVolume] = OrderedDict()
         self._versions_lock = threading.Lock()
         self._batches = threading.local()
-        self._transacted: Batch | None = None
 
     transaction_type = CowfsTransaction
 
@@ -309,7 +308,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         volume, inner = self._writable(path)
         if not inner:
             raise IsADirectoryError(path)
-        batch = self._batch() or Batch(self)
+        batch = self._batch() or self.new_batch()
         seen = batch.seen(volume)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
@@ -500,7 +499,11 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return batch
 
     def _current(self) -> Batch | None:
-        return cast("Batch | None", getattr(self._batches, "current", None)) or self._transacted
+        return cast("Batch | None", getattr(self._batches, "current", None) or self.transaction.batch)
+
+    def new_batch(self) -> Batch:
+        """Changes that become one version of each affected volume."""
+        return Batch(self._store)
 
     @contextmanager
     def _one_version(self) -> Iterator[Batch]:
@@ -509,7 +512,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if (batch := self._batch()) is not None:
             yield batch
             return
-        batch = self._batches.current = Batch(self)
+        batch = self._batches.current = self.new_batch()
         batch.holds = True
         try:
             yield batch

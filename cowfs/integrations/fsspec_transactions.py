@@ -27,8 +27,8 @@ class Batch:
     """Changes that become one version of each affected volume. holds: they are held until `publish`
     is called; otherwise each is published when it is added."""
 
-    def __init__(self, fs: CowfsFileSystem) -> None:
-        self._fs = fs
+    def __init__(self, store: str | None) -> None:
+        self._store = store
         self._lock = threading.Lock()
         self._seen: dict[str, VersionId | None] = {}
         self._changes: dict[str, list[Change]] = {}
@@ -56,7 +56,7 @@ class Batch:
         with self._lock:
             if volume not in self._seen:
                 try:
-                    self._seen[volume] = head_changes.seen_now(stores.open_store(self._fs._store), volume)
+                    self._seen[volume] = head_changes.seen_now(stores.open_store(self._store), volume)
                 except NotFoundError as error:
                     raise FileNotFoundError(
                         2, f"{error.message} (fs.mkdir makes one, as cowfs create does)", volume
@@ -92,7 +92,7 @@ class Batch:
             with self._lock:
                 self._is_over = True
             for volume, changes in self._changes.items():
-                store = stores.open_store(self._fs._store)
+                store = stores.open_store(self._store)
                 head_changes.publish(store, volume, self._seen[volume], changes, commit_request(""))
         finally:
             self.drop()
@@ -116,16 +116,19 @@ class Batch:
 
 
 class CowfsTransaction(Transaction):  # type: ignore[misc]
-    """One version of each volume that is changed, published at the end."""
+    """One version of each volume that is changed, published at the end. batch: the changes so far;
+    None: it has not started, or is complete."""
+
+    fs: CowfsFileSystem
+    batch: Batch | None = None
 
     def start(self) -> None:
         super().start()
-        self.fs._transacted = Batch(self.fs)
-        self.fs._transacted.holds = True
+        self.batch = self.fs.new_batch()
+        self.batch.holds = True
 
     def complete(self, commit: bool = True) -> None:
-        fs, batch = self.fs, self.fs._transacted
-        fs._transacted = None
+        batch, self.batch = self.batch, None
         if not commit and batch is not None:
             batch.tell_others()
         try:
