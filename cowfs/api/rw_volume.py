@@ -29,7 +29,7 @@ from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.claiming import Claim
 from cowfs.api.files import RWFiles
 from cowfs.api.located import names_locator
-from cowfs.api.mounts import abandoned, overview, volume_mount
+from cowfs.api.mounts import overview, volume_mount
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.options import shows_options
 from cowfs.api.provenance import commit_request
@@ -393,12 +393,7 @@ class RWVolume(metaclass=OneType):
 
     def _abandon(self, error: BaseException) -> None:
         if not self._is_over:
-            abandoned.leave(self, error)
-
-    def leave_work(self) -> bool:
-        """Unmounts, unless other processes share the mount. Returns whether there is work that is
-        in no version. A commit under way finishes first."""
-        return volume_mount.leave(self.handle)
+            volume_mount.abandon(self.handle, error)
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)

@@ -4,7 +4,7 @@
     unmount    work stays in the working copy; the mount stays if others share it
     discard    work is dropped for good, mounted or not
     release    after the work was published; an error is no failure
-    leave      at the end of a block that has failed
+    abandon    at the end of a block that has failed: nothing is published, and a note says where work is
 
 `VolumeHandle.mount_used` says which mount the volume's object uses.
 """
@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs.api.mounts import kept_work, mount_paths, new_folders, new_mounts, scratch, unmounted
+from cowfs.api.mounts import abandoned, kept_work, mount_paths, new_folders, new_mounts, scratch, unmounted
 from cowfs.api.mounts.base import Mount, mount_of
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.api.upkeep import copied_stores
@@ -178,7 +179,26 @@ def release(volume: VolumeHandle, *, force: bool) -> None:
         _log.warning("volume %s is published; what is left here: %s", volume.name, trouble)
 
 
-def leave(volume: VolumeHandle) -> bool:
+def abandon(volume: VolumeHandle, error: BaseException) -> None:
+    """Leaves the mount without publishing, and reports the fate of the work. An error in doing so
+    never hides the original one."""
+    before, notes = volume.locator, []
+    is_dirty = True
+    try:
+        is_dirty = _leave(volume)
+    except CowfsError as failure:
+        if volume.live() is not None:
+            notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
+        with suppress(CowfsError):
+            is_dirty = volume.has_changes()
+    if is_dirty:
+        notes.insert(0, abandoned.resume_hint(volume.name, volume.store_url))
+    if (published := volume.locator) != before:
+        notes.insert(0, f"Volume {volume.name!r} was committed all the same: {published}")
+    abandoned.tell(error, notes)
+
+
+def _leave(volume: VolumeHandle) -> bool:
     """Unmounts, unless other processes share the mount. Returns whether there is work that is in no
     version. A commit under way finishes first."""
     with volume.mutex:
@@ -187,7 +207,7 @@ def leave(volume: VolumeHandle) -> bool:
         if volume.mount_used.is_lost(entry):
             volume.mount_used.forget()
             return volume.has_changes()
-        left = interruptible.run(partial(_leave, volume, entry))
+        left = interruptible.run(partial(_leave_mount, volume, entry))
         if left is None:
             return volume.has_changes()
         if left.version is not None:
@@ -195,7 +215,7 @@ def leave(volume: VolumeHandle) -> bool:
         return left.is_dirty
 
 
-def _leave(volume: VolumeHandle, entry: MountEntry | None) -> Left | None:
+def _leave_mount(volume: VolumeHandle, entry: MountEntry | None) -> Left | None:
     """How the mount was left; None: it stays with others, or none exists."""
     used = volume.mount_used
     if entry is None:
