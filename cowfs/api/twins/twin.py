@@ -57,6 +57,13 @@ class Twin(metaclass=OneType):
     def __repr__(self) -> str:
         return repr(self._blocking)
 
+    def __getstate__(self) -> Any:
+        """Keeps pickles small: workers are sent many."""
+        return self._blocking
+
+    def __setstate__(self, blocking: Any) -> None:
+        self._blocking = blocking
+
 
 class VolumeTwin(Twin):
     """The common behaviour of volumes and versions: they are awaitable, contexts and paths."""
