@@ -8,22 +8,29 @@ from typing import Any, Self, Unpack
 
 import anyio
 
+from cowfs.api.access.looking import FoundEntry, Listing, Usage
+from cowfs.api.doctor import Check
 from cowfs.api.files import Entry, FilePath
 from cowfs.api.mounts.overview import VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.storage.definition import Storage
 from cowfs.api.transfers.downloading import Overwrite
+from cowfs.api.transfers.transfer import CopyReport
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.api.transfers.warming import WarmReport
 from cowfs.api.twins.twin import Twin, VolumeTwin
-from cowfs.api.upkeep.collect_report import GcReport
-from cowfs.api.upkeep.counting import By
+from cowfs.api.upkeep.collect_report import GcReport, WhyReport
+from cowfs.api.upkeep.collecting import GcPlan, Say
+from cowfs.api.upkeep.counting import By, StoredReport
 from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
 from cowfs.api.versions.changes import Change, Located
+from cowfs.api.versions.comparisons import Diff
 from cowfs.api.versions.details import VolumeDetails
+from cowfs.api.versions.forking import ForkReport
 from cowfs.api.versions.merge_report import MergeReport, Strategy
 from cowfs.api.versions.restoring import RestoreReport
 from cowfs.api.versions.tagging import Tag
+from cowfs.api.versions.version_log import VersionLog, VersionNames
 from cowfs.control import MountOptions
 from cowfs.control.options import ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
@@ -31,7 +38,6 @@ from cowfs.format.manifest import Stats
 from cowfs.maintain.check.verify_report import VerifyReport
 from cowfs.maintain.copy.push_report import PushReport
 from cowfs.maintain.repairs.repair_plan import RepairPlan
-from cowfs.maintain.stored_report import StoredBytes
 from cowfs.version.commit import ProgressListener
 from cowfs.version.retention.retention import KeepRules
 
@@ -71,6 +77,8 @@ class ROVolume(VolumeTwin):
     def folder(self) -> str: ...
     @property
     def name(self) -> str: ...
+    @property
+    def store_url(self) -> str: ...
     @property
     def id(self) -> str: ...
     @property
@@ -129,6 +137,7 @@ class ROVolume(VolumeTwin):
         self, other: Located, *, path: str | os.PathLike[str] = "/", times: bool = False, renames: bool = True
     ) -> AsyncIterator[Change]: ...
     async def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag: ...
+    async def names(self) -> VersionNames: ...
     async def warm(
         self,
         path: FilePath = "/",
@@ -231,11 +240,22 @@ class RWVolume(VolumeTwin):
 
 class Store(Twin):
     def __init__(
-        self, url_or_name: str | os.PathLike[str] | None = None, *, storage: Storage | None = None
+        self,
+        url_or_name: str | os.PathLike[str] | None = None,
+        *,
+        storage: Storage | None = None,
+        located: bool = False,
     ) -> None: ...
     @property
     def url(self) -> str: ...
+    @property
+    def was_used(self) -> bool: ...
+    @property
+    def endpoint_note(self) -> str: ...
+    async def check(self) -> None: ...
+    def doctor(self) -> AsyncIterator[Check]: ...
     async def volumes(self, *, deleted: bool = False) -> list[VolumeSummary]: ...
+    async def names(self, *, start: str = "", limit: int) -> list[str]: ...
     def volume(self, name: str, *, create: bool = False) -> RWVolume: ...
     async def create(
         self,
@@ -246,7 +266,69 @@ class Store(Twin):
         accept_unsafe_store: bool = False,
         new_store: bool = False,
     ) -> RWVolume: ...
-    async def version(self, source: str) -> ROVolume: ...
+    async def version(self, source: str, *, of: str | None = None) -> ROVolume: ...
+    async def locator(self, source: str) -> str | None: ...
+    async def log(self, source: str, *, limit: int | None = None) -> VersionLog: ...
+    async def diff(
+        self,
+        old: str,
+        new: str | None = None,
+        paths: Sequence[str] = (),
+        *,
+        work: bool = False,
+        times: bool = False,
+        renames: bool = True,
+    ) -> Diff: ...
+    async def fork(self, source: str, name: str) -> ForkReport: ...
+    async def ls(
+        self, place: str, *, recursive: bool = False, name: str | None = None, type: str | None = None
+    ) -> Listing: ...
+    async def stat(self, place: str) -> FoundEntry: ...
+    async def usage(self, place: str) -> Usage: ...
+    def read(self, place: str) -> AsyncIterator[bytes]: ...
+    async def copy(
+        self, source: str, target: str, *, message: str = "", progress: ProgressListener | None = None
+    ) -> CopyReport: ...
+    async def download(
+        self,
+        source: str,
+        dst: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: Overwrite = "error",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport: ...
+    async def upload(
+        self,
+        src: str | os.PathLike[str],
+        target: str = "",
+        *,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        checksum: bool = False,
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport: ...
+    async def export(
+        self,
+        source: str,
+        url: str,
+        *,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        progress: ProgressListener | None = None,
+    ) -> TransferReport: ...
+    async def import_files(
+        self,
+        url: str | os.PathLike[str],
+        name: str,
+        *,
+        link: bool = False,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport: ...
+    async def to_mount(self, source: str, *, read_only: bool = False, scratch: bool = False) -> RWVolume | ROVolume: ...
     async def import_(
         self,
         url: str | os.PathLike[str],
@@ -260,9 +342,11 @@ class Store(Twin):
         progress: ProgressListener | None = None,
         executor: Executor | None = None,
     ) -> ROVolume: ...
-    async def absorb(self, name: str, *, message: str = "", progress: ProgressListener | None = None) -> ROVolume: ...
+    async def absorb(
+        self, name: str, *, message: str = "", progress: ProgressListener | None = None
+    ) -> TransferReport: ...
     async def delete(self, name: str, *, force: bool = False) -> None: ...
-    async def undelete(self, name: str) -> RWVolume: ...
+    async def undelete(self, name: str) -> bool: ...
     async def merge(
         self,
         into: str,
@@ -294,6 +378,10 @@ class Store(Twin):
     async def plan_maintain(self) -> list[PrunePlan]: ...
     async def prune(self, plan: PrunePlan) -> list[PlannedVersion]: ...
     async def maintain(self, *, dry_run: bool = False, executor: Executor | None = None) -> GcReport: ...
+    async def plan_gc(
+        self, *, dry_run: bool = False, say: Say | None = None, executor: Executor | None = None
+    ) -> GcPlan: ...
+    async def why(self, object: str) -> WhyReport: ...
     async def gc(
         self,
         *,
@@ -352,7 +440,7 @@ class Store(Twin):
     ) -> PushReport: ...
     async def stored_bytes(
         self, source: str | None = None, *, by: By | None = None, progress: ProgressListener | None = None
-    ) -> list[StoredBytes]: ...
+    ) -> StoredReport: ...
     async def describe(self, name: str) -> VolumeDetails: ...
 
 class Volume(Twin):

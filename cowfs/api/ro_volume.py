@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from cowfs.api.rw_volume import RWVolume
     from cowfs.api.transfers.warming import WarmReport
     from cowfs.api.versions.tagging import Tag
+    from cowfs.api.versions.version_log import VersionNames
     from cowfs.version.commit import ProgressListener
 
 
@@ -125,6 +126,11 @@ class ROVolume(metaclass=OneType):
     def name(self) -> str:
         """The volume's name."""
         return self._located.name
+
+    @property
+    def store_url(self) -> str:
+        """The canonical URL of its store."""
+        return self._located.named.store_url
 
     @property
     def id(self) -> str:
@@ -357,14 +363,21 @@ class ROVolume(metaclass=OneType):
         """Gives this version a name: NAME@TAG then refers to it, and it is not pruned as long as
         the tag exists. Tagging it again with the same name changes nothing.
 
-        move: the tag may be on another version now. expect: move it only from the version with this
-        id, so that of several concurrent calls one succeeds. ConflictError: the tag is on another
+        move: the tag may be on another version now. expect: move it only from this version (its id,
+        8 digits or more of it, or a source), so that of several concurrent calls one succeeds. ConflictError: the tag is on another
         version, or was moved meanwhile. NotFoundError: this version is pruned, or was never a last
         version of its volume; tag a version that a fork has from its origin there.
         """
         from cowfs.api.versions import tagging
 
         return tagging.set_tag(self._located, name, move=move, expect=expect)
+
+    @names_locator
+    def names(self) -> VersionNames:
+        """The version's tags, and whether a collection may delete it. Two requests."""
+        from cowfs.api.versions import version_log
+
+        return version_log.names_of(self._located.open_store(), self.name, [self.id])[self.id]
 
     @names_locator
     def warm(

@@ -13,19 +13,15 @@ compared and shared by threads. Each method opens the store or reuses an open on
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from cowfs.api import hints, names, sources, stores
-from cowfs.api.files import FilePath
+from cowfs.api import arguments, hints, names, stores
 from cowfs.api.mounts import overview
 from cowfs.api.mounts.overview import VolumeSummary
 from cowfs.api.options import shows_options
-from cowfs.api.ro_volume import ROVolume, versions
-from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.definition import Storage
 from cowfs.api.twins.one_type import OneType, unwrap
-from cowfs.api.versions.changes import Located
 from cowfs.base.errors import InvalidInputError
 from cowfs.version.commit import ProgressListener
 from cowfs.version.retention.retention import KeepRules, Rules
@@ -33,19 +29,32 @@ from cowfs.version.retention.retention import KeepRules, Rules
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from cowfs.api.access.looking import FoundEntry, Listing, Usage
     from cowfs.api.claiming import Claim
+    from cowfs.api.doctor import Check
+    from cowfs.api.files import FilePath
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.transfers.downloading import Overwrite
+    from cowfs.api.transfers.transfer import CopyReport
+    from cowfs.api.transfers.transfer_report import TransferReport
     from cowfs.api.transfers.warming import WarmReport
-    from cowfs.api.upkeep.collect_report import GcReport
-    from cowfs.api.upkeep.counting import By
+    from cowfs.api.upkeep.collect_report import GcReport, WhyReport
+    from cowfs.api.upkeep.collecting import GcPlan, Say
+    from cowfs.api.upkeep.counting import By, StoredReport
     from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
+    from cowfs.api.versions.changes import Located
+    from cowfs.api.versions.comparisons import Diff
     from cowfs.api.versions.details import VolumeDetails
+    from cowfs.api.versions.forking import ForkReport
+    from cowfs.api.versions.head_changes import VolumeChanges
     from cowfs.api.versions.merge_report import MergeReport, Strategy
     from cowfs.api.versions.restoring import RestoreReport
     from cowfs.api.versions.tagging import Tag
+    from cowfs.api.versions.version_log import VersionLog
     from cowfs.maintain.check.verify_report import VerifyReport
     from cowfs.maintain.copy.push_report import PushReport
     from cowfs.maintain.repairs.repair_plan import RepairPlan
-    from cowfs.maintain.stored_report import StoredBytes
 
 
 @hints.name_its_store
@@ -54,20 +63,53 @@ class Store(metaclass=OneType):
 
     url_or_name: a URL, a directory (with a slash) or a name (`cowfs store add`); None: COWFS_STORE,
     the config file, else a directory of the user. storage: a `cowfs.storage.Storage` with
-    credentials, in place of url_or_name.
+    credentials, in place of url_or_name. located: the URL comes from a locator, not from the user,
+    so that its server gets credentials only if the user has named it before.
     """
 
-    def __init__(self, url_or_name: str | os.PathLike[str] | None = None, *, storage: Storage | None = None) -> None:
+    def __init__(
+        self,
+        url_or_name: str | os.PathLike[str] | None = None,
+        *,
+        storage: Storage | None = None,
+        located: bool = False,
+    ) -> None:
         if url_or_name is not None and storage is not None:
             raise InvalidInputError(
                 "two stores were given", hint="Give a URL, a path or a name; or a Storage, which has a URL."
             )
-        self._named = stores.name(storage if storage is not None else url_or_name)
+        self._is_located = located
+        self._named = (
+            arguments.store(url_or_name) if located else stores.name(storage if storage is not None else url_or_name)
+        )
 
     @property
     def url(self) -> str:
         """The store's canonical URL, as in locators. No request is made."""
         return stores.canonical_url(self._named)
+
+    @property
+    def was_used(self) -> bool:
+        """Whether this machine has used a store there. No request is made."""
+        return stores.was_used(self._named)
+
+    @property
+    def endpoint_note(self) -> str:
+        """A note about a store whose endpoint comes from the environment, since locators name it;
+        "" for any other. No request is made."""
+        return stores.endpoint_note(self._named)
+
+    def check(self) -> None:
+        """Tells a store that has nothing from one that is not there: one request. NotFoundError:
+        there was no store. UnavailableError: it has been opened, and is not there any more."""
+        stores.require_there(stores.open_store(self._named))
+
+    def doctor(self) -> Iterator[Check]:
+        """Checks what cowfs needs on this machine and in this store, one after the other. The
+        checks leave nothing behind, and create no store."""
+        from cowfs.api import doctor
+
+        return doctor.run(self._named if not isinstance(self._named, Storage) else self.url)
 
     def __eq__(self, other: object) -> bool:
         other = unwrap(other)
@@ -77,7 +119,7 @@ class Store(metaclass=OneType):
         return hash(self._named)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (store_of, (self._named,))
+        return (_unpickle, (self._named, self._is_located))
 
     def __repr__(self) -> str:
         return f"Store({self._named!r})" if self._named is not None else "Store()"
@@ -90,8 +132,15 @@ class Store(metaclass=OneType):
         deleted volumes that can be restored instead. NotFoundError: there is no cowfs store."""
         return overview.volumes_of(self._named, deleted=deleted)
 
+    def names(self, *, start: str = "", limit: int) -> list[str]:
+        """The first `limit` names of the store's volumes that begin with `start`, sorted; deleted
+        volumes are among them. One request per name. NotFoundError: there is no cowfs store."""
+        return overview.volume_names(self._named, start=start, limit=limit)
+
     def volume(self, name: str, *, create: bool = False) -> RWVolume:
         """A volume by name, as `Volume.open`. Nothing is read until it is mounted or resolved."""
+        from cowfs.api.rw_volume import RWVolume
+
         return RWVolume(self._named, names.checked(name), "either" if create else "existing")
 
     def create(
@@ -106,13 +155,223 @@ class Store(metaclass=OneType):
         """Creates a volume without versions, and the store if it does not exist. ConflictError: the
         name is taken; with exist_ok, the existing volume is returned instead. compress: as for
         `Volume.new`. accept_unsafe_store, new_store: as for `RWVolume.resolve`."""
+        from cowfs.api.rw_volume import RWVolume
+
         claim: Claim = "either" if exist_ok else "new"
         volume = RWVolume(self._named, names.checked(name), claim, strict=not exist_ok, compress=compress)
         return volume.resolve(accept_unsafe_store=accept_unsafe_store, new_store=new_store)
 
-    def version(self, source: str) -> ROVolume:
-        """The version that `source` names, as `Volume.version`."""
-        return ROVolume.made(sources.find_version(source, self._named))
+    def version(self, source: str, *, of: str | None = None) -> ROVolume:
+        """The version that `source` names, as `Volume.version`. of: the volume whose version is
+        meant, so that @{3} alone is one of it; InvalidInputError for the bare name of another
+        one."""
+        from cowfs.api import sources
+        from cowfs.api.ro_volume import ROVolume
+
+        meant = source if of is None else sources.version_of(of, source)
+        return ROVolume.made(sources.find_version(meant, self._named))
+
+    def locator(self, source: str) -> str | None:
+        """The locator of the version that `source` names, as `version`, without reading it. None: a
+        volume without versions. NotFoundError: no such volume or version."""
+        from cowfs.api import sources
+
+        found = sources.find(source, self._named)
+        return None if found.version is None else str(found.locator())
+
+    def log(self, source: str, *, limit: int | None = None) -> VersionLog:
+        """The version that `source` names and its ancestors, newest first, at most `limit`, with
+        their tags and whether a collection may delete them. A request for each version, and two
+        more."""
+        from cowfs.api import sources
+        from cowfs.api.ro_volume import ROVolume
+        from cowfs.api.versions.version_log import VersionLog, names_of
+
+        found = sources.find(source, self._named)
+        if found.version is None:
+            return VersionLog(found.volume, [], {})
+        past = ROVolume.made(found.located().resolve()).history(limit)
+        here = [each.id for each in past if not each.is_pruned]
+        gone = [each.id for each in past if each.is_pruned]
+        return VersionLog(found.volume, past, names_of(found.store, found.volume, here, gone))
+
+    def diff(
+        self,
+        old: str,
+        new: str | None = None,
+        paths: Sequence[str] = (),
+        *,
+        work: bool = False,
+        times: bool = False,
+        renames: bool = True,
+    ) -> Diff:
+        """What differs between two SOURCE[:PATH]. new None: `old` is NAME[:PATH], whose uncommitted
+        work on this machine is compared with its base. work: `new` is a volume, with its
+        uncommitted work. paths: only these paths and below. times, renames: as for
+        `ROVolume.diff`."""
+        from cowfs.api.versions import comparisons
+
+        if new is None or work:
+            return comparisons.compare_with_work(old, new, paths, self._named, times=times, renames=renames)
+        return comparisons.compare(old, new, paths, self._named, times=times, renames=renames)
+
+    def fork(self, source: str, name: str) -> ForkReport:
+        """Makes volume `name` from `source`: NAME, NAME@TAG, NAME@VERSION or a locator. Uncommitted
+        work of NAME on this machine is committed first; work that another writer keeps from being
+        committed moves to the fork. The report says which. ConflictError: the name is taken."""
+        from cowfs.api.versions import forking
+
+        return forking.fork(source, name, self._named)
+
+    def changes(self, name: str) -> VolumeChanges:
+        """Begins changes of a volume's files that become one version, without a mount, on top of
+        the version that is newest now. NotFoundError: no such volume."""
+        from cowfs.api.versions.head_changes import VolumeChanges
+
+        return VolumeChanges(stores.open_store(self._named), names.checked(name))
+
+    # -- files by SOURCE:PATH
+
+    def ls(self, place: str, *, recursive: bool = False, name: str | None = None, type: str | None = None) -> Listing:
+        """The entries at SOURCE[:PATH], by name, each directory before its entries; for anything
+        but a directory, its own entry. A bare NAME means its last version, even while it is mounted
+        here. A link that PATH names is followed, others are not. name: only names that match this
+        shell pattern. type: only entries of that type, as in `Entry`. NotFoundError."""
+        from cowfs.api.access import looking
+
+        return looking.listing(place, self._named, recursive=recursive, name=name, type=type)
+
+    def stat(self, place: str) -> FoundEntry:
+        """The entry at SOURCE[:PATH]; a link is followed. NotFoundError."""
+        from cowfs.api.access import looking
+
+        return looking.stat(place, self._named)
+
+    def usage(self, place: str) -> Usage:
+        """The number and size of the files below each directory of SOURCE[:PATH]. Sizes are those
+        of the files, not of their data in the store. NotFoundError."""
+        from cowfs.api.access import looking
+
+        return looking.usage(place, self._named)
+
+    def read(self, place: str) -> Iterator[bytes]:
+        """The bytes of the file at SOURCE:PATH, in pieces of at most 1 MiB. Close the iterator if
+        it is not read to its end. NotFoundError; InvalidInputError: it is a directory."""
+        from cowfs.api.access import looking
+
+        return looking.contents(place, self._named)
+
+    def copy(
+        self, source: str, target: str, *, message: str = "", progress: ProgressListener | None = None
+    ) -> CopyReport:
+        """Copies a file, or the contents of a directory. Either side is SOURCE:PATH, LOCATOR/PATH
+        or a path of this machine; at least one is not of this machine.
+
+        The contents of a directory go into the target directory. A file is placed inside the target
+        if that is a directory or ends in "/"; otherwise it takes that name. Missing directories of
+        the target are created. A volume gets one version with all of it (message), or nothing; a
+        volume that is mounted here gets the files into its mount. A local pipe as the source is
+        read to its end. progress receives the stage "copy", then the stages of the commit.
+        """
+        from cowfs.api.transfers import transfer
+
+        return transfer.copy(source, target, store=self._named, message=message, progress=progress)
+
+    def download(
+        self,
+        source: str,
+        dst: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: Overwrite = "error",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """`ROFiles.download` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
+        from cowfs.api.transfers import named_transfers
+
+        return named_transfers.download_from(source, dst, store=self._named, overwrite=overwrite, progress=progress)
+
+    def upload(
+        self,
+        src: str | os.PathLike[str],
+        target: str = "",
+        *,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        checksum: bool = False,
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """`RWFiles.upload` to NAME or NAME:PATH; "": the volume with the directory's name. The
+        volume is created if it is missing."""
+        from cowfs.api.transfers import named_transfers
+
+        return named_transfers.upload_to(
+            src,
+            target,
+            store=self._named,
+            delete=delete,
+            exclude=exclude,
+            checksum=checksum,
+            message=message,
+            progress=progress,
+        )
+
+    def export(
+        self,
+        source: str,
+        url: str,
+        *,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """`ROFiles.export` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
+        from cowfs.api.transfers import named_transfers
+
+        return named_transfers.export_from(
+            source, url, store=self._named, delete=delete, exclude=exclude, progress=progress
+        )
+
+    def import_files(
+        self,
+        url: str | os.PathLike[str],
+        name: str,
+        *,
+        link: bool = False,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """As `import_`, except that the files go into the mount if the volume is mounted on this
+        machine, and the mount's commit publishes them (`mount_path` of the report). Links and
+        archives do not: ConflictError."""
+        from cowfs.api.transfers import importing
+
+        return importing.import_to(
+            url, name, store=self._named, link=link, delete=delete, exclude=exclude, message=message, progress=progress
+        )
+
+    def to_mount(self, source: str, *, read_only: bool = False, scratch: bool = False) -> RWVolume | ROVolume:
+        """The object whose `mount` mounts `source`: the volume that it names, or, with read_only or
+        scratch, its last version; otherwise the version or folder that SOURCE[:PATH] means. The
+        mount uses the state that is read here. InvalidInputError: one folder of a volume, to be
+        written."""
+        from cowfs.api import sources
+        from cowfs.api.access.volume_handle import VolumeHandle
+        from cowfs.api.ro_volume import ROVolume
+        from cowfs.api.rw_volume import RWVolume
+
+        place, is_writable = sources.place(source), not (read_only or scratch)
+        found = sources.find(place.source, self._named, to_write=is_writable, with_manifest=True)
+        if found.head is None or not is_writable:
+            return ROVolume.made(found.located(place.path))
+        if place.path:
+            raise InvalidInputError(
+                f"one folder of a volume cannot be mounted writable: {source}",
+                hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
+            )
+        return RWVolume.made(VolumeHandle.of_head(found.store, found.head))
 
     def import_(
         self,
@@ -146,6 +405,7 @@ class Store(metaclass=OneType):
         are reported before anything is read. ConflictError: an object keeps being replaced.
         CorruptError: an archive is damaged.
         """
+        from cowfs.api.ro_volume import ROVolume
         from cowfs.api.transfers import importing
 
         made = importing.import_from(
@@ -168,15 +428,14 @@ class Store(metaclass=OneType):
         *,
         message: str = "",
         progress: ProgressListener | None = None,
-    ) -> ROVolume:
+    ) -> TransferReport:
         """Reads the objects that the volume's last version links, stores their contents, and
-        publishes a version that depends on the store alone. A version without links is returned
-        unchanged. SourceChangedError: an object has changed since it was linked; nothing is
-        published."""
+        publishes a version that depends on the store alone. files, bytes: what was linked; without
+        links nothing is published (`is_new`). SourceChangedError: an object has changed since it
+        was linked; nothing is published."""
         from cowfs.api.transfers import importing
 
-        made = importing.absorb(name, store=self._named, message=message, progress=progress)
-        return ROVolume.made(made.version)
+        return importing.absorb(name, store=self._named, message=message, progress=progress).report
 
     def delete(self, name: str, *, force: bool = False) -> None:
         """Deletes a volume; `undelete` restores it. The volume can no longer be found by its name,
@@ -191,13 +450,12 @@ class Store(metaclass=OneType):
 
         deleting.delete(names.checked(name), self._named, force=force)
 
-    def undelete(self, name: str) -> RWVolume:
-        """Restores a deleted volume with all its versions and opens it. A volume that was not
-        deleted is left unchanged. NotFoundError: no volume of that name ever existed."""
+    def undelete(self, name: str) -> bool:
+        """Restores a deleted volume with all its versions. Returns whether it was deleted; any
+        other volume stays as it is. NotFoundError: no volume of that name ever existed."""
         from cowfs.api.versions import deleting
 
-        deleting.undelete(names.checked(name), self._named)
-        return self.volume(name)
+        return deleting.undelete(names.checked(name), self._named)
 
     def merge(
         self,
@@ -239,6 +497,7 @@ class Store(metaclass=OneType):
         uncommitted work here, or the contents to restore are linked. InvalidInputError: a message
         was given but nothing is published.
         """
+        from cowfs.api.ro_volume import versions
         from cowfs.api.versions import restoring
 
         volume, [wanted] = self.volume(name).handle, versions([version])
@@ -254,6 +513,7 @@ class Store(metaclass=OneType):
     ) -> RestoreReport:
         """Restores the whole of `version`, as `restore` does: the volume's next version equals
         it."""
+        from cowfs.api.ro_volume import versions
         from cowfs.api.versions import restoring
 
         volume, [wanted] = self.volume(name).handle, versions([version])
@@ -273,8 +533,8 @@ class Store(metaclass=OneType):
         expect: str | None = None,
     ) -> Tag:
         """Removes a tag and returns its former value. The version is kept as long as something else
-        keeps it. expect: remove the tag only if it is on the version with this id; otherwise
-        ConflictError. NotFoundError: no such volume or tag."""
+        keeps it. expect: remove the tag only if it is on this version (its id, 8 digits or more of
+        it, or a source as for `version`); otherwise ConflictError. NotFoundError: no such volume or tag."""
         from cowfs.api.versions import tagging
 
         return tagging.remove_tag(names.checked(name), tag, self._named, expect=expect)
@@ -367,6 +627,21 @@ class Store(metaclass=OneType):
         for plan in plans:
             self.prune(plan)
         return self.gc(executor=executor)
+
+    def plan_gc(self, *, dry_run: bool = False, say: Say | None = None, executor: Executor | None = None) -> GcPlan:
+        """The first half of `gc`: what it would delete, and an `apply` that deletes it. dry_run: do
+        not wait for writers, so that the plan is to be shown only. say: called with a sentence when
+        writers are waited for. Errors as for `gc`."""
+        from cowfs.api.upkeep import collecting
+
+        return collecting.prepare(self._named, dry_run=dry_run, say=say, executor=executor)
+
+    def why(self, object: str) -> WhyReport:
+        """The reasons for keeping an object of the store: a version (NAME@TAG, NAME@VERSION, or its
+        id) or a pack (its id or key). NotFoundError, InvalidInputError."""
+        from cowfs.api.upkeep import collecting
+
+        return collecting.why(object, self._named)
 
     def gc(
         self,
@@ -537,7 +812,7 @@ class Store(metaclass=OneType):
         *,
         by: By | None = None,
         progress: ProgressListener | None = None,
-    ) -> list[StoredBytes]:
+    ) -> StoredReport:
         """The bytes of the store that each version of `source` (a volume, or one version) needs, or
         each volume of the store, and the part of them that nothing else needs. Bytes are counted as
         stored, once however often they are used.
@@ -547,7 +822,7 @@ class Store(metaclass=OneType):
         """
         from cowfs.api.upkeep import counting
 
-        return counting.counted(source, self._named, by, progress).groups
+        return counting.counted(source, self._named, by, progress)
 
     def describe(self, name: str) -> VolumeDetails:
         """Details of a volume from its store and from this machine. NotFoundError: no volume has
@@ -555,6 +830,10 @@ class Store(metaclass=OneType):
         from cowfs.api.versions import details
 
         return details.find(name, self._named)
+
+
+def _unpickle(named: stores.Named, is_located: bool) -> Store:
+    return Store(named, located=True) if is_located and not isinstance(named, Storage) else store_of(named)
 
 
 def store_of(given: str | os.PathLike[str] | Storage | None) -> Store:

@@ -287,10 +287,10 @@ def canonical_url(named: Named = None) -> str:
     return str(place_named(found.url if isinstance(found, Storage) else found))
 
 
-def endpoint_note(url: str | None) -> str:
-    """A note about a store whose endpoint comes from the environment; "" otherwise."""
-    found = _place_of(config.default_store() if url is None else url)
-    given, place = parse_place(found.url if isinstance(found, Storage) else found), StoreUrl.parse(canonical_url(url))
+def endpoint_note(named: Named) -> str:
+    """`Store.endpoint_note`."""
+    found = _place_of(config.default_store() if named is None else named)
+    given, place = parse_place(found.url if isinstance(found, Storage) else found), StoreUrl.parse(canonical_url(named))
     if place.endpoint is None or given.endpoint is not None:
         return ""
     note = f"The endpoint {place.endpoint} comes from your environment; locators name it, and lead there from anywhere."

@@ -59,18 +59,18 @@ def _names(context: click.Context, incomplete: str) -> list[str]:
     store = context.params.get("store")
 
     def look() -> list[str]:
-        from cowfs.api.mounts import overview
+        from cowfs.blocking import Store
 
-        return overview.volume_names(store, start=incomplete, limit=MOST)
+        return Store(store).names(start=incomplete, limit=MOST)
 
     return _run_in_time(look)
 
 
 def _mounts() -> list[str]:
     def look() -> list[str]:
-        from cowfs.api.mounts import overview
+        from cowfs import mounts
 
-        return overview.mount_paths()
+        return mounts.mount_paths()
 
     return _run_in_time(look)
 

@@ -18,7 +18,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -288,9 +287,9 @@ def _is_trusted_now(error: CowfsError) -> bool:
     output.talk(f"cowfs: {error.message}")
     if not click.confirm(f"Send your credentials to {server}, now and from now on?", default=False, err=True):
         return False
-    from cowfs.api import stores
+    from cowfs import storage
 
-    stores.trust_server(str(server))
+    storage.trust_server(str(server))
     return True
 
 
@@ -305,9 +304,9 @@ def _is_unlocked_now(error: CowfsError) -> bool:
         return False
     _passphrases_left -= 1
     output.talk(f"cowfs: {error.message}")
-    from cowfs.api.upkeep import encryption
+    from cowfs import storage
 
-    encryption.use_passphrase(click.prompt("Passphrase", hide_input=True, err=True))
+    storage.use_passphrase(click.prompt("Passphrase", hide_input=True, err=True))
     return True
 
 
@@ -319,9 +318,9 @@ def _is_allowed_now(error: CowfsError) -> bool:
     output.talk(f"cowfs: {error.message}")
     if not click.confirm(f"Allow {file}, as long as it does not change?", default=False, err=True):
         return False
-    from cowfs.api.declared import found_files
+    from cowfs.blocking import Declared
 
-    found_files.allow_content(Path(str(file)), str(content))
+    Declared.allow_content(str(file), str(content))
     return True
 
 

@@ -71,9 +71,9 @@ def _named(context: click.Context, parameter: click.Parameter, url: str | None) 
             hint="Use a directory (file:///…) or an object store.",
         )
     if url is not None:
-        from cowfs.api import stores
+        from cowfs.blocking import Store
 
-        stores.name(url)
+        Store(url)  # names it
         _named_store = url
     return url
 

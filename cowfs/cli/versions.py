@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cowfs.blocking import ROVolume
+from cowfs.blocking import ROVolume, VersionNames
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
 from cowfs.rendering import count, format_size
 
@@ -40,13 +40,11 @@ def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, An
     }
 
 
-def names(version: ROVolume, tags: dict[str, list[str]], collectable: set[str]) -> dict[str, Any]:
-    """Further fields of each version in a history. made_in: null if the version is not there."""
-    return {
-        "made_in": None if version.is_pruned else version.made_in,
-        "tags": tags.get(version.id, []),
-        "is_collectable": version.id in collectable,
-    }
+def record_named(version: ROVolume, names: VersionNames) -> dict[str, Any]:
+    """`record`, and further fields of each version in a history. made_in: null if the version is
+    not there."""
+    made_in = None if version.is_pruned else version.made_in
+    return {**record(version), "made_in": made_in, "tags": names.tags, "is_collectable": names.is_collectable}
 
 
 def summary(version: ROVolume) -> str:

@@ -13,7 +13,7 @@ version. `with fs.transaction:` publishes all its changes as one version, or non
 Until then the old contents are visible, plus directories that the transaction has made. A forked
 child cannot add to it. Written data is held in temporary files of this machine meanwhile. Changes
 that others publish in between are kept if they concern other paths; otherwise ConflictError is
-raised (head_changes). A version stays the same for as long as a file of it is open for reading.
+raised. A version stays the same for as long as a file of it is open for reading.
 
 A file that is not closed is not published, for example because its `with` block raises or because
 it is forgotten. Pickles and tokens contain the store's URL, never credentials. These come from the
@@ -40,14 +40,9 @@ from fsspec.compression import compr, noop_file
 from fsspec.core import get_compression
 from fsspec.spec import AbstractFileSystem
 
-from cowfs.api import sources, stores
-from cowfs.api.files import Entry, RWFiles
-from cowfs.api.mounts import overview
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.versions.head_changes import Change
-from cowfs.api.volume import Volume
+from cowfs import storage
+from cowfs.blocking import Entry, ROVolume, RWFiles, Store
 from cowfs.errors import Command, InvalidInputError, NotFoundError, ReadOnlyError
-from cowfs.format import backends
 from cowfs.integrations.fsspec_files import CompressedFile, ReadFile, TextFile, WrittenFile
 from cowfs.integrations.fsspec_transactions import Batch, CowfsTransaction
 
@@ -65,16 +60,15 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """store: URL of a store; None: the default store. Credentials are those of the process. A
     server that only a locator names (located) gets none, unless the user has named it before."""
 
-    protocol = ("cowfs", *(f"cowfs+{each}" for each in backends.protocols()))
+    protocol = ("cowfs", *(f"cowfs+{each}" for each in storage.protocols()))
     root_marker = ""
 
     def __init__(self, store: str | None = None, *, located: str | None = None, **options: Any) -> None:
         if not isinstance(store, str | None):
             raise InvalidInputError(f"store is {store!r}", hint="Give the URL of a store, or the path of a directory.")
         super().__init__(store=store, located=located, **options)
-        self._store = store if store is not None else located
-        if store is not None:
-            stores.name(store)
+        self._store = Store(store) if store is not None else Store(located, located=True)
+        self._is_default = store is None and located is None
         self._versions: OrderedDict[str, ROVolume] = OrderedDict()
         self._versions_lock = threading.Lock()
         self._batches = threading.local()
@@ -99,7 +93,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def unstrip_protocol(self, name: str) -> str:
         path = self._strip_protocol(name)
-        if self._store is None:
+        if self._is_default:
             return f"cowfs://{path}"
         return f"cowfs+{self._url.rstrip('/')}/-/{quote(path, safe='/@', errors='surrogateescape')}"
 
@@ -112,7 +106,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def _url(self) -> str:
-        return stores.canonical_url(self._store)
+        return self._store.url
 
     # -- reading
 
@@ -131,7 +125,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         source, inner = _part(self._strip_protocol(path))
         if not source:
-            found = [{"name": each.name, "size": 0, "type": "directory"} for each in overview.volumes_of(self._store)]
+            found = [{"name": each.name, "size": 0, "type": "directory"} for each in self._store.volumes()]
         else:
             version = self._version(source)
             here = self._entry(version, source, inner, path, follow=True)
@@ -164,8 +158,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         except OSError as error:
             _require_absent(error)
         except NotFoundError:
-            if stores.was_used(self._store):
-                stores.require_there(stores.open_store(self._store))  # the store exists, but not the version
+            if self._store.was_used:
+                self._store.check()  # the store exists, but not the version
         return None
 
     def walk(
@@ -251,16 +245,15 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if known is not None and pinned is not None and known.id.startswith(pinned[1]):
                 self._versions.move_to_end(source)
                 return known
-        store = stores.open_store(self._store)
         try:
-            found = sources.find(source, self._store)
+            locator = self._store.locator(source)
         except NotFoundError as error:
-            stores.require_there(store)
+            self._store.check()
             raise FileNotFoundError(2, error.message, source) from error
-        if found.version is None:
+        if locator is None:
             return None
-        if known is None or known.id != found.version.hex():
-            known = ROVolume(found.locator(), storage=found.store.storage).resolve()
+        if known is None or known.locator != locator:
+            known = self._store.version(locator)
         with self._versions_lock:  # the object keeps its session open
             self._versions[source] = known
             self._versions.move_to_end(source)
@@ -309,13 +302,13 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if not inner:
             raise IsADirectoryError(path)
         batch = self._batch() or self.new_batch()
-        seen = batch.seen(volume)
+        batch.begin(volume)
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
         return WrittenFile(
             path,
             mode,
-            lambda content: batch.add(volume, seen, _write(inner, mode, content), content),
+            lambda content: batch.add(volume, [_bytes(inner)], _write(inner, mode, content), content),
             autocommit=autocommit or batch.holds,
         )
 
@@ -332,7 +325,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise FileExistsError(path)
             return
         if not inner:
-            Volume.new(volume, store=self._store, strict=True).resolve()
+            self._store.create(volume)
             return
         self._change(volume, lambda files: files.mkdir(inner, parents=parents, exist_ok=True))
         if (batch := self._batch()) is not None:
@@ -490,7 +483,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         with self._one_version() as batch:
             touched = [_bytes(each) for each in (touches, reads) if each is not None]
-            batch.add(volume, batch.seen(volume), Change(touched, apply))
+            batch.begin(volume)
+            batch.add(volume, touched, apply)
 
     def _batch(self) -> Batch | None:
         """The batch that current changes belong to; None: each change is published on its own."""
@@ -524,7 +518,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         batch.publish()
 
 
-def _write(inner: str, mode: str, content: BinaryIO) -> Change:
+def _write(inner: str, mode: str, content: BinaryIO) -> Callable[[RWFiles], None]:
     def write(files: RWFiles) -> None:
         _make_parents(files, inner)
         if mode == "xb" and files.exists(inner):
@@ -533,7 +527,7 @@ def _write(inner: str, mode: str, content: BinaryIO) -> Change:
         with files.open(inner, "ab" if mode == "ab" else "wb") as target:
             shutil.copyfileobj(content, target, PIECE_BYTES)
 
-    return Change([_bytes(inner)], write)
+    return write
 
 
 def _remove(inner: str, files: RWFiles, *, is_directory: bool) -> None:

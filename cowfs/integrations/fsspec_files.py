@@ -4,6 +4,7 @@ others hold a written file until it is published."""
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import tempfile
 from collections.abc import Callable
@@ -11,19 +12,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, SupportsIndex, cast
 
 from fsspec.core import OpenFile
 
-from cowfs.base import log
-
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
     from fsspec import AbstractFileSystem
 
-    from cowfs.api.ro_volume import ROVolume
+    from cowfs.blocking import ROVolume
 
 BUFFER_BYTES = 1 << 20
 SPOOLED_BYTES = 8 << 20
 
-_log = log.get("fsspec")
+_log = logging.getLogger("cowfs.fsspec")
 
 
 class ReadFile(io.BufferedReader):

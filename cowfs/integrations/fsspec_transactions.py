@@ -3,35 +3,31 @@ of a call, or all of a transaction."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from fsspec.transaction import Transaction
 
-from cowfs.api import stores
-from cowfs.api.provenance import commit_request
-from cowfs.api.versions import head_changes
-from cowfs.api.versions.head_changes import Change
-from cowfs.base import log
 from cowfs.errors import InvalidStateError, NotFoundError
 
 if TYPE_CHECKING:
-    from cowfs.base.ids import VersionId
+    from cowfs.blocking import RWFiles, Store, VolumeChanges
     from cowfs.integrations.fsspec import CowfsFileSystem
 
-_log = log.get("fsspec")
+_log = logging.getLogger("cowfs.fsspec")
 
 
 class Batch:
     """Changes that become one version of each affected volume. holds: they are held until `publish`
     is called; otherwise each is published when it is added."""
 
-    def __init__(self, store: str | None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._seen: dict[str, VersionId | None] = {}
-        self._changes: dict[str, list[Change]] = {}
+        self._changes: dict[str, VolumeChanges] = {}
         self._contents: list[BinaryIO] = []
         self._directories: set[tuple[str, str]] = set()
         self._thread = threading.get_ident()
@@ -51,27 +47,32 @@ class Batch:
                 "there, or multiprocessing by spawn. It publishes by itself.",
             )
 
-    def seen(self, volume: str) -> VersionId | None:
-        """The version that changes of the volume are based on: the newest one at the first call."""
+    def begin(self, volume: str) -> None:
+        """Changes of the volume are based on the version that is newest at the first call."""
         with self._lock:
-            if volume not in self._seen:
+            if volume not in self._changes:
                 try:
-                    self._seen[volume] = head_changes.seen_now(stores.open_store(self._store), volume)
+                    self._changes[volume] = self._store.changes(volume)
                 except NotFoundError as error:
                     raise FileNotFoundError(
                         2, f"{error.message} (fs.mkdir makes one, as cowfs create does)", volume
                     ) from error
-            return self._seen[volume]
 
-    def add(self, volume: str, seen: VersionId | None, change: Change, content: BinaryIO | None = None) -> None:
-        """content: the data that the change reads."""
+    def add(
+        self,
+        volume: str,
+        touches: Sequence[bytes],
+        apply: Callable[[RWFiles], None],
+        content: BinaryIO | None = None,
+    ) -> None:
+        """A change as `VolumeChanges.add` takes it. content: the data that it reads."""
         self.require_own()
         with self._lock:
             if content is not None:
                 self._contents.append(content)
             if self._is_over:
                 raise ValueError("the transaction of this file is over: it was not published")
-            self._changes.setdefault(volume, []).append(change)
+            self._changes[volume].add(touches, apply)
             self._of_others += threading.get_ident() != self._thread
         if not self.holds:
             self.publish()
@@ -91,9 +92,8 @@ class Batch:
         try:
             with self._lock:
                 self._is_over = True
-            for volume, changes in self._changes.items():
-                store = stores.open_store(self._store)
-                head_changes.publish(store, volume, self._seen[volume], changes, commit_request(""))
+            for changes in self._changes.values():
+                changes.publish()
         finally:
             self.drop()
 

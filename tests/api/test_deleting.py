@@ -34,7 +34,8 @@ def test_a_mounted_volume_is_deleted_by_force_only_and_its_work_comes_back(place
     with pytest.raises(NotFoundError, match="was deleted"):
         Volume.open("v", create=True).mount()
 
-    again = Store().undelete("v")
+    assert Store().undelete("v")
+    again = Store().volume("v")
     path = again.mount()
     assert (path / "f").read_text() == "newer"
     version = again.finalize()

@@ -18,7 +18,7 @@ from tests.base import layout
 pytestmark = pytest.mark.quick
 
 EXCEPTIONS: dict[str, list[str]] = json.loads(Path(__file__).with_name("layout_exceptions.json").read_text())
-PUBLIC = {"cowfs", "cowfs.blocking", "cowfs.storage", "cowfs.errors", "cowfs.rendering", "cowfs.bench"}
+PUBLIC = {"cowfs", "cowfs.blocking", "cowfs.storage", "cowfs.errors", "cowfs.mounts", "cowfs.rendering", "cowfs.bench"}
 OBJECTS = {"cowfs.api.volume", "cowfs.api.rw_volume", "cowfs.api.ro_volume"}
 MAY_USE_OBJECTS = {*OBJECTS, "cowfs.api.store", "cowfs.api.asynchronous"}
 CIRCLE_FILES = 3

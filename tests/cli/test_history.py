@@ -52,7 +52,7 @@ def test_tags(versions: list[ROVolume], run: Run) -> None:
     assert run("tag", two.locator, "v1", "--expect", three.id).code == 0
     for expected in ("1234", "0" * 12):
         said = run("tag", "data", "v1", "--expect", expected)
-        assert (said.code, f"--expect {expected} names no version" in said.err) == (3, True)
+        assert (said.code, f"{expected} names no version" in said.err) == (3, True)
         assert "8 digits" in said.err
     listed = run("tag", "data", "--json").json
     check("tag", listed)

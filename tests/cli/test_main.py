@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 import pytest
 
-from cowfs.api.mounts import targets
+from cowfs import mounts
 from cowfs.cli import main
 from cowfs.errors import BY_KIND, CowfsError
 from tests.cli.conftest import Run
@@ -242,14 +242,14 @@ def test_help_is_quick_to_load() -> None:
 def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     entry: Any = SimpleNamespace(kind="fuse", written="data", volume="data")
 
-    class Interrupted(targets.Mounted):
+    class Interrupted(mounts.Mounted):
         def __init__(self) -> None:
             super().__init__(entry)
 
         def commit(self, *arguments: object, **named: object) -> NoReturn:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(targets, "find_mount", lambda *arguments, **named: Interrupted())
+    monkeypatch.setattr(mounts, "find", lambda *arguments, **named: Interrupted())
     said = run("commit", "data")
     assert said.code == 130
     assert "goes on with the commit" in said.err
@@ -270,13 +270,13 @@ def test_an_interrupted_unmount_says_that_the_mount_goes_on(
         kind="fuse", mount_path="/where", written="data", volume="data", working_copy=None, id="0"
     )
 
-    class Interrupted(targets.Mounted):
+    class Interrupted(mounts.Mounted):
         commit_and_unmount = unmount = discard = interrupted
 
         def __init__(self) -> None:
             super().__init__(entry)
 
-    monkeypatch.setattr(targets, "find_mount", lambda *arguments, **named: Interrupted())
+    monkeypatch.setattr(mounts, "find", lambda *arguments, **named: Interrupted())
     said = run("unmount", "data", *flags)
     assert said.code == 130
     assert "goes on with what it was told; `cowfs status`" in said.err

@@ -28,10 +28,10 @@ def blob_bytes(store: Path) -> int:
 
 
 def test_what_only_one_has_is_unique_and_the_rest_is_shared(place: Path, second: ROVolume, run: Run) -> None:
-    (whole,) = Store().stored_bytes(by="store")
+    (whole,) = Store().stored_bytes(by="store").groups
     assert (whole.versions, whole.shared_bytes) == (2, 0)
     assert whole.stored_bytes == blob_bytes(place / "store")
-    versions = by_group(Store().stored_bytes("data"))
+    versions = by_group(Store().stored_bytes("data").groups)
     assert versions.keys() == {second.id, second.parents[0]}
     assert len(BIG) < versions[second.parents[0]].shared_bytes < whole.stored_bytes
     assert len(OTHER) <= versions[second.id].unique_bytes < len(OTHER) + 100_000
@@ -39,13 +39,13 @@ def test_what_only_one_has_is_unique_and_the_rest_is_shared(place: Path, second:
     fork = second.fork("fork")
     fork.files.write("own", OTHER[::-1])
     fork.finalize()
-    volumes = by_group(Store().stored_bytes())
+    volumes = by_group(Store().stored_bytes().groups)
     assert volumes.keys() == {"data", "fork"}
     assert len(OTHER) <= volumes["fork"].unique_bytes < len(OTHER) + 100_000
     assert volumes["fork"].versions == 2
     assert volumes["fork"].shared_bytes > len(BIG) + len(OTHER)
-    (owner,) = Store().stored_bytes(by="owner")
-    assert owner.unique_bytes == owner.stored_bytes == Store().stored_bytes(by="store")[0].stored_bytes
+    (owner,) = Store().stored_bytes(by="owner").groups
+    assert owner.unique_bytes == owner.stored_bytes == Store().stored_bytes(by="store").groups[0].stored_bytes
     said = run("du", "--stored", "--json")
     check("du --stored", said.json)
     assert {each["group"] for each in said.json["groups"]} == {"data", "fork"}

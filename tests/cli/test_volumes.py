@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import targets
 from cowfs.blocking import Store, Volume
 from cowfs.errors import InvalidInputError, LeaseHeldError, UnavailableError
@@ -425,8 +424,8 @@ def test_a_word_that_is_a_mount_and_a_detached_volume_is_not_guessed(
     monkeypatch.chdir(home)
     left = entered(home, "data", "data", is_detached=True)
 
-    def find(target: str) -> targets.Mounted | VolumeHandle:
-        return targets.find_mount(target, None, read_only=True, detached=True)
+    def find(target: str) -> targets.Mounted | targets.Unmounted:
+        return targets.find(target, None, read_only=True, detached=True)
 
     assert isinstance(found := find("data"), targets.Mounted)
     assert found.path == left.mount_path
@@ -448,7 +447,7 @@ def test_a_word_that_is_a_mount_and_a_detached_volume_is_not_guessed(
 @pytest.mark.quick
 def test_a_detached_mount_is_found_beside_a_volume_of_that_name_of_another_store(home: Path) -> None:
     def find(store: str | None) -> str:
-        found = targets.find_mount("data", store, read_only=True, detached=True)
+        found = targets.find("data", store, read_only=True, detached=True)
         assert isinstance(found, targets.Mounted)
         return found._entry.id
 
@@ -482,14 +481,14 @@ def test_a_mount_is_found_without_its_store(
             working_copy=None,
         )
     for target, path in (("word", "word"), ("data", "elsewhere"), ("seen", "old")):
-        found = targets.find_mount(target, None, read_only=True)
+        found = targets.find(target, None, read_only=True)
         assert isinstance(found, targets.Mounted)
         assert found.path == str(home / path)
     assert patient_clock.waited_s == []
     with pytest.raises(UnavailableError):
-        targets.find_mount("seen", None)
+        targets.find("seen", None)
     with pytest.raises(UnavailableError):
-        targets.find_mount("unknown", None, read_only=True)
+        targets.find("unknown", None, read_only=True)
 
 
 @pytest.mark.quick

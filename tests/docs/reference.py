@@ -7,15 +7,17 @@ variable that cowfs reads.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 
-from cowfs import blocking, errors, storage
+from cowfs import blocking, errors, mounts, rendering, storage
 from cowfs.api import asynchronous
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.mounting import Outcome
@@ -62,7 +64,10 @@ def api() -> str:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
         twin = getattr(asynchronous, owner.__name__)  # what that has not is of the blocking ones' own use
         parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner) if hasattr(twin, title.strip("`"))]
+    parts += _reports()
     parts += _storage()
+    parts += _module(mounts)
+    parts += _module(rendering)
     parts += _declared()
     parts.append(f"\n## Mount options\n\n{_block(inspect.getdoc(MountOptions) or '')}")
     parts.append("\n## Errors\n\n`cowfs.errors`; each has `message`, `hint`, `details` and a stable `kind`.\n")
@@ -106,9 +111,40 @@ def _storage() -> Iterator[str]:
         storage.add_store,
         storage.list_stores,
         storage.remove_store,
+        storage.encrypted,
+        storage.key_of_environment,
+        storage.protocols,
+        storage.trust_server,
+        storage.use_passphrase,
     ):
         said = _short(str(inspect.signature(each)))
         yield f"\n### `{each.__name__}`\n\n{_block(each.__name__ + said)}\n\n{inspect.getdoc(each)}"
+
+
+def _reports() -> Iterator[str]:
+    yield "\n## Results\n\nValues that the methods above return."
+    for name in sorted(blocking.__all__):
+        owner = getattr(blocking, name)
+        if (
+            isinstance(owner, type)
+            and owner.__module__.startswith(("cowfs.api", "cowfs.maintain"))
+            and (dataclasses.is_dataclass(owner) or name in ("GcPlan", "VolumeChanges"))
+        ):
+            yield f"\n### `{name}`\n\n{_block(inspect.getdoc(owner) or '')}"
+            for title, text in _members(owner):
+                yield f"\n#### {title}\n\n{text}"
+
+
+def _module(module: ModuleType) -> Iterator[str]:
+    yield f"\n## {module.__name__}\n\n{_block(inspect.getdoc(module) or '')}"
+    for name in module.__all__:
+        each = getattr(module, name)
+        if inspect.isfunction(each):
+            yield f"\n### `{name}`\n\n{_block(name + _short(str(inspect.signature(each))))}\n\n{inspect.getdoc(each)}"
+        else:
+            yield f"\n### `{name}`\n\n{_block(inspect.getdoc(each) or '')}"
+            for title, text in _members(each):
+                yield f"\n#### {title}\n\n{text}"
 
 
 def _declared() -> Iterator[str]:
@@ -118,7 +154,19 @@ def _declared() -> Iterator[str]:
         f"{inspect.getdoc(Declared)}"
     )
     for title, text in (*_members(Declaration), *_members(Declared)):
-        if title.strip("`") in ("file", "load", "plan", "plan_deletion", "emit", "up", "down"):
+        if title.strip("`") in (
+            "file",
+            "load",
+            "find",
+            "allow",
+            "allow_content",
+            "plan",
+            "plan_deletion",
+            "emit",
+            "up",
+            "down",
+            "unmount",
+        ):
             yield f"\n### {title}\n\n{text}"
     for owner in (DeclaredVolume, DeclaredStore, Plan, Step, Outcome):
         yield f"\n### `{owner.__name__}`\n\n{_block(inspect.getdoc(owner) or '')}"

@@ -110,7 +110,7 @@ find, registry.find_by_path = registry.find_by_path, lambda *given, **named: Non
 real, os.geteuid = os.geteuid, lambda: 65533
 try:
     with pytest.raises(AccessDeniedError, match="volume v is mounted at .* by another user"):
-        targets.find_mount(str(mount.path), None)
+        targets.find(str(mount.path), None)
 finally:
     registry.find_by_path, os.geteuid = find, real
 mount.unmount()

@@ -1,4 +1,4 @@
-"""The command line's view of files without a mount: ls, find, tree, stat, du, cat. They use `files`
+"""Files without a mount, by SOURCE:PATH: `Store.ls`, `stat`, `usage` and `read`. They use `files`
 of a version. A bare NAME means the last version, even while the volume is mounted here.
 
 A link named by the user is followed; other links are shown as links. Errors for paths are cowfs
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from cowfs.api import sources, stores
 from cowfs.api.access.version_files import files_of
@@ -18,7 +19,6 @@ from cowfs.api.sources import Place
 from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import errors_of_ours
 from cowfs.base.errors import InvalidInputError
-from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 
 PIECE_BYTES = 1 << 20
@@ -35,8 +35,8 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Found:
-    """One entry at a path of a version."""
+class FoundEntry:
+    """The entry at a path of a version."""
 
     locator: str
     entry: Entry
@@ -44,7 +44,8 @@ class Found:
 
 @dataclass(frozen=True)
 class DirectoryUsage:
-    """The total below a directory, by names: a file with two names counts twice."""
+    """The number and the bytes of the files below a directory, by names: a file with two names
+    counts twice."""
 
     path: str
     files: int
@@ -53,7 +54,8 @@ class DirectoryUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of each directory, after that of the directories below it."""
+    """The usage of each directory, after that of the directories below it; the last one is the
+    sum."""
 
     locator: str
     directories: list[DirectoryUsage]
@@ -62,8 +64,7 @@ class Usage:
 def listing(
     text: str, store: stores.Named, *, recursive: bool = False, name: str | None = None, type: str | None = None
 ) -> Listing:
-    """SOURCE[:PATH]. Sorted by name, each directory before its entries. name: only entries that
-    match this shell pattern. type: only files, directories, symlinks or special files."""
+    """`Store.ls`."""
     with _opened(text, store) as (locator, files, place):
         found = [
             each
@@ -73,13 +74,14 @@ def listing(
         return Listing(locator, os.fsdecode(place.path), found)
 
 
-def stat(text: str, store: stores.Named) -> Found:
+def stat(text: str, store: stores.Named) -> FoundEntry:
+    """`Store.stat`."""
     with _opened(text, store) as (locator, files, place):
-        return Found(locator, files.stat(place.path))
+        return FoundEntry(locator, files.stat(place.path))
 
 
 def usage(text: str, store: stores.Named) -> Usage:
-    """Sizes are those of the files, not of their data in the store."""
+    """`Store.usage`."""
     with _opened(text, store) as (locator, files, place):
         sums: dict[str, list[int]] = {}
         order = []
@@ -94,7 +96,7 @@ def usage(text: str, store: stores.Named) -> Usage:
 
 
 def contents(text: str, store: stores.Named) -> Generator[bytes]:
-    """The bytes of SOURCE:PATH, piece by piece. Close it when it is not read to its end."""
+    """`Store.read`."""
     if not sources.place(text).path:
         raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
     with _opened(text, store) as (_, files, place):

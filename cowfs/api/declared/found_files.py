@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cowfs.api import stores
-from cowfs.api.declared import host_paths, loading, mount_points, placeholders
+from cowfs.api.declared import host_paths, mount_points, placeholders
 from cowfs.api.declared.declared_store import DeclaredStore
 from cowfs.api.declared.model import Declaration, DeclaredVolume, content_of
 from cowfs.base.errors import InvalidInputError
@@ -103,13 +103,6 @@ def _refusal(declared: Declaration, asked: list[str]) -> InvalidInputError:
         f"{Command('apply', '-f', file)}, Declaration.load({str(declared.file)!r}).",
         details={UNALLOWED: str(declared.file), "content": content_of(declared), "asked": asked},
     )
-
-
-def allow(file: Path) -> tuple[Declaration, str]:
-    """Allows the file from now on. Returns its declaration and the hash of its content."""
-    declared = loading.load(file, Declaration)
-    allow_content(file, content_of(declared))
-    return declared, content_of(declared)
 
 
 def allow_content(file: Path, content: str) -> None:

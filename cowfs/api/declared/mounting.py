@@ -60,11 +60,11 @@ class Outcome:
     error: CowfsError | None = None
 
 
-Hears = Callable[[Outcome], None]
+HearsOutcome = Callable[[Outcome], None]
 
 
 def up(
-    declared: Declaration, *, progress: ProgressListener | None = None, hears: Hears = lambda _: None
+    declared: Declaration, *, progress: ProgressListener | None = None, hears: HearsOutcome = lambda _: None
 ) -> list[Outcome]:
     """hears: called with each outcome as it occurs."""
     file = plan.file_of(declared)
@@ -89,7 +89,7 @@ def up(
         return outcomes
 
 
-def down(file: Path, *, force: bool = False, hears: Hears = lambda _: None) -> list[Outcome]:
+def down(file: Path, *, force: bool = False, hears: HearsOutcome = lambda _: None) -> list[Outcome]:
     """Works without the file itself. A mount that cannot be unmounted is reported as an outcome and
     stays in the record."""
     with applied.hold_lock(file):
@@ -249,7 +249,7 @@ def _mount(declared: Declaration, target: Target, progress: ProgressListener) ->
     return entry.id
 
 
-def _undo(file: Path, made: list[AppliedMount], error: BaseException, hears: Hears) -> None:
+def _undo(file: Path, made: list[AppliedMount], error: BaseException, hears: HearsOutcome) -> None:
     """Unmounts the mounts of this call. A mount that cannot be unmounted stays recorded and is
     reported."""
     recorded = applied.load(file)

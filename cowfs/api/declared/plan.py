@@ -217,7 +217,7 @@ def _steps(
     if mounts and (why := targets.not_mounted(target)) is not None:
         check_place(target, recorded)
         if not (target.declared.optional or target.is_host_path):
-            mount_paths.check(target.path)
+            mount_paths.check_path(target.path)
         mount = _step("mount", target, details=why)
         is_first = before is not None and _fits_beside(target, before)
         steps = [mount, *steps] if is_first else [*steps, mount]

@@ -9,13 +9,15 @@ control characters.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cowfs.api import hints
-from cowfs.api.mounts.overview import Status
 from cowfs.api.mounts.summaries import DeadMount, MountSummary, WorkingCopySummary
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+
+if TYPE_CHECKING:
+    from cowfs.api.mounts.overview import Status
 
 Problem = Literal["no_credentials", "lease_lost", "overtaken", "gone", "elsewhere", "died"]
 

@@ -65,7 +65,7 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
             raise
 
 
-def check(given: str | os.PathLike[str] | None) -> None:
+def check_path(given: str | os.PathLike[str] | None) -> None:
     """Refuses an unusable path before anything is claimed in a store: its parent is missing, no
     directory or out of reach, as in a mount whose daemon has died. Refuses every path if /proc
     belongs to another PID namespace."""

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from cowfs.api import stores
 from cowfs.api.mounts import scratch
@@ -39,6 +39,9 @@ from cowfs.store.refs import leases
 from cowfs.version import history
 from cowfs.version.names import described, quotas, volumes
 from cowfs.version.publish import settings
+
+if TYPE_CHECKING:
+    from cowfs.api.mounts.advice import Advice
 
 VOLUMES_AT_ONCE = 16
 DAEMONS_AT_ONCE = 32
@@ -87,6 +90,14 @@ class Status:
     working_copies: list[WorkingCopySummary]
     dead_mounts: list[str]
     dead: list[DeadMount]
+
+    @property
+    def advice(self) -> list[Advice]:
+        """What needs a decision of the user: mounts first, then folders that are not visible, then
+        dead mounts."""
+        from cowfs.api.mounts.advice import advise
+
+        return advise(self)
 
 
 def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[VolumeSummary]:

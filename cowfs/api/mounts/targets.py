@@ -18,15 +18,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from cowfs.api import hints, names, stores
 from cowfs.api.access.volume_handle import VolumeHandle
-from cowfs.api.mounts import mount_paths, overview, scratch, unmounted
+from cowfs.api.mounts import mount_paths, overview, scratch, unmounted, volume_mount
 from cowfs.api.mounts.base import Released, mount_of
 from cowfs.api.mounts.folder import MAY_BE_REPEATED
 from cowfs.api.mounts.summaries import WorkingCopySummary
 from cowfs.api.mounts.unmounted import Dropped
 from cowfs.api.provenance import commit_request
+from cowfs.api.versions import committing
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import (
     AccessDeniedError,
@@ -138,6 +140,7 @@ class Mounted:
         return had_work
 
     def describe_interrupted_commit(self, name: str | None) -> str:
+        """The outcome, in words, of a commit whose caller was interrupted. name: as for `commit`."""
         return self._mount.describe_interrupted_commit(name)
 
     def describe_interrupted_unmount(self) -> str:
@@ -150,10 +153,57 @@ class Mounted:
         return self._mount.describe_late_writes()
 
 
-def describe_interrupted_commit(found: Mounted | VolumeHandle, name: str | None) -> str:
-    """The outcome, in words, of a commit whose caller was interrupted. name: the name that a
-    scratch was to be committed under. Without a daemon the calling process makes the commit."""
-    return found.describe_interrupted_commit(name) if isinstance(found, Mounted) else MAY_BE_REPEATED
+class Unmounted:
+    """A volume that exists and is not mounted on this machine. It may have uncommitted work here."""
+
+    def __init__(self, handle: VolumeHandle, *, is_store_named: bool) -> None:
+        self._handle = handle
+        self._is_store_named = is_store_named
+
+    @property
+    def volume(self) -> str:
+        """The volume's name."""
+        return self._handle.name
+
+    def commit(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        author: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: ProgressListener | None = None,
+    ) -> LocatedVersion:
+        """Publishes the uncommitted work, in this process. name: must be None, since the volume has
+        one."""
+        names.require_none(name)
+        with hints.of_store(self._handle.store_url):
+            return committing.commit(self._handle, commit_request(message, author, None, labels), progress)
+
+    def unmount(self) -> NoReturn:
+        """NotFoundError: it is not mounted. The hint says whether there is uncommitted work."""
+        work = f" {Command('commit', self.volume)} publishes what is uncommitted." if self._handle.has_changes() else ""
+        raise NotFoundError(
+            f"volume {self.volume!r} is not mounted here", hint=f"{Command('status')} lists mounts.{work}"
+        )
+
+    def discard(self, *, force: bool = False) -> bool:
+        """Drops uncommitted work for good. Returns whether there was any. force: also work that a
+        copy in another container has. InvalidInputError: no store was named, and work of several
+        volumes of this name is here."""
+        if not self._is_store_named:
+            _require_one_store(self._handle)
+        with hints.of_store(self._handle.store_url):
+            kept = overview.working_copy_summary(self._handle.working_copy())
+            is_unknown = kept is not None and (kept.is_gone or kept.is_elsewhere)
+            had_work = not is_unknown and self._handle.has_changes()
+            volume_mount.discard(self._handle, force=force, meta_dir=None)
+        return had_work
+
+    def describe_interrupted_commit(self, name: str | None) -> str:
+        """The outcome, in words, of a commit whose caller was interrupted: this process makes
+        it."""
+        return MAY_BE_REPEATED
 
 
 def handle_of(store: stores.OpenStore, head: Head) -> VolumeHandle:
@@ -260,10 +310,10 @@ def discard_kept(target: str, *, force: bool = False) -> Dropped | None:
     return unmounted.discard_at(Path(os.path.abspath(os.path.expanduser(target))), force=force)
 
 
-def find_mount(
-    target: str, store: str | None, *, inside: bool = False, read_only: bool = False, detached: bool = False
-) -> Mounted | VolumeHandle:
-    """The live mount that target means, else the volume of that name, which exists and is not
+def find(
+    target: str, store: str | None = None, *, inside: bool = False, read_only: bool = False, detached: bool = False
+) -> Mounted | Unmounted:
+    """The live mount that target means, PATH or NAME, else the volume of that name, which exists and is not
     mounted here. A name also means a scratch that writes to the volume.
 
     inside: accept a path (with a slash) below a mount point. read_only: if the volume has no
@@ -310,7 +360,7 @@ def find_mount(
     if of_versions:
         return Mounted(_only(of_versions))
     assert volume is not None
-    return volume
+    return Unmounted(volume, is_store_named=store is not None)
 
 
 def _also_here(word: str, here: MountEntry, left: MountEntry) -> InvalidInputError:
@@ -373,7 +423,7 @@ def _require_not_mounted(path: str) -> None:
     )
 
 
-def require_one_store(volume: VolumeHandle) -> None:
+def _require_one_store(volume: VolumeHandle) -> None:
     """InvalidInputError if no store was named and work of volumes of that name in other stores is
     kept here too: it would be unclear which work to drop."""
     if os.environ.get("COWFS_STORE"):

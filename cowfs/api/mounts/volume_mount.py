@@ -45,7 +45,7 @@ def mount(
             path = mount_paths.same(entry, given)
             if interruptible.run(partial(volume.mount_used.join, entry)):
                 return path
-        mount_paths.check(given)
+        mount_paths.check_path(given)
         volume.resolve(accept_unsafe_store=options.accept_unsafe_store, to_write=True)
         volume.end_files(force=False)
         return interruptible.run_with_listener(partial(_mount, volume, given, options), progress)

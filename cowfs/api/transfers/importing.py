@@ -129,7 +129,7 @@ def import_from(
 
 
 def import_to(
-    url: str,
+    url: str | os.PathLike[str],
     name: str,
     *,
     store: stores.Named = None,
@@ -143,7 +143,8 @@ def import_to(
     commit publishes them. Links and archives are refused there: a mount cannot hold links, and an
     archive is published as one version or not at all."""
     volume = VolumeHandle(store, names.checked(name), "either")
-    is_version = link or address_of(origins.text_of(url)) is not None
+    text = origins.text_of(url)
+    is_version = link or address_of(text) is not None
     entry = None if is_version else volume.mounted_here()
     if entry is None:
         made = import_from(
@@ -151,12 +152,12 @@ def import_to(
         )
         return made.report
     uploading.require_no_message(name, entry, message)
-    if (directory := origins.local_path(origins.text_of(url))) is not None:
+    if (directory := origins.local_path(text)) is not None:
         return uploading.upload(volume, directory, delete=delete, exclude=exclude, progress=progress)
     excluded = excluding(exclude)
     with ExitStack() as stack:
-        origin = stack.enter_context(closing(origins.open_place(url, None)))
-        _require_apart(url, origin, entry.store_url, excluded)
+        origin = stack.enter_context(closing(origins.open_place(text, None)))
+        _require_apart(text, origin, entry.store_url, excluded)
         source = _list_objects(stack, origin, excluded)
         wanted = mount_transfer.Wanted(b"", delete=delete, excluded=excluded)
         hears = arguments.listener(progress) if progress is not None else None

@@ -13,6 +13,7 @@ from cowfs.api.files import FilePath
 from cowfs.api.mounts import mount_paths
 from cowfs.api.sources import Place
 from cowfs.api.transfers import downloading, exporting, uploading, warming
+from cowfs.api.transfers.downloading import Overwrite
 from cowfs.api.transfers.path_errors import NOT_HERE, NothingThere, errors_of_ours
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.api.transfers.warming import WarmReport
@@ -25,16 +26,16 @@ from cowfs.version.commit import ProgressListener
 
 def download_from(
     source: str,
-    dst: str | None,
+    dst: str | os.PathLike[str] | None,
     *,
     store: stores.Named = None,
-    overwrite: str = "error",
+    overwrite: Overwrite = "error",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
     """`download` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
     place = sources.place(source)
     version = sources.find_version(place.source, store)
-    return downloading.download(version, place.path, dst, overwrite=overwrite, progress=progress)  # type: ignore[arg-type]
+    return downloading.download(version, place.path, dst, overwrite=overwrite, progress=progress)
 
 
 def export_from(

@@ -16,9 +16,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
 from cowfs.api import sources, stores
 from cowfs.api.mounts import mount_transfer
@@ -30,9 +30,7 @@ from cowfs.api.transfers.local_paths import Own
 from cowfs.api.transfers.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.transfers.transfer_report import Source, Target
 from cowfs.api.upkeep import copied_stores
-from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError, ReadOnlyError
-from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.machine.registry import MountEntry
@@ -47,26 +45,67 @@ TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """The copied files and the version that contains them. The version is None for a copy to this
-    machine and for a copy into a mount, whose path is mount_path."""
+class CopyReport:
+    """What `Store.copy` has copied. files, directories, symlinks: their numbers. bytes: the sum of
+    the files' sizes. skipped: special files, which are left out; skipped_paths: the first of them.
+    unchanged: files that the target had already.
 
-    copied: Copied
-    version: LocatedVersion | None
-    mount_path: str | None = None
+    locator: of the volume's last version; is_new: whether this call made it; both None for a copy
+    to this machine, and for one into a mount, whose path is mount_path.
+    """
+
+    files: int
+    directories: int
+    symlinks: int
+    bytes: int
+    skipped: int
+    unchanged: int
+    skipped_paths: tuple[str, ...]
+    locator: str | None
+    is_new: bool | None
+    mount_path: str | None
+
+    @classmethod
+    def make(
+        cls, done: Counts, locator: str | None = None, *, is_new: bool | None = None, mount_path: str | None = None
+    ) -> Self:
+        return cls(
+            done.files,
+            done.directories,
+            done.symlinks,
+            done.bytes,
+            done.skipped,
+            done.unchanged,
+            done.skipped_paths,
+            locator,
+            is_new,
+            mount_path,
+        )
+
+
+class Counts(Protocol):
+    """What reports of transfers have in common; `CopyReport` explains it."""
+
+    @property
+    def files(self) -> int: ...
+    @property
+    def directories(self) -> int: ...
+    @property
+    def symlinks(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def unchanged(self) -> int: ...
+    @property
+    def skipped_paths(self) -> tuple[str, ...]: ...
 
 
 def copy(
     source: str, target: str, *, store: stores.Named = None, message: str = "", progress: ProgressListener | None = None
-) -> Transfer:
-    """Copies a file, or the contents of a directory. Either side is SOURCE:PATH, LOCATOR/PATH or a
-    path of this machine. At least one side is not on this machine.
-
-    The contents of a directory go into the target directory. A file is placed inside the target if
-    that is a directory or ends in "/"; otherwise it takes that name. Missing directories of the
-    target are created. A local pipe as the source is read to its end. progress receives the stage
-    "copy", then the stages of the commit.
-    """
+) -> CopyReport:
+    """`Store.copy`."""
     request = commit_request(message)
     if not sources.is_place(source) and not sources.is_place(target):
         bare = next((each for each in (source, target) if "/" not in each), "NAME")
@@ -77,7 +116,7 @@ def copy(
     source, target = (each if sources.is_place(each) else os.path.expanduser(each) for each in (source, target))
     with ExitStack() as stack, errors_of_ours(target, NOT_DOWN):
         if sources.is_place(source) and not sources.is_place(target):
-            return Transfer(_copy_out(sources.place(source), target, store, progress), None)
+            return CopyReport.make(_copy_out(sources.place(source), target, store, progress))
         if sources.is_place(source):
             place = sources.place(source)
             files = stack.enter_context(_reading(place, store))
@@ -137,27 +176,21 @@ def _reading(place: Place, store: stores.Named) -> Iterator[Files]:
         yield session.files
 
 
-def _publish(source: Source, volume: _Writable, request: CommitRequest, progress: ProgressListener | None) -> Transfer:
-    from cowfs.transfer.copying import Copied
-
+def _publish(
+    source: Source, volume: _Writable, request: CommitRequest, progress: ProgressListener | None
+) -> CopyReport:
     if (entry := volume.entry) is not None:
         uploading.require_no_message(entry.volume, entry, request.message)
         local_paths.read_pipe(source.tree)
         wanted = mount_transfer.Wanted(volume.place.path, volume.place.is_directory)
         put = mount_transfer.put(entry, source, wanted, "", progress)
-        copied = Copied(
-            put.files, put.directories, put.symlinks, put.bytes, put.skipped, put.unchanged, put.skipped_paths
-        )
-        return Transfer(copied, None, entry.mount_path)
+        return CopyReport.make(put, mount_path=entry.mount_path)
     done, base, is_new = uploading.publish(
         volume.target, source, volume.place.path, request, progress, is_directory=volume.place.is_directory
     )
     assert base.version_id is not None
     locator = volumes.locator(volume.target.store.objects, volume.target.name, base.version_id)
-    copied = Copied(
-        done.files, done.directories, done.symlinks, done.bytes, done.skipped, done.unchanged, done.skipped_paths
-    )
-    return Transfer(copied, LocatedVersion(locator, b"", base.manifest, volume.target.store.storage, is_new))
+    return CopyReport.make(done, str(locator), is_new=is_new)
 
 
 @dataclass(frozen=True)

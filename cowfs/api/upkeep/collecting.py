@@ -1,6 +1,6 @@
 """Garbage collection for users: a plan that shows the deletions, and its application.
 
-    prepare ─▶ writers acknowledge an empty collection (not for a dry run) ─▶ Prepared.report ─▶ Prepared.apply
+    prepare ─▶ writers acknowledge an empty collection (not for a dry run) ─▶ GcPlan.report ─▶ GcPlan.apply
 
 A dry run, and asking why something is kept, write nothing and need no write permission.
 
@@ -38,8 +38,9 @@ SETTLE_S = 60.0
 Say = Callable[[str], None]
 
 
-class Prepared:
-    """A plan and the data gathered for it. report: the deletions that it would make."""
+class GcPlan:
+    """A plan to collect garbage, and the data gathered for it, as `Store.plan_gc` makes it. report:
+    the deletions that it would make."""
 
     def __init__(self, survey: Survey, plan: Plan) -> None:
         self._survey = survey
@@ -55,9 +56,10 @@ class Prepared:
         """Whether `apply` would be accepted."""
         return self._plan.id == accept_loss
 
-    def apply(self, *, only: GcReport | None = None, accept_loss: str = "", say: Say = lambda text: None) -> GcReport:
-        """only: delete nothing outside of this report. accept_loss: `plan_id` of a report whose
-        alarms are accepted. LeaseHeldError: a process of this machine is collecting.
+    def apply(self, *, only: GcReport | None = None, accept_loss: str = "", say: Say | None = None) -> GcReport:
+        """Carries the plan out. only: delete nothing outside of this report. accept_loss: `plan_id`
+        of a report whose alarms are accepted. say: called with a sentence when writers are waited
+        for. LeaseHeldError: a process of this machine is collecting.
         InvalidStateError: there are alarms, and these were not accepted."""
         from cowfs.maintain.collect.collecting import Collection, require_accepted
 
@@ -74,7 +76,7 @@ class Prepared:
             with suppress(LeaseHeldError):
                 Collection(self._survey, _holder()).look_only()
             return _report(self._survey.store.url, plan, plan.sparse.written_bytes, is_done=True)
-        outcome = Collection(self._survey, _holder(), progress=say).apply(plan, accept_loss=plan.id)
+        outcome = Collection(self._survey, _holder(), progress=say or _say_nothing).apply(plan, accept_loss=plan.id)
         is_done = outcome.is_ended
         lapsed = {volume: plan.lapsed[volume] for volume in outcome.closed}
         plan = replace(plan, objects=outcome.deleted, lapsed=lapsed, waits_for=outcome.waits_for)
@@ -86,11 +88,10 @@ def prepare(
     *,
     dry_run: bool = False,
     settle_s: float = SETTLE_S,
-    say: Say = lambda text: None,
+    say: Say | None = None,
     executor: Executor | None = None,
-) -> Prepared:
-    """InvalidInputError: the store cannot exclude concurrent writers. InvalidStateError: clocks
-    differ."""
+) -> GcPlan:
+    """`Store.plan_gc`."""
     from cowfs.maintain.collect.collecting import Collection
     from cowfs.maintain.collect.planning import Survey
 
@@ -102,9 +103,9 @@ def prepare(
     )
     plan = survey.plan(is_question=dry_run)
     if not dry_run and plan.waits_for and plan.young_bytes and not plan.alarms:
-        Collection(survey, _holder(), wait_s=settle_s, progress=say).settle()
+        Collection(survey, _holder(), wait_s=settle_s, progress=say or _say_nothing).settle()
         plan = survey.plan()
-    return Prepared(survey, plan)
+    return GcPlan(survey, plan)
 
 
 def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
@@ -151,8 +152,7 @@ def gc(
 
 
 def why(text: str, store: stores.Named) -> WhyReport:
-    """The reasons for keeping an object of a store: a version as `Volume.version` takes it, except
-    a bare name, or an id or key. NotFoundError, InvalidInputError."""
+    """`Store.why`."""
     from cowfs.maintain.collect import why as reasons
 
     if "@" in text:
@@ -164,6 +164,10 @@ def why(text: str, store: stores.Named) -> WhyReport:
     found = reasons.why(opened.objects, config.cache_dir(), text, in_use=partial(versions_mounted_here, opened))
     kept = [Reason(each.version.hex() if each.version else "", list(each.protectors)) for each in found.reasons]
     return WhyReport(found.key, found.size, kept)
+
+
+def _say_nothing(text: str) -> None:
+    pass
 
 
 def _holder() -> Holder:

@@ -4,13 +4,12 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from cowfs.api import sources, stores
 from cowfs.base import config
 from cowfs.base.errors import InvalidInputError
-from cowfs.base.fast_dataclass import dataclass
 from cowfs.version.commit import ProgressListener
 from cowfs.version.names import described
 
@@ -23,8 +22,8 @@ By = Literal["version", "volume", "owner", "store"]
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The result of `cowfs du --stored`."""
+class StoredReport:
+    """The bytes of a store that each group needs. by: what a group is."""
 
     store_url: str
     by: By
@@ -33,7 +32,7 @@ class Counted:
 
 def counted(
     source: str | None, named: stores.Named, by: By | None = None, progress: ProgressListener | None = None
-) -> Counted:
+) -> StoredReport:
     """`Store.stored_bytes`. by None: the versions of a source, else the volumes."""
     from cowfs.maintain.kept_versions import find_kept_versions
     from cowfs.maintain.stored_bytes import count
@@ -57,7 +56,7 @@ def counted(
     if chosen == "volume":
         deleted = frozenset[str]().union(*(each.deleted for each in kept))
         found_groups = [replace(each, is_deleted=each.group in deleted) for each in found_groups]
-    return Counted(store.url, chosen, found_groups)
+    return StoredReport(store.url, chosen, found_groups)
 
 
 def _groups(

@@ -83,7 +83,8 @@ def remove_key(id: str, store: str | os.PathLike[str] | Storage | None = None) -
 
 
 def encrypted(store: str | None, key: EncryptionKey) -> Storage:
-    """The store as a user names it. It must be encrypted, or is created encrypted."""
+    """The store, as a `Storage` that must be encrypted, or is created encrypted, with this key. No
+    request is made."""
     return Storage(stores.canonical_url(store), encryption_key=key)
 
 

@@ -4,7 +4,8 @@ versions; `comparing` or `work` does the rest."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from cowfs.api import sources, stores
 from cowfs.api.access.volume_handle import VolumeHandle
@@ -13,24 +14,44 @@ from cowfs.api.versions import comparing
 from cowfs.api.versions.changes import Change
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError
-from cowfs.base.fast_dataclass import dataclass
 from cowfs.format.locator import is_locator
 from cowfs.version.named_changes import join_path
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Two versions, or folders of them, by their locators; or a version and a volume as it is now.
-    old None: before the first version."""
+class Diff:
+    """What differs between two versions, or folders of them, or between a version and a volume as
+    it is now, as `Store.diff` finds it. changes: in the order of paths. old None: before the first
+    version."""
 
     old: LocatedVersion | None
     new: LocatedVersion | VolumeHandle
     changes: list[Change]
 
+    @property
+    def old_locator(self) -> str | None:
+        """None: before the first version."""
+        return self.old.locator if self.old is not None else None
+
+    @property
+    def new_locator(self) -> str | None:
+        """None: the volume as it is now."""
+        return self.new.locator if isinstance(self.new, LocatedVersion) else None
+
+    def patch(self) -> Iterator[bytes]:
+        """The parts of a patch for `git apply` and `patch -p1`, each of whole lines. Contents that
+        differ are read. InvalidInputError: a renamed directory is one change in this diff; make it
+        with renames=False."""
+        from cowfs.api.versions import patches
+
+        if any(each.kind == "renamed" and each.type == "directory" for each in self.changes):
+            raise InvalidInputError("a patch renames files only", hint="Make the diff with renames=False.")
+        return patches.of(self)
+
 
 def compare(
     old: str, new: str, paths: Sequence[str], named: stores.Named, *, times: bool = False, renames: bool = True
-) -> Compared:
+) -> Diff:
     """Compares two SOURCE[:PATH] of the command line; paths: only these paths and below."""
     before, after = sources.find_version(old, named), sources.find_version(new, named)
     found = {
@@ -38,12 +59,12 @@ def compare(
         for path in paths or ("/",)
         for change in comparing.changes(before, after, path, times=times, renames=renames)
     }
-    return Compared(before, after, _sort_pair(found))
+    return Diff(before, after, _sort_pair(found))
 
 
 def compare_with_work(
     old: str, new: str | None, paths: Sequence[str], named: stores.Named, *, times: bool = False, renames: bool = True
-) -> Compared:
+) -> Diff:
     """Compares with uncommitted work included. old: SOURCE[:PATH], new: NAME; new None: old is
     NAME[:PATH], and the work is compared with its base."""
     place = sources.place(old)
@@ -60,7 +81,7 @@ def compare_with_work(
         found.update(done.changes)
         if given is None and done.version is not None:
             version = volume.locate(done.version)
-    return Compared(version, volume, _sort_pair(found))
+    return Diff(version, volume, _sort_pair(found))
 
 
 def _name(text: str) -> str:

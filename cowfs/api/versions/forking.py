@@ -6,7 +6,7 @@ the volume, the work moves to the fork (`mounts.rescue`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cowfs.api import hints, names, sources, stores
@@ -19,7 +19,6 @@ from cowfs.api.versions import committing
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import interruptible
 from cowfs.base.errors import ConflictError, LeaseHeldError, LeaseLostError
-from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.format.locator import Locator
 from cowfs.version.names import volumes
@@ -72,8 +71,7 @@ class Forked:
 
 
 def fork(source: str, name: str, store: stores.Named = None) -> ForkReport:
-    """Creates volume `name` from NAME, NAME@TAG, NAME@VERSION or a locator. Uncommitted work of
-    NAME is committed first. ConflictError: the name is taken."""
+    """`Store.fork`."""
     wanted = names.checked(name)
     found = sources.find(source, store, with_manifest=True)
     mounted_at, is_work = None, True

@@ -37,6 +37,7 @@ from cowfs.api.access.file_session import FileSession
 from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.files import RWFiles
 from cowfs.api.mounts import folder, kept_work
+from cowfs.api.provenance import commit_request
 from cowfs.api.transfers import tree_publishing
 from cowfs.api.transfers.path_errors import NOTHING_THERE
 from cowfs.api.transfers.transfer_report import Target
@@ -70,6 +71,31 @@ class Change:
 
     touches: Sequence[bytes]
     apply: Callable[[RWFiles], None]
+
+
+class VolumeChanges:
+    """Changes of a volume's files that become its next version, all or none, as `Store.changes`
+    begins them. They are on top of the version that was newest then. Threads: one."""
+
+    def __init__(self, store: stores.OpenStore, volume: str) -> None:
+        self._store = store
+        self._volume = volume
+        self._seen = seen_now(store, volume)
+        self._changes: list[Change] = []
+
+    def add(self, touches: Sequence[bytes], apply: Callable[[RWFiles], None]) -> None:
+        """Adds a change; nothing is done before `publish`. touches: the paths whose content it
+        replaces or removes, with everything below them; from the root, without a leading "/".
+        apply: makes the change in the files that it is given, which are those of the volume with
+        the changes before it. It may be called several times."""
+        self._changes.append(Change(touches, apply))
+
+    def publish(self, message: str = "") -> None:
+        """Publishes them as one version; without changes, nothing. ConflictError: another writer
+        has changed the same paths since. LeaseHeldError: the volume is mounted. InvalidStateError:
+        it has uncommitted work on this machine, which would be left behind."""
+        if self._changes:
+            publish(self._store, self._volume, self._seen, self._changes, commit_request(message))
 
 
 def seen_now(store: stores.OpenStore, volume: str) -> VersionId | None:

@@ -30,7 +30,7 @@ from cowfs.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from cowfs.api.access.volume_handle import VolumeHandle
-    from cowfs.api.versions.comparisons import Compared
+    from cowfs.api.versions.comparisons import Diff
 
 PATCHED_BYTES = 1 << 20
 _MOST_PAIRS = 1_000_000
@@ -52,7 +52,7 @@ class _Side:
     content: bytes | None
 
 
-def of(two: Compared) -> Iterator[bytes]:
+def of(two: Diff) -> Iterator[bytes]:
     """The parts of the patch, each of whole lines. The comparison must be made without renames of
     directories."""
     before, after = _reader(two.old), _reader(two.new)

@@ -12,7 +12,6 @@ from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundErro
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.format import keys
-from cowfs.format.locator import is_locator
 from cowfs.store.refs.holder import current_holder
 from cowfs.version.names import near_names, source_names, tags, volumes
 
@@ -67,7 +66,7 @@ def set_tag(version: LocatedVersion, name: str, *, move: bool, expect: str | Non
         version.version,
         holder=_holder(),
         may_move=move,
-        expected=_id(expect),
+        expected=_expected(expect, version.name, version.storage or version.named.store_url),
     )
     return _show(store, version.name, tag)
 
@@ -77,28 +76,25 @@ def remove_tag(volume: str, name: str, named: stores.Named, *, expect: str | Non
     keys.check_tag_name(name)
     store = stores.open_store(named)
     near_names.read_head(store.objects, volume)
-    return _show(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=_id(expect)))
+    expected = _expected(expect, volume, named)
+    return _show(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=expected))
 
 
-def expected(text: str, source: str, store: str | None) -> str:
-    """The id of the version that `--expect` of `cowfs tag SOURCE` means: one of the same volume, by
-    digits of its id, or a source of its own."""
-    volume = source.partition("@")[0]
+def _expected(text: str | None, volume: str, named: stores.Named) -> VersionId | None:
+    """The version that `expect` means: one of the volume, by digits of its id, or a source of its
+    own."""
+    if text is None:
+        return None
     is_id = len(text) >= source_names.SHORTEST_PREFIX and not set(text) - set(string.hexdigits.lower())
     if is_id and len(text) == 2 * VersionId.length:
-        return text
-    meant = f"{volume}@{text}" if is_id and not is_locator(source) else text
+        return VersionId.from_hex(text)
     try:
-        return sources.find(meant, stores.name(store)).locator().version.hex()
+        return sources.find(f"{volume}@{text}" if is_id else text, named).locator().version
     except NotFoundError as error:
         raise NotFoundError(
-            f"--expect {text} names no version: {error.message}",
+            f"{text} names no version: {error.message}",
             hint=f"Give 8 digits or more of its id, as {Command('log', volume)} (history()) shows it, {volume}@TAG or a locator.",
         ) from error
-
-
-def _id(text: str | None) -> VersionId | None:
-    return None if text is None else VersionId.from_hex(text)
 
 
 def _holder() -> Holder:

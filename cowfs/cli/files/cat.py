@@ -6,10 +6,14 @@ from __future__ import annotations
 import sys
 from base64 import b64encode
 from contextlib import closing
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from cowfs.cli import completing, output
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 @click.command("cat")
@@ -18,15 +22,16 @@ from cowfs.cli import completing, output
 def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Print files of a volume's last version (NAME:PATH), of another one (NAME@TAG:PATH,
     NAME@VERSION:PATH) or of a LOCATOR/PATH. No mount is needed."""
-    from cowfs.api.access import looking
+    from cowfs.blocking import Store
 
+    opened = Store(store)
     if as_json:
-        found = [(place, b"".join(looking.contents(place, store))) for place in places]
+        found = [(place, b"".join(opened.read(place))) for place in places]
         files = [{"place": place, "base64": b64encode(data).decode()} for place, data in found]
         output.emit(as_json, {"files": files}, "")
         return
     for place in places:
-        with closing(looking.contents(place, store)) as pieces:
+        with closing(cast("Generator[bytes]", opened.read(place))) as pieces:
             for piece in pieces:
                 with output.to_stdout():
                     sys.stdout.buffer.write(piece)

@@ -34,18 +34,14 @@ def command(
     files go into the mount, and its commit publishes them. Permissions, times and links are
     preserved, owners are not.
     """
-    from cowfs.api.transfers import transfer
+    from cowfs.blocking import Store
 
     tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
-        done = transfer.copy(source, target, store=store, message=message, progress=progress)
-    copied = done.copied
-    said = f"Copied {count(copied.files, 'file')}, {format_size(copied.bytes)}"
-    said += output.left_out(copied.skipped, copied.skipped_paths)
+        done = Store(store).copy(source, target, message=message, progress=progress)
+    said = f"Copied {count(done.files, 'file')}, {format_size(done.bytes)}"
+    said += output.left_out(done.skipped, done.skipped_paths)
     if done.mount_path is not None:
         said += output.into_mount(done.mount_path)
     output.say(as_json, said)
-    locator = done.version.locator if done.version is not None else None
-    is_new = done.version.is_new if done.version is not None else None
-    record = {**dataclasses.asdict(copied), "locator": locator, "is_new": is_new, "mount_path": done.mount_path}
-    output.emit(as_json, record, locator or "")
+    output.emit(as_json, dataclasses.asdict(done), done.locator or "")

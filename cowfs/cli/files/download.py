@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import click
 
 from cowfs.cli import completing, output
+
+if TYPE_CHECKING:
+    from cowfs.api.transfers.downloading import Overwrite
 
 
 @click.command("download")
@@ -27,7 +31,7 @@ from cowfs.cli import completing, output
 @output.progress_option
 @output.common_options
 def command(
-    source: str, download_dir: str | None, overwrite: str, progress_style: str, store: str | None, as_json: bool
+    source: str, download_dir: str | None, overwrite: Overwrite, progress_style: str, store: str | None, as_json: bool
 ) -> None:
     """Copy the files of a version, or those at PATH, into a directory. SOURCE is NAME (its last
     version), NAME@TAG, NAME@VERSION or a locator; prints the version's locator.
@@ -37,16 +41,10 @@ def command(
     that differs stops the command before anything is written; "newer" replaces files that are
     older; "always" rewrites every file, even if it looks the same.
     """
-    from cowfs.api.transfers import named_transfers
+    from cowfs.blocking import Store
 
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
-        done = named_transfers.download_from(
-            source,
-            download_dir,
-            store=store,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        done = Store(store).download(source, download_dir, overwrite=overwrite, progress=progress)
     said = output.transferred("Downloaded", done)
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -47,9 +47,9 @@ def command(place: str | None, summarize: bool, stored: bool, by: str | None, st
 
 
 def _show_files(place: str, summarize: bool, store: str | None, as_json: bool) -> None:
-    from cowfs.api.access import looking
+    from cowfs.blocking import Store
 
-    found = looking.usage(place, store)
+    found = Store(store).usage(place)
     shown = found.directories[-1:] if summarize else found.directories
     header = ("SIZE", "FILES", "PATH")
     rows = [(format_size(each.bytes), str(each.files), output.name(each.path)) for each in shown]
@@ -58,9 +58,9 @@ def _show_files(place: str, summarize: bool, store: str | None, as_json: bool) -
 
 
 def _show_stored(place: str | None, by: str | None, store: str | None, as_json: bool) -> None:
-    from cowfs.api.upkeep import counting
+    from cowfs.blocking import Store
 
-    found = counting.counted(place, store, by)  # type: ignore[arg-type]  # click has checked it
+    found = Store(store).stored_bytes(place, by=by)  # type: ignore[arg-type]  # click has checked it
     rows = [
         (
             format_size(each.stored_bytes),

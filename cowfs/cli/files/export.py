@@ -40,11 +40,11 @@ def command(
     continue an interrupted export, repeat the command. After a kill, the objects of its last 30 s
     are written again. Links to files become objects; other links are refused.
     """
-    from cowfs.api.transfers import named_transfers
+    from cowfs.blocking import Store
 
     tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
-        done = named_transfers.export_from(source, url, store=store, delete=delete, exclude=exclude, progress=progress)
+        done = Store(store).export(source, url, delete=delete, exclude=exclude, progress=progress)
     said = output.transferred("Exported", done, removed="deleted")
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -20,9 +20,9 @@ TYPES = {"f": "file", "d": "directory", "l": "symlink"}
 def command(place: str, name: str | None, kind: str | None, null: bool, store: str | None, as_json: bool) -> None:
     """Print the paths of everything below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a
     LOCATOR). They begin at the volume's root. Links are not followed."""
-    from cowfs.api.access import looking
+    from cowfs.blocking import Store
 
-    found = looking.listing(place, store, recursive=True, name=name, type=TYPES.get(kind or ""))
+    found = Store(store).ls(place, recursive=True, name=name, type=TYPES.get(kind or ""))
     if null and not as_json:
         with output.to_stdout():
             output.write("".join(output.name(each.path) + "\0" for each in found.entries))

@@ -57,8 +57,7 @@ def command(
     With --link only the listing is read. A linked file whose object changes can no longer be read;
     `cowfs import --absorb NAME` stores the contents of linked files.
     """
-    from cowfs.api import stores
-    from cowfs.api.transfers import importing
+    from cowfs.blocking import Store
 
     if absorbed is not None:
         if url or link or delete or exclude:
@@ -68,10 +67,9 @@ def command(
     if not name:
         raise InvalidInputError("URL or NAME is missing", hint="cowfs import URL NAME")
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
-        done = importing.import_to(
+        done = Store(store).import_files(
             url,
             name,
-            store=stores.name(store),
             link=link,
             delete=delete,
             exclude=exclude,
@@ -88,11 +86,10 @@ def command(
 
 
 def _absorb(name: str, message: str, progress_style: str, store: str | None, as_json: bool) -> None:
-    from cowfs.api import stores
-    from cowfs.api.transfers import importing
+    from cowfs.blocking import Store
 
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
-        done = importing.absorb(name, store=stores.name(store), message=message, progress=progress).report
+        done = Store(store).absorb(name, message=message, progress=progress)
     said = (
         f"Stored {count(done.files, 'file')}, {format_size(done.bytes)} in all" if done.is_new else "Nothing is linked"
     )

@@ -17,9 +17,9 @@ from cowfs.rendering import format_time
 def command(place: str, store: str | None, as_json: bool) -> None:
     """Show type, size, mode and time of PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR).
     A link is followed."""
-    from cowfs.api.access import looking
+    from cowfs.blocking import Store
 
-    found = looking.stat(place, store)
+    found = Store(store).stat(place)
     entry = found.entry
     rows = [
         ("path", output.name(entry.path)),

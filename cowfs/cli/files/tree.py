@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def command(place: str, store: str | None, as_json: bool) -> None:
     """Show everything below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) as a tree.
     Links are not followed."""
-    from cowfs.api.access import looking
+    from cowfs.blocking import Store
 
-    found = looking.listing(place, store, recursive=True)
+    found = Store(store).ls(place, recursive=True)
     text = "\n".join([output.name(place), *_lines(found.entries)])
     output.emit(as_json, dataclasses.asdict(found), text)
 

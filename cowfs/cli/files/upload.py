@@ -43,13 +43,12 @@ def command(
     If the volume is mounted on this machine, the files go into the mount, and its commit publishes
     them: no locator is printed.
     """
-    from cowfs.api.transfers import named_transfers
+    from cowfs.blocking import Store
 
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
-        done = named_transfers.upload_to(
+        done = Store(store).upload(
             source,
             target,
-            store=store,
             delete=delete,
             exclude=exclude,
             checksum=checksum,

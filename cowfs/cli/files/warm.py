@@ -36,13 +36,12 @@ def command(
     Cached contents are not fetched again: to continue an interrupted command, repeat it. It may run
     beside mounts. If the cache is too small for all of it, the rest is left out.
     """
-    from cowfs.api.transfers import named_transfers
+    from cowfs.blocking import Store
 
     tidy_up_when_terminated()
     with output.progress(progress_style) as progress:
-        done = named_transfers.warm_from(
+        done = Store(store).warm(
             source,
-            store=store,
             cache_dir=cache_dir,
             cache_size=cache_size,
             replay=replay,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from cowfs.cli import output
@@ -18,9 +16,10 @@ def command(file: str, as_json: bool) -> None:
 
     Read it first. The permission ends when the file changes. Prints the file's path.
     """
-    from cowfs.api.declared import found_files
+    from cowfs.blocking import Declared
 
-    declared, content = found_files.allow(Path(file))
+    declared = Declared.load(file)
+    content = declared.allow()
     paths = [each.mount_path for each in declared.volumes]
     output.say(as_json, f"Allowed; it mounts at: {', '.join(paths)}" if paths else "Allowed; it declares no volumes")
     output.emit(as_json, {"file": str(declared.file), "content": content, "mount_paths": paths}, str(declared.file))

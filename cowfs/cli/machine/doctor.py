@@ -12,7 +12,7 @@ import click
 from cowfs.cli import output
 
 if TYPE_CHECKING:
-    from cowfs.api.doctor import Check
+    from cowfs.blocking import Check
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -21,14 +21,14 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @output.common_options
 def command(store: str | None, as_json: bool) -> int:
     """Check the requirements of mounts, and suggest repairs."""
-    from cowfs.api import doctor
+    from cowfs.blocking import Store
 
     found: list[Check] = []
-    for check in doctor.run(store):
+    for check in Store(store).doctor():
         found.append(check)
         if not as_json:
             _show(check)
-    failed = [check for check in found if check.state == doctor.FAIL]
+    failed = [check for check in found if check.state == "fail"]
     if as_json:
         record = {"checks": [check.to_record() for check in found], "ok": not failed}
         output.emit(as_json, record, "")

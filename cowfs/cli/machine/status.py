@@ -16,7 +16,7 @@ from cowfs.cli import output
 from cowfs.rendering import is_default_store, printable
 
 if TYPE_CHECKING:
-    from cowfs.api.mounts.overview import Status
+    from cowfs.mounts import Status
 
 
 @click.command("status")
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @output.common_options
 def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: bool) -> None:
     """List mounts and working copies on this machine."""
-    from cowfs.api.mounts import overview
+    from cowfs import mounts
 
-    found = overview.status(store, meta_dir=meta_dir)
+    found = mounts.status(store, meta_dir=meta_dir)
     output.emit(as_json, dataclasses.asdict(found), _text(found, is_all=is_all))
     for line in _advice(found):
         output.say(as_json, line)
@@ -85,6 +85,4 @@ def _text(found: Status, *, is_all: bool) -> str:
 
 
 def _advice(found: Status) -> list[str]:
-    from cowfs.api.mounts import advice
-
-    return [printable(str(each)) for each in advice.advise(found)]
+    return [printable(str(each)) for each in found.advice]

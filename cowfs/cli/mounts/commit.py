@@ -35,26 +35,16 @@ def command(
     based on, and is that volume's writer from then on. Another --name makes another volume, from
     there on.
     """
-    from cowfs.api import names
-    from cowfs.api.mounts import targets
-    from cowfs.blocking import ROVolume, RWVolume
+    from cowfs import mounts
+    from cowfs.blocking import ROVolume
     from cowfs.cli import versions
 
     table = _table(labels)
-    found = targets.find_mount(target, store, inside=True)
-    if not isinstance(found, targets.Mounted):
-        names.require_none(name)
-    with (
-        output.if_interrupted(targets.describe_interrupted_commit(found, name)),
-        output.progress(progress_style) as progress,
-    ):
-        if isinstance(found, targets.Mounted):
-            made = found.commit(message, name=name, author=author, labels=table, progress=progress)
-            version = ROVolume.made(made)
-        else:
-            version = RWVolume.made(found).commit(message, author=author, labels=table, progress=progress)
+    found = mounts.find(target, store, inside=True)
+    with output.if_interrupted(found.describe_interrupted_commit(name)), output.progress(progress_style) as progress:
+        version = ROVolume.made(found.commit(message, name=name, author=author, labels=table, progress=progress))
     record = {**versions.record(version, is_published_now=True), "is_new": version.is_new}
-    is_elsewhere = not version.is_new and not isinstance(found, targets.Mounted)
+    is_elsewhere = not version.is_new and not isinstance(found, mounts.Mounted)
     none = f"This machine has no uncommitted work of {version.name}: version {version.id[:12]} stays the last one"
     output.say(as_json, none if is_elsewhere else versions.summary(version))
     output.emit(as_json, record, record["locator"])

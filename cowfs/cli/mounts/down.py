@@ -22,22 +22,22 @@ def command(file: str | None, is_forced: bool, as_json: bool) -> None:
 
     FILE itself may be missing. Other mounts are left alone.
     """
-    from cowfs.api.declared import loading, mounting
-    from cowfs.api.mounts import targets
+    from cowfs import mounts
+    from cowfs.blocking import Declared
 
-    place = loading.find(file)
+    place = Declared.find(file)
 
     def hears(outcome: Outcome) -> None:
         output.say(as_json, output.outcome_line(outcome))
 
     tidy_up_when_terminated()
-    with targets.out_of_mounts():
-        outcomes = mounting.down(place, force=is_forced, hears=hears)
+    with mounts.out_of_mounts():
+        outcomes = Declared.unmount(place, force=is_forced, hears=hears)
     if not outcomes:
         output.say(as_json, f"Nothing that {place} declares was mounted by it.")
-    mounts = [output.outcome(each) for each in outcomes]
+    done = [output.outcome(each) for each in outcomes]
     failed = [each.error for each in outcomes if each.error is not None]
     if failed:
-        failed[0].details = {**failed[0].details, "mounts": mounts}
+        failed[0].details = {**failed[0].details, "mounts": done}
         raise failed[0]
-    output.emit(as_json, {"file": str(place), "mounts": mounts}, "")
+    output.emit(as_json, {"file": str(place), "mounts": done}, "")

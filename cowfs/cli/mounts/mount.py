@@ -107,65 +107,53 @@ def command(
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
     its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
     """
-    from cowfs.api.mounts import prepared
+    from cowfs import mounts
 
     is_usual = not foreground and tuning["fuse_fd"] is None and tuning["mode"] != "copy"
-    with prepared.prepare(is_wanted=is_usual):  # before everything else is imported
-        from cowfs.api import sources
-        from cowfs.api.mounts import mount_paths, targets
-        from cowfs.blocking import MountOptions, ROVolume, RWVolume
+    with mounts.prepare(is_wanted=is_usual):  # before everything else is imported
+        from cowfs.blocking import Locator, MountOptions, ROVolume, RWVolume, Store
 
         if read_only and scratch:
             raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
         options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
-        place = sources.place(source)
-        if place.source.startswith(("/", "./", "../")):
+        if source.startswith(("/", "./", "../")):
             raise InvalidInputError(
-                f"{place.source!r} is a path, not a volume or a version",
+                f"{source!r} is a path, not a volume or a version",
                 hint=f"The volume comes first: {Command('mount', path, source)}."
                 if "/" not in path
                 else "Give NAME PATH.",
             )
-        found = sources.find(place.source, store, to_write=not (read_only or scratch), with_manifest=True)
-        mounted: RWVolume | ROVolume
-        if found.head is not None and not (read_only or scratch):
-            if place.path:
-                raise InvalidInputError(
-                    f"one folder of a volume cannot be mounted writable: {source}",
-                    hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
-                )
-            mounted = RWVolume.made(targets.handle_of(found.store, found.head))
-            mount_paths.check(path)  # before signals have handlers: it may lie in a mount that hangs
+        mounted = Store(store).to_mount(source, read_only=read_only, scratch=scratch)
+        if isinstance(mounted, RWVolume):
+            mounts.check_path(path)  # before signals have handlers: it may lie in a mount that hangs
             kept = f"Uncommitted work is kept: it is there at the next mount. {Command('status')} shows whether there is one."
             with output.if_interrupted(kept), output.progress(progress_style) as progress:
                 canonical = mounted.mount(path, progress=progress, options=options)
-            if (newest := mounted.locator) is not None:  # the version found may have been overtaken
-                found = sources.at(found, newest)
         else:
-            mounted = ROVolume(found.locator(), found.manifest, folder=place.path)
             canonical = mounted.mount(path, scratch=scratch, options=options)
-        targets.keep_mounted(canonical)
+        mounts.keep_mounted(canonical)
     started = mounted.started
     pid, lost_files, newer, kind = (
         _describe(started, "scratch" if scratch else "fuse") if started is not None else _found(mounted)
     )
+    locator = mounted.locator
     record = {
         "mount_path": str(canonical),
-        "volume": found.volume,
-        "version": found.version.hex() if found.version else None,
-        "locator": found.locator().with_path(place.path) if found.version else None,
+        "volume": mounted.name,
+        "version": Locator.parse_with_path(locator)[0].version.hex() if locator is not None else None,
+        "locator": locator,
         "read_only": isinstance(mounted, ROVolume) and not scratch,
         "kind": kind,
         "pid": pid,
         "lost_files": lost_files,
         "overtaken_by": newer.hex() if newer is not None else None,
-        "store_url": found.store.url,
+        "store_url": mounted.store_url,
     }
     way = "as a scratch" if scratch else "read-only" if record["read_only"] else "writable"
     done = "Mounted" if started is not None or kind == "folder" else "Found"
     if foreground and started is not None:
         _pass_signals_on(started)  # first: a reader of the output may end the mount at once
-    output.say(as_json, f"{done} {found.volume} {way} ({'a copy' if kind == 'folder' else f'process {pid}'})")
+    output.say(as_json, f"{done} {mounted.name} {way} ({'a copy' if kind == 'folder' else f'process {pid}'})")
     if lost := lost_files:
         output.say(
             as_json,
@@ -175,7 +163,7 @@ def command(
     output.emit(as_json, record, str(canonical))
     if foreground and started is not None:
         _stay(started)
-        kept = "; uncommitted work, if there is any, comes back at the next mount" if found.head is not None else ""
+        kept = "; uncommitted work, if there is any, comes back at the next mount"
         output.say(as_json, f"Unmounted {canonical}{'' if record['read_only'] or scratch else kept}")
 
 
@@ -187,7 +175,7 @@ def _describe(started: Started, kind: str) -> tuple[int, list[str], VersionId | 
 
 def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, str]:
     """As `_describe`, for an existing mount, or for a copy."""
-    from cowfs.api.mounts.summaries import MountSummary
+    from cowfs.blocking import MountSummary
 
     summary = mounted.status()
     if not isinstance(summary, MountSummary):

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import Command, InvalidInputError, NotFoundError
+from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from cowfs.api.mounts.targets import Mounted
-    from cowfs.blocking import RWVolume
+    from cowfs.mounts import Mounted, Unmounted
 
 
 @click.command("unmount")
@@ -54,8 +53,7 @@ def command(
     path, and served for programs that have its files open, ends with --force. With --discard, PATH
     may also be the place of uncommitted work of a volume that is not mounted, as `cowfs status`
     shows it, even if its store is gone."""
-    from cowfs.api.mounts import targets
-    from cowfs.blocking import RWVolume
+    from cowfs import mounts
 
     if is_commit and is_discard:
         raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
@@ -68,26 +66,24 @@ def command(
         output.say(as_json, record.pop("said"))
         output.emit(as_json, record, "")
         return
-    if is_discard and (dropped := targets.discard_kept(target, force=is_forced)) is not None:
+    if is_discard and (dropped := mounts.discard_kept(target, force=is_forced)) is not None:
         record = {"mount_path": None, "volume": dropped.volume, "was_dead": False, "uncommitted": False}
         said = f"Dropped uncommitted work of {dropped.volume} in {target}"
         output.say(as_json, said if dropped.had_work else f"{dropped.volume} has no uncommitted work here any more")
         output.emit(as_json, {**record, "dropped": dropped.had_work}, "")
         return
-    if (dead := targets.detach_dead(target, store, wants_work=is_commit or is_discard)) is not None:
+    if (dead := mounts.detach_dead(target, store, wants_work=is_commit or is_discard)) is not None:
         work = f"; {dead.work}" if dead.work else ""
         output.say(as_json, f"Unmounted {dead.path}, whose daemon had died{work}")
         gone = {"mount_path": dead.path, "volume": None, "was_dead": True, "uncommitted": None, "dropped": False}
         output.emit(as_json, gone, "")
         return
     is_plain = not (is_commit or is_discard)
-    found = targets.find_mount(target, store, read_only=is_plain, detached=is_plain)
-    if not isinstance(found, targets.Mounted):
-        record = _print_unmounted(
-            RWVolume.made(found), is_discard=is_discard, is_forced=is_forced, has_store=store is not None
-        )
+    found = mounts.find(target, store, read_only=is_plain, detached=is_plain)
+    if not isinstance(found, mounts.Mounted):
+        record = _discard(found, is_forced=is_forced) if is_discard else found.unmount()
     else:
-        with output.if_interrupted(found.describe_interrupted_unmount()), targets.out_of_mounts():
+        with output.if_interrupted(found.describe_interrupted_unmount()), mounts.out_of_mounts():
             if is_commit:
                 record = _commit(found, message, progress_style, is_forced=is_forced)
             else:
@@ -142,23 +138,11 @@ def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bo
     return {**record, "dropped": True, "said": f"Dropped uncommitted work of {volume.name} in {meta_dir}"}
 
 
-def _print_unmounted(volume: RWVolume, *, is_discard: bool, is_forced: bool, has_store: bool) -> dict[str, Any]:
+def _discard(volume: Unmounted, *, is_forced: bool) -> dict[str, Any]:
     """A volume that is not mounted here has nothing to unmount, but may have a working copy to
     discard."""
-    from cowfs.api.mounts import targets
-    from cowfs.api.mounts.summaries import WorkingCopySummary
-
-    if not is_discard:
-        work = f" {Command('commit', volume.name)} publishes what is uncommitted." if volume.has_changes() else ""
-        raise NotFoundError(
-            f"volume {volume.name!r} is not mounted here", hint=f"{Command('status')} lists mounts.{work}"
-        )
-    if not has_store:
-        targets.require_one_store(volume.handle)
-    kept = volume.status()
-    is_unknown = isinstance(kept, WorkingCopySummary) and (kept.is_gone or kept.is_elsewhere)
-    had_work = not is_unknown and volume.has_changes()
-    volume.discard(force=is_forced)
-    said = f"Dropped uncommitted work of {volume.name}" if had_work else f"{volume.name} has no uncommitted work here"
-    record = {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": False}
+    had_work = volume.discard(force=is_forced)
+    name = volume.volume
+    said = f"Dropped uncommitted work of {name}" if had_work else f"{name} has no uncommitted work here"
+    record = {"mount_path": None, "volume": name, "was_dead": False, "uncommitted": False}
     return {**record, "dropped": had_work, "said": said}

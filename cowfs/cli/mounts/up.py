@@ -23,7 +23,6 @@ def command(file: str | None, progress_style: str, as_json: bool) -> None:
     If a volume that is not optional cannot be mounted, the volumes mounted before it are unmounted
     again. Existing mounts are left as they are.
     """
-    from cowfs.api.declared import mounting
     from cowfs.blocking import Declared
 
     tidy_up_when_terminated()
@@ -33,7 +32,7 @@ def command(file: str | None, progress_style: str, as_json: bool) -> None:
         output.say(as_json, output.outcome_line(outcome))
 
     with output.progress(progress_style) as progress:
-        outcomes = mounting.up(declared, progress=progress, hears=hears)
+        outcomes = declared.up(progress=progress, hears=hears)
     if not outcomes:
         output.say(as_json, f"{declared.file} declares no volumes.")
     record = {"file": str(declared.file), "mounts": [output.outcome(each) for each in outcomes]}

@@ -14,7 +14,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.rendering import count, format_size, format_time, printable
 
 if TYPE_CHECKING:
-    from cowfs.api.upkeep.collect_report import GcReport
+    from cowfs.blocking import GcReport
 
 WAITS = 4
 
@@ -48,10 +48,10 @@ def command(
     Data younger than an hour is kept. The command waits for a mount that does not answer. If that
     takes too long, the command exits with 4, and the next one continues.
     """
-    from cowfs.api.upkeep import collecting
+    from cowfs.blocking import Store
 
     if why_object is not None:
-        found = collecting.why(why_object, store)
+        found = Store(store).why(why_object)
         output.emit(as_json, dataclasses.asdict(found), "\n".join(found.lines))
         return 0
     if not (dry_run or is_agreed) and (as_json or not (sys.stdin.isatty() and sys.stderr.isatty())):
@@ -60,7 +60,7 @@ def command(
             hint="Add -y to delete without a question, or --dry-run to see what would go.",
         )
     tidy_up_when_terminated()
-    prepared = collecting.prepare(store, dry_run=dry_run, say=lambda text: output.say(as_json, text))
+    prepared = Store(store).plan_gc(dry_run=dry_run, say=lambda text: output.say(as_json, text))
     if dry_run:
         output.emit(as_json, record(prepared.report), shown(prepared.report))
         return 0

@@ -54,28 +54,28 @@ def command(
 
 
 def _add(key_file: str | None, key_command: str | None, label: str, store: str | None, *, as_json: bool) -> str:
-    from cowfs.api.upkeep import encryption
+    from cowfs import storage
 
     if key_file is not None and key_command is not None:
         raise InvalidInputError("one key is added at a time", hint="Give --key-file or --key-command.")
-    encryption.list_keys(store)  # first: it asks for the passphrase that opens the store
-    added = encryption.add_key(_new_key(key_file, key_command), store, label=label)
+    storage.list_keys(store)  # first: it asks for the passphrase that opens the store
+    added = storage.add_key(_new_key(key_file, key_command), store, label=label)
     output.say(as_json, f"Added {added.kind} {added.id}")
     return added.id
 
 
 def _remove(id: str, store: str | None, *, as_json: bool) -> None:
-    from cowfs.api.upkeep import encryption
+    from cowfs import storage
 
-    encryption.remove_key(id, store)
+    storage.remove_key(id, store)
     output.say(as_json, f"Removed {id}")
 
 
 def _print(changed: str | None, store: str | None, *, as_json: bool) -> None:
     """The ID of the changed secret; else all secrets."""
-    from cowfs.api.upkeep import encryption
+    from cowfs import storage
 
-    found = encryption.list_keys(store)
+    found = storage.list_keys(store)
     rows = [(each.id, each.kind, format_time(each.created_ns), printable(each.label)) for each in found]
     text = output.table(("ID", "KIND", "ADDED", "LABEL"), rows)
     output.emit(as_json, {"id": changed, "keys": [dataclasses.asdict(each) for each in found]}, changed or text)

@@ -15,8 +15,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.rendering import count, format_size, printable
 
 if TYPE_CHECKING:
-    from cowfs.api.upkeep.collecting import Prepared
-    from cowfs.blocking import PrunePlan
+    from cowfs.blocking import GcPlan, PrunePlan
 
 
 @click.command("maintain")
@@ -31,7 +30,6 @@ def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, 
     With --dry-run, show the result of both, including data that only the versions to prune need.
     Exits with 4 while a mount does not answer; the next run continues.
     """
-    from cowfs.api.upkeep import collecting
     from cowfs.blocking import Store
 
     if url is not None and store is not None and url != store:
@@ -52,7 +50,7 @@ def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, 
         output.emit(as_json, record, gc.shown(foreseen))
         return 0
     pruned = _print_pruning(plans, store, is_agreed=is_agreed)
-    prepared = collecting.prepare(store, say=lambda text: output.say(as_json, text))
+    prepared = Store(store).plan_gc(say=lambda text: output.say(as_json, text))
     report, code = _print_collection(prepared, is_agreed=is_agreed, as_json=as_json)
     volumes = [{**dataclasses.asdict(plan), "pruned": ids} for plan, ids in zip(plans, pruned, strict=True)]
     output.emit(as_json, {"store_url": prepared.report.store, "volumes": volumes, "gc": report}, "")
@@ -83,7 +81,7 @@ def _print_pruning(plans: list[PrunePlan], store: str | None, *, is_agreed: bool
     return [[each.version for each in Store(store).prune(plan)] if plan.pruned else [] for plan in plans]
 
 
-def _print_collection(prepared: Prepared, *, is_agreed: bool, as_json: bool) -> tuple[dict[str, Any], int]:
+def _print_collection(prepared: GcPlan, *, is_agreed: bool, as_json: bool) -> tuple[dict[str, Any], int]:
     """The report, and the exit code."""
     if not as_json:
         click.echo(gc.shown(prepared.report))

@@ -84,9 +84,9 @@ def _record(named: NamedStore) -> dict[str, object]:
 
 
 def _accept(store: str | None, volume: str | None, *, as_json: bool) -> None:
-    from cowfs.api.upkeep.accepting import accept_store
+    from cowfs import storage
 
-    found = accept_store(store, volume=volume)
+    found = storage.accept_store(store, volume=volume)
     rows = [(each.what, each.known, each.now) for each in found]
     if not found:
         output.say(as_json, "The store is as this machine has seen it")

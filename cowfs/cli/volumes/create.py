@@ -45,19 +45,18 @@ def command(
     new_store: bool,
 ) -> None:
     """Make volume NAME. Prints the name."""
-    from cowfs.api import stores
     from cowfs.blocking import Store
 
     asked = Store(storage=_requires_encryption(store)) if encrypt else Store(store)
     volume = asked.create(name, compress=not no_compress, accept_unsafe_store=accept_unsafe_store, new_store=new_store)
-    if note := stores.endpoint_note(store):
+    if note := Store(store).endpoint_note:
         output.say(as_json, note)
     output.say(as_json, f"Made volume {volume.name} in {volume.store_url}")
     output.emit(as_json, {"name": volume.name, "store_url": volume.store_url}, volume.name)
 
 
 def _requires_encryption(store: str | None) -> Storage:
-    from cowfs.api.upkeep import encryption
+    from cowfs import storage
 
-    key = encryption.key_of_environment()
-    return encryption.encrypted(store, output.new_passphrase() if key is None else key)
+    key = storage.key_of_environment()
+    return storage.encrypted(store, output.new_passphrase() if key is None else key)

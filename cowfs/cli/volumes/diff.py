@@ -16,8 +16,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.rendering import format_size, printable
 
 if TYPE_CHECKING:
-    from cowfs.api.versions.comparisons import Compared
-    from cowfs.blocking import Change
+    from cowfs.blocking import Change, Diff
 
 NUL = "\0"
 LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
@@ -56,25 +55,23 @@ def command(
     For NAME[:PATH] alone, show the changes of its uncommitted work on this machine, mounted or not,
     which `cowfs commit NAME` would publish. With --work B is such a volume, too.
     """
-    from cowfs.api.versions import comparisons
+    from cowfs.blocking import Store
 
     if as_json and shows is not None:
         raise InvalidInputError("--json has everything but patches", hint="Leave out --stat, --name-status or --patch.")
     if null and shows != "names":
         raise InvalidInputError("-0 is about --name-status", hint="Give --name-status, too; --json needs no -0.")
 
-    def compare(*, renames: bool) -> Compared:
-        if new is None or work:
-            return comparisons.compare_with_work(old, new, paths, store, times=times, renames=renames)
-        return comparisons.compare(old, new, paths, store, times=times, renames=renames)
+    def compare(*, renames: bool) -> Diff:
+        return Store(store).diff(old, new, paths, work=work, times=times, renames=renames)
 
     two = compare(renames=not no_renames)
     if shows == "patch" and any(each.kind == "renamed" and each.type == "directory" for each in two.changes):
         two = compare(renames=False)  # a patch renames files only
     count = Counter(change.kind for change in two.changes)
     record = {
-        "from": two.old.locator if two.old is not None else None,
-        "to": two.new.locator if new is not None and not work else None,
+        "from": two.old_locator,
+        "to": two.new_locator,
         "changes": [dataclasses.asdict(change) for change in two.changes],
         "totals": {
             **{kind: count[kind] for kind in ("added", "removed", "changed", "renamed")},
@@ -92,7 +89,7 @@ def command(
     return 1 if exit_code and two.changes else 0
 
 
-def _text(two: Compared, shows: str | None, totals: Any) -> str:
+def _text(two: Diff, shows: str | None, totals: Any) -> str:
     if shows == "names":
         return "\n".join(f"{LETTERS[each.kind]}\t{_paths(each, chr(9))}" for each in two.changes)
     if shows == "stat":
@@ -119,11 +116,9 @@ def _bytes(change: Change) -> str:
     return f"+{format_size(change.added_bytes)} -{format_size(change.removed_bytes)}"
 
 
-def _write_patch(two: Compared) -> None:
-    from cowfs.api.versions import patches
-
+def _write_patch(two: Diff) -> None:
     with output.to_stdout():
-        for part in patches.of(two):
+        for part in two.patch():
             text = os.fsdecode(part)
             output.write(_print_table(text) if sys.stdout.isatty() else text)
 

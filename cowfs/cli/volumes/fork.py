@@ -26,9 +26,9 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     writer has the volume or has made a newer version, the work cannot be committed: it moves to
     NAME, not yet in a version, and SOURCE's mount ends.
     """
-    from cowfs.api.versions import forking
+    from cowfs.blocking import Store
 
-    done = forking.fork(source, name, store)
+    done = Store(store).fork(source, name)
     for note in done.notes:
         output.say(as_json, printable(note))
     record = {

@@ -11,8 +11,7 @@ from cowfs.cli import completing, output
 from cowfs.rendering import count, format_size, format_time, printable
 
 if TYPE_CHECKING:
-    from cowfs.api.mounts.summaries import MountSummary
-    from cowfs.api.versions.details import VolumeDetails
+    from cowfs.blocking import MountSummary, VolumeDetails
 
 
 @click.command("get")
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 def command(name: str, store: str | None, as_json: bool) -> None:
     """Show details of volume NAME: its last version, its writer, and where it is mounted and
     declared on this machine."""
-    from cowfs.api.versions import details
+    from cowfs.blocking import Store
 
-    found = details.find(name, store)
+    found = Store(store).describe(name)
     output.emit(as_json, dataclasses.asdict(found), _text(found))
 
 

@@ -16,7 +16,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.rendering import format_size, format_time, printable
 
 if TYPE_CHECKING:
-    from cowfs.blocking import ROVolume
+    from cowfs.blocking import ROVolume, VersionLog, VersionNames
 
 
 @click.command("log")
@@ -29,37 +29,32 @@ def command(source: str, limit: int | None, graph: bool, store: str | None, as_j
     own, those of the volumes that it was forked from, and merged ones. Tags are in parentheses.
     "pruned": a collection may delete it; "not here": it is deleted, or was never in this store;
     after it the versions that the volume still keeps are shown."""
-    from cowfs.api import sources
-    from cowfs.api.upkeep import pruning
-    from cowfs.api.versions import tagging
-    from cowfs.blocking import Volume
+    from cowfs.blocking import Store
     from cowfs.cli import versions
 
     if graph and as_json:
         raise InvalidInputError("--graph is for people", hint="--json has the parents of each version.")
-    found = sources.find(source, store)
-    past = [] if found.version is None else Volume.from_locator(found.locator()).history(limit)
-    if not past:
+    found = Store(store).log(source, limit=limit)
+    if not found.versions:
         output.say(as_json, f"Volume {found.volume} has no version yet")
-    tags = tagging.by_version(found.store, found.volume) if past else {}
-    here = [each.id for each in past if not each.is_pruned]
-    collectable = pruning.collectable(found.store, found.volume, here, tags) if here else set()
     record = {
         "volume": found.volume,
-        "versions": [{**versions.record(each), **versions.names(each, tags, collectable)} for each in past],
+        "versions": [versions.record_named(each, found.names[each.id]) for each in found.versions],
     }
-    output.emit(as_json, record, _text(past, tags, collectable, with_graph=graph) if past else "")
+    output.emit(as_json, record, _text(found, with_graph=graph) if found.versions else "")
 
 
-def _text(past: list[ROVolume], tags: dict[str, list[str]], collectable: set[str], *, with_graph: bool) -> str:
+def _text(found: VersionLog, *, with_graph: bool) -> str:
+    past = found.versions
     known = [version for version in past if not version.is_pruned]
     has_links = any(version.stats.linked_bytes for version in known)
     has_origins = len({version.made_in for version in known}) > 1
-    states = {version.id: "not here" for version in past if version.is_pruned} | dict.fromkeys(collectable, "pruned")
+    states = {each.id: _state(each, found.names[each.id]) for each in past}
+    has_states = any(states.values())
     header = (
         "VERSION",
         "COMMITTED",
-        *(("STATE",) if states else ()),
+        *(("STATE",) if has_states else ()),
         *(("VOLUME",) if has_origins else ()),
         "FILES",
         "SIZE",
@@ -69,7 +64,14 @@ def _text(past: list[ROVolume], tags: dict[str, list[str]], collectable: set[str
         "MESSAGE",
     )
     rows = [
-        _row(version, tags.get(version.id, []), len(header), states, has_origins=has_origins, has_links=has_links)
+        _row(
+            version,
+            found.names[version.id].tags,
+            len(header),
+            (states[version.id],) if has_states else (),
+            has_origins=has_origins,
+            has_links=has_links,
+        )
         for version in past
     ]
     if not with_graph:
@@ -83,10 +85,13 @@ def _text(past: list[ROVolume], tags: dict[str, list[str]], collectable: set[str
     return output.table(("", *header), drawn)
 
 
+def _state(version: ROVolume, names: VersionNames) -> str:
+    return "not here" if version.is_pruned else "pruned" if names.is_collectable else ""
+
+
 def _row(
-    version: ROVolume, tags: list[str], columns: int, states: dict[str, str], *, has_origins: bool, has_links: bool
+    version: ROVolume, tags: list[str], columns: int, state: tuple[str, ...], *, has_origins: bool, has_links: bool
 ) -> tuple[str, ...]:
-    state = (states.get(version.id, ""),) if states else ()
     named = f"({', '.join(tags)}) " if tags else ""
     if version.is_pruned:
         return (version.id[:12], "", *state, *("",) * (columns - 4), named.strip())

@@ -16,8 +16,7 @@ from cowfs.errors import Command, CorruptError, InvalidInputError, UnsupportedFo
 from cowfs.rendering import format_size, format_time, printable
 
 if TYPE_CHECKING:
-    from cowfs.api.mounts.overview import VolumeSummary
-    from cowfs.blocking import Entry
+    from cowfs.blocking import Entry, VolumeSummary
 
 
 WATCH_S = 2.0
@@ -64,11 +63,10 @@ class _Shown(NamedTuple):
 
 
 def _volumes(store: str | None, *, deleted: bool) -> _Shown:
-    from cowfs.api import stores
-    from cowfs.api.mounts import overview
+    from cowfs.blocking import Store
 
-    opened = stores.open_store(store)
-    found = overview.volumes_of(store, deleted=deleted)
+    opened = Store(store)
+    found = opened.volumes(deleted=deleted)
     said = "" if found else f"No {'deleted ' if deleted else ''}volumes in {opened.url}"
     bad = [each for each in found if each.problem is not None]
     problems = [
@@ -85,15 +83,15 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
 
 
 def _files(place: str, store: str | None) -> _Shown:
-    from cowfs.api.access import looking
+    from cowfs.blocking import Store
 
-    found = looking.listing(place, store)
+    found = Store(store).ls(place)
     return _Shown(dataclasses.asdict(found), found.entries)
 
 
 def _row(each: VolumeSummary | Entry, verbose: bool) -> dict[str, str]:
     """Its cells by their columns' headers."""
-    from cowfs.api.mounts.overview import VolumeSummary
+    from cowfs.blocking import VolumeSummary
 
     return _volume_row(each, verbose) if isinstance(each, VolumeSummary) else _file_row(each, verbose)
 

@@ -42,7 +42,7 @@ def command(
     tidy_up_when_terminated()
     version = Volume.version(source, store=store)
     name = into or version.name
-    where = store if into is not None else version.to_read().named.store_url
+    where = store if into is not None else version.store_url
     tell(Store(where).restore(name, version, to=to, message=message, dry_run=dry_run), name, dry_run, as_json)
 
 

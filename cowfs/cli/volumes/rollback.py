@@ -22,9 +22,9 @@ def command(name: str, source: str, message: str, dry_run: bool, store: str | No
     content is transferred. If the volume is mounted here, nothing is published: its working copy
     becomes equal to SOURCE, and the next commit publishes it. A mount that is a copy is not rolled
     back: commit and unmount it first."""
-    from cowfs.api import sources
-    from cowfs.blocking import Store, Volume
+    from cowfs.blocking import Store
 
     tidy_up_when_terminated()
-    version = Volume.version(sources.version_of(name, source), store=store)
-    tell(Store(store).rollback(name, version, message=message, dry_run=dry_run), name, dry_run, as_json)
+    opened = Store(store)
+    version = opened.version(source, of=name)
+    tell(opened.rollback(name, version, message=message, dry_run=dry_run), name, dry_run, as_json)

@@ -10,7 +10,7 @@ from cowfs.cli import completing, output
 from cowfs.rendering import count, format_size, format_time, printable
 
 if TYPE_CHECKING:
-    from cowfs.blocking import ROVolume
+    from cowfs.blocking import ROVolume, VersionNames
 
 
 @click.command("show")
@@ -19,20 +19,15 @@ if TYPE_CHECKING:
 def command(source: str, store: str | None, as_json: bool) -> None:
     """Show the record of SOURCE (NAME: its last version, NAME@TAG, NAME@VERSION or a LOCATOR):
     message, author, parents, labels, origin, size and tags. `cowfs diff` shows its changes."""
-    from cowfs.api.upkeep import pruning
-    from cowfs.api.versions import tagging
     from cowfs.blocking import Volume
     from cowfs.cli import versions
 
     version = Volume.version(source, store=store)
-    opened = version.to_read().open_store()
-    tags = tagging.by_version(opened, version.name)
-    collectable = pruning.collectable(opened, version.name, [version.id], tags)
-    record = {**versions.record(version), **versions.names(version, tags, collectable)}
-    output.emit(as_json, record, _text(version, tags.get(version.id, []), is_pruned=bool(collectable)))
+    names = version.names()
+    output.emit(as_json, versions.record_named(version, names), _text(version, names))
 
 
-def _text(version: ROVolume, tags: list[str], *, is_pruned: bool) -> str:
+def _text(version: ROVolume, names: VersionNames) -> str:
     stats = version.stats
     linked = f", {format_size(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
     held = count(stats.files, "file"), count(stats.directories, "directory")
@@ -41,8 +36,8 @@ def _text(version: ROVolume, tags: list[str], *, is_pruned: bool) -> str:
         ("locator", version.locator),
         ("volume", version.name),
         ("made in", version.made_in if version.made_in != version.name else ""),
-        ("tags", ", ".join(tags)),
-        ("pruned", "a collection may delete it" if is_pruned else ""),
+        ("tags", ", ".join(names.tags)),
+        ("pruned", "a collection may delete it" if names.is_collectable else ""),
         ("committed", format_time(version.created_ns)),
         ("author", version.author),
         ("message", version.message),

@@ -31,7 +31,6 @@ def command(
 
     A tag keeps its version from being pruned.
     """
-    from cowfs.api.versions import tagging
     from cowfs.blocking import Store, Volume
 
     if tag is None:
@@ -44,16 +43,15 @@ def command(
         record = {"volume": source, "tags": [dataclasses.asdict(each) for each in found]}
         output.emit(as_json, record, output.table(("TAG", "VERSION", "TAGGED"), rows) if rows else "")
         return
-    expected = None if expect is None else tagging.expected(expect, source, store)
     if delete:
         if move:
             raise InvalidInputError("--move and --delete at once", hint="Leave one of them out.")
-        done = Store(store).untag(source, tag, expect=expected)
+        done = Store(store).untag(source, tag, expect=expect)
         output.say(as_json, f"Removed tag {tag} of {source}; it was on version {done.version[:12]}")
         volume = source
     else:
         version = Volume.version(source, store=store)
-        done = version.tag(tag, move=move, expect=expected)
+        done = version.tag(tag, move=move, expect=expect)
         output.say(as_json, f"Tag {tag} of {version.name} is on version {done.version[:12]}")
         volume = version.name
     output.emit(as_json, {"volume": volume, "tags": [dataclasses.asdict(done)]}, "" if delete else done.locator)

@@ -13,10 +13,9 @@ from cowfs.cli import output
 def command(name: str, store: str | None, as_json: bool) -> None:
     """Restore volume NAME, with all its versions. `cowfs ls --deleted` lists the deleted volumes. A
     volume that is not deleted stays as it is. Prints the name."""
-    from cowfs.api import names, stores
-    from cowfs.api.versions import deleting
+    from cowfs.blocking import Store
 
-    name = names.checked(name)
-    was_deleted = deleting.undelete(name, stores.name(store))
+    name = name.removeprefix("/")
+    was_deleted = Store(store).undelete(name)
     output.say(as_json, f"Volume {name} is {'there again' if was_deleted else 'not deleted: there is nothing to do'}")
     output.emit(as_json, {"name": name}, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api.declared import found_files, mounting
+from cowfs.api.declared import mounting
 from cowfs.blocking import Declared, Volume
 from cowfs.errors import AccessDeniedError, InvalidInputError
 from cowfs.machine import allowed, registry
@@ -108,7 +108,7 @@ def test_an_allowed_file_counts_as_named_until_it_changes(
 ) -> None:
     declare(project, str(tmp_path / "data"))
     file = project / "cowfs.toml"
-    found_files.allow(file)
+    Declared.load(file).allow()
     assert not Declared.load().is_merely_found
     assert len(Declared.load().plan().steps) == 2
     copy = tmp_path / "project" / "sub" / "cowfs.toml"
@@ -131,7 +131,7 @@ def test_what_others_may_write_is_not_merely_found(project: Path, mode: int, who
     with pytest.raises(AccessDeniedError, match=f"cowfs.toml may be written by {who}"):
         Declared.load()
     assert Declared.load(file).volumes == ()
-    found_files.allow(file)
+    Declared.load(file).allow()
     assert Declared.load().volumes == ()
     file.chmod(0o644)
     file.write_text("# changed\n")
