@@ -98,8 +98,8 @@ class WorkingCopy:
 
     @classmethod
     def list_places(cls, store_id: StoreId, volume: str) -> list[WorkingCopy]:
-        """Every place where this machine may have work of the volume: the state directory, and those
-        of mounts with a meta_dir."""
+        """Every place where this machine may have work of the volume: the state directory, and
+        those of mounts with a meta_dir."""
         name = _name(store_id, volume)
         remembered = [path for path in meta_dirs.list_remembered() if path.name == name]
         return [cls(path) for path in (working_root() / name, *remembered)]
