@@ -364,9 +364,10 @@ class ROVolume(metaclass=OneType):
         the tag exists. Tagging it again with the same name changes nothing.
 
         move: the tag may be on another version now. expect: move it only from this version (its id,
-        8 digits or more of it, or a source), so that of several concurrent calls one succeeds. ConflictError: the tag is on another
-        version, or was moved meanwhile. NotFoundError: this version is pruned, or was never a last
-        version of its volume; tag a version that a fork has from its origin there.
+        8 digits or more of it, or a source), so that of several concurrent calls one succeeds.
+        ConflictError: the tag is on another version, or was moved meanwhile. NotFoundError: this
+        version is pruned, or was never a last version of its volume; tag a version that a fork has
+        from its origin there.
         """
         from cowfs.api.versions import tagging
 

@@ -534,7 +534,8 @@ class Store(metaclass=OneType):
     ) -> Tag:
         """Removes a tag and returns its former value. The version is kept as long as something else
         keeps it. expect: remove the tag only if it is on this version (its id, 8 digits or more of
-        it, or a source as for `version`); otherwise ConflictError. NotFoundError: no such volume or tag."""
+        it, or a source as for `version`); otherwise ConflictError. NotFoundError: no such volume or
+        tag."""
         from cowfs.api.versions import tagging
 
         return tagging.remove_tag(names.checked(name), tag, self._named, expect=expect)

@@ -81,8 +81,8 @@ class CowfsError(Exception):
             self.add_note(f"hint: {self.hint}")
 
     def set_store(self, store: str) -> None:
-        """Names the store in the commands of the hint. The first call counts: it comes from the code
-        nearest to the failure. store: a name or URL for --store; "" if commands need none."""
+        """Names the store in the commands of the hint. The first call counts: it comes from the
+        code nearest to the failure. store: a name or URL for --store; "" if commands need none."""
         if self.store is None:
             self.store = store
             self.set_hint(self.open_hint)

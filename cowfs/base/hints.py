@@ -2,8 +2,8 @@
 
 A command such as `cowfs commit data` means the default store unless it names one. In another store
 it would act on a volume that merely has the same name. The code that writes a hint rarely knows how
-the user names the store, so a command that takes one ends with SLOT, and `name_store` puts the option
-there where the text is shown:
+the user names the store, so a command that takes one ends with SLOT, and `name_store` puts the
+option there where the text is shown:
 
     Command("commit", "data")         `cowfs commit data`      →  `cowfs commit data --store near`
     Command("commit", "/mnt/data")    the mount knows its store, so there is no slot

@@ -1,5 +1,5 @@
-"""A volume as one object or one call works on it: how its name is claimed, its store and its head as
-far as they are known, and what of this process uses it. Functions of this package take a handle;
+"""A volume as one object or one call works on it: how its name is claimed, its store and its head
+as far as they are known, and what of this process uses it. Functions of this package take a handle;
 `RWVolume` is the object around one.
 
     unclaimed ── resolve ── claimed ── end ── ended

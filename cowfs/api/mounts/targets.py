@@ -140,7 +140,8 @@ class Mounted:
         return had_work
 
     def describe_interrupted_commit(self, name: str | None) -> str:
-        """The outcome, in words, of a commit whose caller was interrupted. name: as for `commit`."""
+        """The outcome, in words, of a commit whose caller was interrupted. name: as for
+        `commit`."""
         return self._mount.describe_interrupted_commit(name)
 
     def describe_interrupted_unmount(self) -> str:
@@ -154,7 +155,8 @@ class Mounted:
 
 
 class Unmounted:
-    """A volume that exists and is not mounted on this machine. It may have uncommitted work here."""
+    """A volume that exists and is not mounted on this machine. It may have uncommitted work
+    here."""
 
     def __init__(self, handle: VolumeHandle, *, is_store_named: bool) -> None:
         self._handle = handle
@@ -313,8 +315,8 @@ def discard_kept(target: str, *, force: bool = False) -> Dropped | None:
 def find(
     target: str, store: str | None = None, *, inside: bool = False, read_only: bool = False, detached: bool = False
 ) -> Mounted | Unmounted:
-    """The live mount that target means, PATH or NAME, else the volume of that name, which exists and is not
-    mounted here. A name also means a scratch that writes to the volume.
+    """The live mount that target means, PATH or NAME, else the volume of that name, which exists
+    and is not mounted here. A name also means a scratch that writes to the volume.
 
     inside: accept a path (with a slash) below a mount point. read_only: if the volume has no
     writable mount, a name also means its only read-only mount. detached: if none of these exists, a

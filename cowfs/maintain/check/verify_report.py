@@ -74,7 +74,8 @@ class VerifyReport:
 
 
 def advise(records: Sequence[DamagedRecord], store_url: str) -> list[str]:
-    """Advice for each kind of damage. Its commands name the store: a report is read elsewhere, too."""
+    """Advice for each kind of damage. Its commands name the store: a report is read elsewhere,
+    too."""
     meta = list(dict.fromkeys(each.volume for each in records if each.key.startswith(keys.meta_prefix(each.volume))))
     is_lease = any(each.key.startswith(keys.lease_prefix(each.volume)) for each in records)
     others = (keys.meta_prefix, keys.lease_prefix)

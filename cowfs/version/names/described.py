@@ -3,7 +3,8 @@
 A change appends a record. Of two concurrent changes one succeeds, and the other reads again. After
 a damaged record, it appends a record without the damaged values: the owner and the time of creation
 are taken from an earlier record; quota and rules are not, since they may have changed since.
-Contents are not compressed, so that sizes reveal nothing. Not here: the meaning of the settings (`saved_rules`, `quotas`).
+Contents are not compressed, so that sizes reveal nothing. Not here: the meaning of the settings
+(`saved_rules`, `quotas`).
 """
 
 from __future__ import annotations
