@@ -97,7 +97,7 @@ class ROFiles(metaclass=OneType):
         """The entries of a directory, by name; for anything else, its own entry. recursive: include
         everything below, each directory before its contents; links are not followed.
         FileNotFoundError."""
-        given, files = _given(path), self._steady()
+        given, files = _check_given(path), self._steady()
         with files._tree(given) as tree:
             at = _follow(tree, given)
             attr = tree.stat(at)
@@ -109,7 +109,7 @@ class ROFiles(metaclass=OneType):
     def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
         """The entry at a path. follow: if the path names a link, return its target instead of the
         link. FileNotFoundError."""
-        given = _given(path)
+        given = _check_given(path)
         with self._tree(given) as tree:
             at = _follow(tree, given, last=follow)
             return _entry(tree, given, at, tree.stat(at))
@@ -126,7 +126,7 @@ class ROFiles(metaclass=OneType):
         `\\` before a literal character), and `**` for any number of directories. A link is followed
         only where the pattern contains its whole name."""
         seen: set[str] = set()
-        for found in self._steady()._matching(b"/", _parts(_given(pattern))):
+        for found in self._steady()._matching(b"/", _parts(_check_given(pattern))):
             if found.path not in seen:
                 seen.add(found.path)
                 yield found
@@ -135,7 +135,7 @@ class ROFiles(metaclass=OneType):
         """Walks the tree as os.walk does, top down. Yields a directory's path, its subdirectories
         and its other entries. Subdirectories that the caller removes from the second are
         skipped."""
-        waiting, files = [os.fsdecode(_given(path))], self._steady()
+        waiting, files = [os.fsdecode(_check_given(path))], self._steady()
         while waiting:
             here = waiting.pop()
             entries = list(files.ls(here))
@@ -149,7 +149,7 @@ class ROFiles(metaclass=OneType):
         """The bytes of a file; length None: to the end. Returns fewer bytes at the end of the
         file."""
         arguments.byte_range(offset, length)
-        given = _given(path)
+        given = _check_given(path)
         with self._tree(given) as tree, tree.open(_follow(tree, given), os.O_RDONLY) as file:
             return file.read(offset, max(file.size() - offset, 0) if length is None else length)
 
@@ -208,7 +208,7 @@ class ROFiles(metaclass=OneType):
     def open(self, path: FilePath | Entry, mode: str = "rb") -> BinaryIO:
         """A seekable, buffered binary file. A volume also supports the modes "wb", "ab", "xb",
         "r+b" and "w+b"."""
-        given, flags = _given(path), file_object.flags(mode)
+        given, flags = _check_given(path), file_object.flags(mode)
         if flags & os.O_CREAT and _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
 
@@ -265,19 +265,19 @@ class ROFiles(metaclass=OneType):
         part, *rest = parts
         if part == ANY_DIRECTORIES:
             yield above, rest
-            for entry in self._in(above):
+            for entry in self._list_entries(above):
                 if entry.type == "directory":
                     yield os.fsencode(entry.path), parts
                 elif not rest:
                     yield entry
         elif _MAGIC.search(part):
-            for entry in self._in(above):
+            for entry in self._list_entries(above):
                 if shell_patterns.matches(entry.name, part):
                     yield os.fsencode(entry.path), rest
         else:
             yield _join(above, part), rest
 
-    def _in(self, path: bytes) -> list[Entry]:
+    def _list_entries(self, path: bytes) -> list[Entry]:
         with NothingThere():
             if self.stat(path).type == "directory":
                 return list(self.ls(path))
@@ -370,7 +370,7 @@ class RWFiles(ROFiles):
         Up to 64 MiB and without a mount, the write is atomic: if this process dies meanwhile, an
         existing file has its old content or the new one.
         """
-        content, given = bytes(memoryview(data)), _given(path)
+        content, given = bytes(memoryview(data)), _check_given(path)
         if _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
         with (
@@ -387,7 +387,7 @@ class RWFiles(ROFiles):
     def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Creates a directory. parents: create missing parents, too. exist_ok: accept an existing
         directory."""
-        given = _given(path)
+        given = _check_given(path)
         try:
             with self._tree(given, writes=True) as tree:
                 if given == b"/":
@@ -407,7 +407,7 @@ class RWFiles(ROFiles):
     def move(self, source: FilePath | Entry, target: FilePath) -> None:
         """Renames, as os.rename. The target may be a file, which is replaced. A directory may
         replace an empty directory."""
-        old, new = _given(source), _given(target)
+        old, new = _check_given(source), _check_given(target)
         with self._tree(old, writes=True) as tree:
             tree.move(_place(tree, old), _place(tree, new))
 
@@ -415,7 +415,7 @@ class RWFiles(ROFiles):
         """Copies a file by sharing its chunks: nothing is read or stored again. Permissions are
         copied. recursive: copy directories, too, into the target if that is an existing
         directory."""
-        old, new = _given(source), _given(target)
+        old, new = _check_given(source), _check_given(target)
         with self._tree(old, writes=True) as tree:
             at, to = _follow(tree, old), _follow(tree, new, may_be_missing=True)
             attr = tree.stat(at)
@@ -431,7 +431,7 @@ class RWFiles(ROFiles):
     def remove(self, path: FilePath | Entry, *, recursive: bool = False) -> None:
         """Removes a file, a link or an empty directory; recursive: a directory with all its
         contents."""
-        given = _given(path)
+        given = _check_given(path)
         with self._tree(given, writes=True) as tree:
             at = _place(tree, given)
             if not (recursive and stat.S_ISDIR(tree.stat(at).mode)):
@@ -444,13 +444,13 @@ class RWFiles(ROFiles):
 
     def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
         """Makes `path` a symbolic link to `target`, which is stored unchanged. FileExistsError."""
-        given = _given(path)
+        given = _check_given(path)
         with self._tree(given, writes=True) as tree:
             tree.new_symlink(_place(tree, given), os.fsencode(target))
 
     def chmod(self, path: FilePath | Entry, mode: int) -> None:
         """Sets the permission bits; links are followed."""
-        given = _given(path)
+        given = _check_given(path)
         with self._tree(given, writes=True) as tree:
             tree.chmod(_follow(tree, given), stat.S_IMODE(mode))
 
@@ -478,7 +478,7 @@ class RWFiles(ROFiles):
                             tree.new_symlink(new, tree.readlink(old))
 
 
-def _given(path: FilePath | Entry) -> bytes:
+def _check_given(path: FilePath | Entry) -> bytes:
     """Absolute in the volume, without empty names and "."."""
     text = os.fsencode(path.path if isinstance(path, Entry) else path)
     if b"\0" in text:

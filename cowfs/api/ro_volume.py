@@ -151,11 +151,11 @@ class ROVolume(metaclass=OneType):
 
     @property
     def message(self) -> str:
-        return self._fetched().message
+        return self._fetch().message
 
     @property
     def author(self) -> str:
-        return self._fetched().author
+        return self._fetch().author
 
     @property
     def created(self) -> datetime:
@@ -165,33 +165,33 @@ class ROVolume(metaclass=OneType):
     @property
     def created_ns(self) -> int:
         """When the version was committed, by the committer's clock, in nanoseconds since 1970."""
-        return self._fetched().created_ns
+        return self._fetch().created_ns
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return dict(self._fetched().labels)
+        return dict(self._fetch().labels)
 
     @property
     def produced_by(self) -> Mapping[str, str]:
         """The origin of the version: system, run, action, output and host, as far as known."""
-        return dict(self._fetched().produced_by)
+        return dict(self._fetch().produced_by)
 
     @property
     def parents(self) -> list[str]:
         """Version ids: none for a first version, several for a merge, otherwise one. Parents may be
         pruned."""
-        return [parent.hex() for parent in self._fetched().parents]
+        return [parent.hex() for parent in self._fetch().parents]
 
     @property
     def made_in(self) -> str:
         """The volume that it was committed to. A fork also has versions of the volume that it was
         forked from."""
-        return self._fetched().volume
+        return self._fetch().volume
 
     @property
     def stats(self) -> Stats:
         """files, directories, bytes, and the amount that this version added."""
-        return self._fetched().stats
+        return self._fetch().stats
 
     @property
     def path(self) -> Path:
@@ -220,12 +220,12 @@ class ROVolume(metaclass=OneType):
     def files(self) -> ROFiles:
         """The version's files without a mount; for a folder, its contents. Nothing is read before
         the first call."""
-        return ROFiles(SessionAccess(self._opened_files), self._resolved, self)
+        return ROFiles(SessionAccess(self._open_files), self._locate, self)
 
-    def _opened_files(self) -> FileSession:
+    def _open_files(self) -> FileSession:
         held = self._file_session
         if held is None or not held.is_usable:
-            held = file_access.open_version(self._resolved())
+            held = file_access.open_version(self._locate())
             self._file_session = held
         return held
 
@@ -233,7 +233,7 @@ class ROVolume(metaclass=OneType):
     def resolve(self) -> Self:
         """Fetches the manifest unless it is loaded already. In the async API `await version` does
         the same."""
-        self._fetched()
+        self._fetch()
         return self
 
     @names_locator
@@ -263,7 +263,7 @@ class ROVolume(metaclass=OneType):
         with self._mutex:
             if (path := version_mount.join(self._mount_used, mount_path, chosen, scratch=scratch)) is not None:
                 return path
-            made = version_mount.make(self._resolved(), self._mount_used, mount_path, chosen, scratch=scratch)
+            made = version_mount.make(self._locate(), self._mount_used, mount_path, chosen, scratch=scratch)
             self.started = made.started or self.started
             return made.path
 
@@ -277,9 +277,9 @@ class ROVolume(metaclass=OneType):
 
     def _unmount(self, end: Callable[[Mount], object], *, force: bool = False) -> None:
         with self._mutex:
-            interruptible.run(partial(self._unmounted, end, force=force))
+            interruptible.run(partial(self._end_mount, end, force=force))
 
-    def _unmounted(self, end: Callable[[Mount], object], *, force: bool) -> None:
+    def _end_mount(self, end: Callable[[Mount], object], *, force: bool) -> None:
         entry = self._live()
         if force or not self._mount_used.is_left(f"{self.name}@{self.id[:12]}", entry):
             self._mount_used.end(entry, end, force=force)
@@ -356,7 +356,7 @@ class ROVolume(metaclass=OneType):
         from cowfs.api.versions import comparing
 
         [version] = versions([other])
-        return iter(comparing.changes(self._resolved(), version._resolved(), path, times=times, renames=renames))
+        return iter(comparing.changes(self._locate(), version._locate(), path, times=times, renames=renames))
 
     @names_locator
     def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
@@ -401,7 +401,7 @@ class ROVolume(metaclass=OneType):
         """
         from cowfs.api.transfers import warming
 
-        return warming.warm(self._resolved(), path, cache_dir, cache_size, replay, progress)
+        return warming.warm(self._locate(), path, cache_dir, cache_size, replay, progress)
 
     def to_read(self) -> LocatedVersion:
         """The version as a value, for functions that take no object."""
@@ -425,15 +425,15 @@ class ROVolume(metaclass=OneType):
         locator, storage = Locator(self._located.named.store, volume, version), self._located.storage
         return ROVolume(locator, manifest, is_pruned=is_pruned, is_new=is_new, storage=storage)
 
-    def _resolved(self) -> LocatedVersion:
+    def _locate(self) -> LocatedVersion:
         """With the manifest, which is fetched once."""
         if self._located.manifest is None:  # a helper of a caller that holds the lock does not take it
             with self._mutex:
                 self._located = self._located.resolve()
         return self._located
 
-    def _fetched(self) -> Manifest:
-        return self._resolved().read_manifest()
+    def _fetch(self) -> Manifest:
+        return self._locate().read_manifest()
 
     def _live(self) -> MountEntry | None:
         return self._mount_used.entry()

@@ -97,7 +97,7 @@ def open_asking(named: Named, ask: Callable[[ObjectStore], A]) -> tuple[OpenStor
 
 def open_located(url: str, storage: Storage | None = None) -> OpenStore:
     """As open_store, for the complete URL of a locator. storage: its credentials."""
-    found = _known(url, storage)
+    found = _find_known(url, storage)
     if found is not None:
         return found
     chosen = access(storage)
@@ -137,7 +137,7 @@ def hurried(url: str) -> Iterator[ObjectStore]:
 
 def open_located_asking(url: str, storage: Storage | None, ask: Callable[[ObjectStore], A]) -> tuple[OpenStore, A]:
     """As open_located and open_asking."""
-    found = _known(url, storage)
+    found = _find_known(url, storage)
     if found is not None:
         return found, ask(found.objects)
     chosen = access(storage)
@@ -316,7 +316,7 @@ def _with_key(access: Access, objects: ObjectStore) -> Access:
     return access if key is None else replace(access, key=key)
 
 
-def _known(url: str, storage: Storage | None) -> OpenStore | None:
+def _find_known(url: str, storage: Storage | None) -> OpenStore | None:
     with _lock:
         return _open.get((os.getpid(), url, storage))
 

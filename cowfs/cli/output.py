@@ -48,7 +48,7 @@ def store_option(function: F) -> F:
     return click.option(
         "--store",
         metavar="STORE",
-        callback=_named,
+        callback=_resolve_name,
         shell_complete=completing.stores,
         help="The store: a URL, a directory or a name (`cowfs store`); default: COWFS_STORE, or a directory of yours.",
     )(function)
@@ -58,7 +58,7 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(function)
 
 
-def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+def _resolve_name(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
     """Trusts a store that the user names (`store.credentials.trust`). A store that ends with the
     command is useless and refused."""
     global _named_store

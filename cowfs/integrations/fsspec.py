@@ -98,7 +98,7 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return f"cowfs+{self._url.rstrip('/')}/-/{quote(path, safe='/@', errors='surrogateescape')}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (type(self), self._url)
+        return _make, (type(self), self._url)
 
     @property
     def fsid(self) -> str:
@@ -596,5 +596,5 @@ def _of_paths(path: str) -> Iterator[None]:
         raise
 
 
-def _made(cls: type[CowfsFileSystem], store: str) -> CowfsFileSystem:
+def _make(cls: type[CowfsFileSystem], store: str) -> CowfsFileSystem:
     return cls(located=store)

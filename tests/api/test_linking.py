@@ -96,8 +96,8 @@ def test_bytes_are_those_of_the_objects_and_reads_have_conditions(server: Object
 
 
 def test_the_manifest_says_that_there_are_links(version: ROVolume) -> None:
-    assert version._fetched().requires == (LINKS,)
-    assert Volume.new("plain").commit()._fetched().requires == ()
+    assert version._fetch().requires == (LINKS,)
+    assert Volume.new("plain").commit()._fetch().requires == ()
 
 
 def test_a_download_fails_for_what_changed_and_nothing_else(
@@ -215,7 +215,7 @@ def test_versions_with_links_are_compared_by_the_states_that_they_link(server: O
 def test_absorbed_a_version_needs_nothing_else(server: ObjectServer, version: ROVolume) -> None:
     done = Store().absorb("linked", message="own")
     absorbed = Volume.from_locator(done.locator)
-    assert (done.is_new, absorbed.stats.linked_bytes, absorbed._fetched().requires) == (True, 0, ())
+    assert (done.is_new, absorbed.stats.linked_bytes, absorbed._fetch().requires) == (True, 0, ())
     assert absorbed.files.stat("/big").mtime_ns == version.files.stat("/big").mtime_ns
     server.objects.clear()
     assert contents(absorbed) == WHOLE

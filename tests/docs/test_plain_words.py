@@ -33,7 +33,7 @@ CEILINGS = {
     "python": 3.0,
     "rust": 2.0,
 }
-ODD_NAMES = 131
+ODD_NAMES = 88
 
 PHRASES = re.compile(
     r"\b(?:who(?:ever|soever)|whatever"

@@ -65,7 +65,7 @@ def listing(
     text: str, store: stores.Named, *, recursive: bool = False, name: str | None = None, type: str | None = None
 ) -> Listing:
     """`Store.ls`."""
-    with _opened(text, store) as (locator, files, place):
+    with _open(text, store) as (locator, files, place):
         found = [
             each
             for each in files.ls(place.path, recursive)
@@ -76,13 +76,13 @@ def listing(
 
 def stat(text: str, store: stores.Named) -> FoundEntry:
     """`Store.stat`."""
-    with _opened(text, store) as (locator, files, place):
+    with _open(text, store) as (locator, files, place):
         return FoundEntry(locator, files.stat(place.path))
 
 
 def usage(text: str, store: stores.Named) -> Usage:
     """`Store.usage`."""
-    with _opened(text, store) as (locator, files, place):
+    with _open(text, store) as (locator, files, place):
         sums: dict[str, list[int]] = {}
         order = []
         for path, directories, others in files.walk(place.path):
@@ -99,7 +99,7 @@ def contents(text: str, store: stores.Named) -> Generator[bytes]:
     """`Store.read`."""
     if not sources.place(text).path:
         raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
-    with _opened(text, store) as (_, files, place):
+    with _open(text, store) as (_, files, place):
         if files.stat(place.path).type == "directory":
             raise InvalidInputError(
                 f"{text} is a directory",
@@ -111,7 +111,7 @@ def contents(text: str, store: stores.Named) -> Generator[bytes]:
 
 
 @contextmanager
-def _opened(text: str, store: stores.Named) -> Iterator[tuple[str, ROFiles, Place]]:
+def _open(text: str, store: stores.Named) -> Iterator[tuple[str, ROFiles, Place]]:
     place = sources.place(text)
     version = sources.find_version(place.source, store)
     with errors_of_ours(text, sources.listing_hint(place)):

@@ -78,7 +78,7 @@ class UsedFiles:
         """The version before, and the published one; None: no session is open."""
         try:
             if (held := self._held) is not None:
-                return interruptible.run_with_listener(lambda tell: _committed(held, request, tell), progress)
+                return interruptible.run_with_listener(lambda tell: _commit(held, request, tell), progress)
         except SessionEnded:
             pass
         return None
@@ -107,7 +107,7 @@ class UsedFiles:
         return True
 
 
-def _committed(held: FileSession, request: CommitRequest, progress: ProgressListener) -> tuple[VersionId | None, Base]:
+def _commit(held: FileSession, request: CommitRequest, progress: ProgressListener) -> tuple[VersionId | None, Base]:
     with held.used() as session:
         before = session.base.version_id
         return before, session.commit(request, progress)

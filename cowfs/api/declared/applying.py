@@ -69,7 +69,7 @@ def _do(
         store = stores.open_store(targets.store_of(made.declared, target.declared))
         settings.save_compress(store.objects, target.volume, target.declared_compress)
     if step.recorded is not None:
-        recorded = _moved(step.recorded, target.path, recorded)
+        recorded = _move(step.recorded, target.path, recorded)
     how: Made = "created" if step.action == "create" else "registered" if step.recorded is None else step.recorded.made
     volume = AppliedVolume(target.store_url, target.volume, target.path, how, target.settings, write_id)
     recorded = recorded.with_volume(volume)
@@ -146,7 +146,7 @@ def _key(volume: AppliedVolume) -> tuple[str, str]:
     return volume.store_url, volume.volume
 
 
-def _moved(before: AppliedVolume, path: str, recorded: Applied) -> Applied:
+def _move(before: AppliedVolume, path: str, recorded: Applied) -> Applied:
     """The record without the volume's entry at another path and without its mount there."""
     return recorded if before.path == path else _unmount(before, recorded)[0].without_volume(before)
 

@@ -175,25 +175,25 @@ class DeclaredStore(Value):
     def storage(self) -> Storage:
         """The store with its secrets. AccessDeniedError: one of them is missing."""
         found = {key: secret.read(key) for key in SECRETS if (secret := getattr(self, key)) is not None}
-        return self._made(found)
+        return self._make(found)
 
     def without_secrets(self) -> Storage:
         """The same place, with placeholders for its secrets."""
-        return self._made({key: "…" for key in SECRETS if getattr(self, key) is not None})
+        return self._make({key: "…" for key in SECRETS if getattr(self, key) is not None})
 
     def secret_files(self) -> list[str]:
         """The files that its secrets are read from."""
         secrets = (getattr(self, key) for key in SECRETS)
         return [each.file for each in secrets if each is not None and each.file]
 
-    def _made(self, secrets: dict[str, str]) -> Storage:
-        given = {key: getattr(self, key) for key in self._given() - {"url", "preset", *SECRETS}} | secrets
+    def _make(self, secrets: dict[str, str]) -> Storage:
+        given = {key: getattr(self, key) for key in self._check_given() - {"url", "preset", *SECRETS}} | secrets
         if self.url is not None:
             return Storage(self.url, **given)
         assert self.preset is not None
         return PRESETS[self.preset](**given)
 
-    def _given(self) -> set[str]:
+    def _check_given(self) -> set[str]:
         return {key for key in type(self).model_fields if getattr(self, key) is not None}
 
     def _wrong_keys(self) -> Iterator[Problem]:
@@ -206,9 +206,9 @@ class DeclaredStore(Value):
             return
         what = "a store with a url" if self.url is not None else f"the preset {self.preset}"
         taken, needed = _keys_of(self.preset)
-        for key in sorted(self._given() - {"url", "preset", *taken}):
+        for key in sorted(self._check_given() - {"url", "preset", *taken}):
             yield Problem((key,), f"{what} takes no {key}", f"It takes: {', '.join(taken)}.")
-        for key in sorted(needed - self._given()):
+        for key in sorted(needed - self._check_given()):
             yield Problem((), f"{what} needs {key}", f"It takes: {', '.join(taken)}.")
 
 

@@ -212,7 +212,7 @@ def _steps(
         steps.append(_step("create", target, details="its store is made, too, if it is none yet"))
     elif before is None:
         steps.append(_step("register", target))
-    elif changed := _changed(target, before) or _quota_changed(declared, target):
+    elif changed := _describe_change(target, before) or _quota_changed(declared, target):
         steps.append(_step("change", target, details=changed, recorded=before))
     if mounts and (why := targets.not_mounted(target)) is not None:
         check_place(target, recorded)
@@ -242,7 +242,7 @@ def _step(action: Action, target: Target, details: str = "", recorded: AppliedVo
     return Step(action, target.volume, target.store_url, target.path, details, target, recorded)
 
 
-def _changed(target: Target, before: AppliedVolume) -> str:
+def _describe_change(target: Target, before: AppliedVolume) -> str:
     was = {"path": before.path, **before.settings}
     now = {"path": target.path, **target.settings}
     changed = [key for key in now if was.get(key) != now[key]]

@@ -64,7 +64,7 @@ class _Feeder:
             if wanted.is_wanted:
                 with suppress(CowfsError):
                     self._client.ask(FEED, Offer(is_coming=True))
-            offer = self._wants() if wanted.is_wanted else self._changed()
+            offer = self._wants() if wanted.is_wanted else self._offer_changes()
             if clock.monotonic_s() - began_s < FIRST_PAUSE_S and offer.credentials is None:
                 clock.sleep_s(self._pause_s)
 
@@ -78,7 +78,7 @@ class _Feeder:
             return self._none("the program's functions return the same as before")
         return self._offer(found)
 
-    def _changed(self) -> Offer:
+    def _offer_changes(self) -> Offer:
         with suppress(CowfsError):
             if self._given is not None and not (found := self._identity.ready()).is_same(self._given):
                 return self._offer(found)

@@ -75,7 +75,7 @@ def put(
     with opened(entry) as root, MountedFiles(root.path, root.fileno()) as target:
         with errors_of_ours(entry.mount_path, NOT_DOWN):
             first = tree.stat(at)
-            to = _made(target, wanted, source.name, is_file=not stat.S_ISDIR(first.mode))
+            to = _make(target, wanted, source.name, is_file=not stat.S_ISDIR(first.mode))
             gone = _leaving(tree, at, first, target, to, wanted.excluded) if wanted.delete else []
             for path in gone:
                 target.remove(path)
@@ -102,7 +102,7 @@ def opened(entry: MountEntry) -> Root:
     return root
 
 
-def _made(target: MountedFiles, wanted: Wanted, name: bytes, *, is_file: bool) -> bytes:
+def _make(target: MountedFiles, wanted: Wanted, name: bytes, *, is_file: bool) -> bytes:
     """Creates the missing parent directories and returns the destination path."""
     from cowfs.transfer.links import directory_at
 
@@ -152,7 +152,7 @@ def _leaving(
     waiting = [(at, to, first)]
     while waiting:
         path, there, attr = waiting.pop()
-        found = _found(target, there)
+        found = _find(target, there)
         if found is None:
             continue
         if stat.S_ISDIR(attr.mode) != stat.S_ISDIR(found.mode) and there:
@@ -169,7 +169,7 @@ def _leaving(
 
 
 def _is_same(tree: SourceTree, path: bytes, target: MountedFiles, there: bytes, attr: Attributes) -> bool:
-    found = _found(target, there)
+    found = _find(target, there)
     if found is None or stat.S_IFMT(found.mode) != stat.S_IFMT(attr.mode):
         return False
     if stat.S_ISLNK(attr.mode):
@@ -187,7 +187,7 @@ def _is_same_state(target: MountedFiles, there: bytes, attr: Attributes) -> bool
     return bool(state) and target.xattr(there, STATE) == state.encode()
 
 
-def _found(target: MountedFiles, path: bytes) -> Attributes | None:
+def _find(target: MountedFiles, path: bytes) -> Attributes | None:
     with NothingThere():
         return target.stat(path)
     return None

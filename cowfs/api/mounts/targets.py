@@ -326,7 +326,7 @@ def find(
     target = os.path.expanduser(target) if _is_path(target) else target
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
-        return _at(target, here)
+        return _make_mounted(target, here)
     url, so_named = _url(store), registry.find_by_name(target)
     named = next((entry for entry in so_named if entry.store_url == url), None)
     of_versions = registry.find_read_only(url, target) if read_only and url is not None else []
@@ -376,7 +376,7 @@ def _also_here(word: str, here: MountEntry, left: MountEntry) -> InvalidInputErr
     )
 
 
-def _at(path: str, entry: MountEntry | None) -> Mounted:
+def _make_mounted(path: str, entry: MountEntry | None) -> Mounted:
     """The mount at that path. NotFoundError if it has none."""
     if entry is not None:
         return Mounted(entry)

@@ -73,7 +73,7 @@ def compared(
 
 def read(volume: VolumeHandle, path: str) -> bytes:
     """A file of the volume as it is now."""
-    if (working_copy := _kept_folder(volume)) is not None:
+    if (working_copy := _find_kept_folder(volume)) is not None:
         from cowfs.folders import folder_files
 
         return folder_files.read_file(working_copy, path.strip("/"))
@@ -82,7 +82,7 @@ def read(volume: VolumeHandle, path: str) -> bytes:
 
 def mode_and_target(volume: VolumeHandle, path: str) -> tuple[int, str | None]:
     """st_mode of an entry of the volume as it is now, and the target if it is a link."""
-    if (working_copy := _kept_folder(volume)) is not None:
+    if (working_copy := _find_kept_folder(volume)) is not None:
         from cowfs.folders import folder_files
 
         return folder_files.mode_and_target(working_copy, path.strip("/"))
@@ -90,7 +90,7 @@ def mode_and_target(volume: VolumeHandle, path: str) -> tuple[int, str | None]:
     return found.mode, found.target
 
 
-def _kept_folder(volume: VolumeHandle) -> WorkingCopy | None:
+def _find_kept_folder(volume: VolumeHandle) -> WorkingCopy | None:
     """The working copy of a copy that is not mounted."""
     if volume.live() is not None:
         return None

@@ -182,8 +182,8 @@ def _method(blocking: Callable[..., Any], full_name: str, module: str) -> Callab
         return self if result is self._blocking else as_async(result)
 
     if full_name in PLAIN:
-        return _described(call_plain, blocking, module)
-    return _described(call_iterator if _returns(blocking).startswith("Iterator[") else call_async, blocking, module)
+        return _describe(call_plain, blocking, module)
+    return _describe(call_iterator if _returns(blocking).startswith("Iterator[") else call_async, blocking, module)
 
 
 def _function(
@@ -195,14 +195,14 @@ def _function(
     async def call_async(*given: Any, **named: Any) -> Any:
         return as_async(await in_thread(find(), *given, **named))
 
-    return _described(call_plain if full_name in PLAIN else call_async, blocking, module)
+    return _describe(call_plain if full_name in PLAIN else call_async, blocking, module)
 
 
 def _returns(function: Callable[..., Any]) -> str:
     return str(function.__annotations__.get("return", ""))
 
 
-def _described(call: Callable[..., Any], blocking: Callable[..., Any], module: str) -> Callable[..., Any]:
+def _describe(call: Callable[..., Any], blocking: Callable[..., Any], module: str) -> Callable[..., Any]:
     """With the name, docstring and signature of the blocking function, of which only a returned
     iterator or file differs."""
     call = wraps(blocking)(call)

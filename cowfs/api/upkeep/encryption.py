@@ -37,7 +37,7 @@ def list_keys(store: str | os.PathLike[str] | Storage | None = None) -> list[Key
     InvalidInputError: the store is not encrypted. AccessDeniedError: there is no key for it here.
     CorruptError: the key records were changed without the store's key.
     """
-    _, record = unlocking.authentic_slots(_opened(store).objects)
+    _, record = unlocking.authentic_slots(_open(store).objects)
     return [_summary(slot) for slot in record.slots]
 
 
@@ -47,7 +47,7 @@ def add_key(
     """Adds a secret that opens the store. label: a text for people; every user with access to the
     store can read it. ConflictError: another client changed the keys at the same time.
     InvalidInputError: a command prints another key each time. Other errors as for `list_keys`."""
-    opened = _opened(store)
+    opened = _open(store)
     store_key = unlocking.store_key_of(opened.objects)
     assert store_key is not None
     given = Storage(opened.url, encryption_key=key)
@@ -79,7 +79,7 @@ def remove_key(id: str, store: str | os.PathLike[str] | Storage | None = None) -
             )
         return left
 
-    unlocking.change_slots(_opened(store).objects, without)
+    unlocking.change_slots(_open(store).objects, without)
 
 
 def encrypted(store: str | None, key: EncryptionKey) -> Storage:
@@ -107,7 +107,7 @@ def use_passphrase(text: str) -> None:
     unlocking.remember(unlocking.passphrase(text))
 
 
-def _opened(store: str | os.PathLike[str] | Storage | None) -> stores.OpenStore:
+def _open(store: str | os.PathLike[str] | Storage | None) -> stores.OpenStore:
     opened = stores.open_store(stores.name(store))
     if opened.record.cipher is None:
         raise InvalidInputError(

@@ -52,11 +52,11 @@ class Workers:
 
     def check(self, store: stores.OpenStore, packs: Sequence[Expected]) -> Iterator[list[PackState]]:
         """Results in any order."""
-        yield from self._results(partial(_check, _url(store)), _cut_parts(packs, PACKS))
+        yield from self._results(partial(_check, _url(store)), _split_parts(packs, PACKS))
 
     def mark(self, store: stores.OpenStore, versions: Sequence[VersionId]) -> Iterator[Marked]:
         """Results in any order. versions: neighbours of a line, one after the other."""
-        yield from self._results(partial(_mark, _url(store)), _cut_parts(versions, VERSIONS))
+        yield from self._results(partial(_mark, _url(store)), _split_parts(versions, VERSIONS))
 
     def copy(
         self,
@@ -68,7 +68,7 @@ class Workers:
     ) -> Iterator[CopiedPart]:
         """Results in any order."""
         copy = partial(_copy, _url(source), _url(target), frozenset(condemned), frozenset(collected))
-        yield from self._results(copy, _cut_parts(packs, PACKS))
+        yield from self._results(copy, _split_parts(packs, PACKS))
 
     def store(
         self,
@@ -97,7 +97,7 @@ class Workers:
                 future.cancel()
 
 
-def _cut_parts(parts: Sequence[P], length: int) -> list[tuple[P, ...]]:
+def _split_parts(parts: Sequence[P], length: int) -> list[tuple[P, ...]]:
     return [tuple(parts[at : at + length]) for at in range(0, len(parts), length)]
 
 
@@ -113,7 +113,7 @@ def _url(store: stores.OpenStore) -> str:
 # -- in a worker
 
 
-def _opened(url: str) -> stores.OpenStore:
+def _open(url: str) -> stores.OpenStore:
     trust.name(StoreUrl.parse(url))  # the user who started the work named it
     return stores.open_located(url)
 
@@ -121,13 +121,13 @@ def _opened(url: str) -> stores.OpenStore:
 def _check(url: str, packs: tuple[Expected, ...]) -> list[PackState]:
     from cowfs.maintain.check.pack_check import check_packs
 
-    return check_packs(_opened(url).objects, packs)
+    return check_packs(_open(url).objects, packs)
 
 
 def _mark(url: str, versions: tuple[VersionId, ...]) -> Marked:
     from cowfs.maintain.collect.marking import Marker
 
-    marker = Marker(_opened(url).objects, config.cache_dir())
+    marker = Marker(_open(url).objects, config.cache_dir())
     marker.mark(versions)
     return marker.export()
 
@@ -137,7 +137,7 @@ def _copy(
 ) -> CopiedPart:
     from cowfs.maintain.copy.pack_copies import CopiedPart, PackCopies
 
-    copies = PackCopies(_opened(source).objects, _opened(target).objects, config.cache_dir(), lambda *_: None)
+    copies = PackCopies(_open(source).objects, _open(target).objects, config.cache_dir(), lambda *_: None)
     copies.expect(packs)
     copies.copy([pack for pack, _ in packs], condemned, collected)
     return CopiedPart(len(packs), copies.copied, copies.list_relied())
@@ -148,4 +148,4 @@ def _store(store: str, url: str, compress: bool, objects: tuple[OriginObject, ..
     from cowfs.transfer.imports.object_parts import store_objects
 
     with closing(open_place(url, None)) as origin:
-        return store_objects(_opened(store).objects, origin, objects, compress=compress)
+        return store_objects(_open(store).objects, origin, objects, compress=compress)

@@ -145,7 +145,7 @@ def _target(named: stores.Named, source: OpenStore) -> tuple[OpenStore, bool]:
     except NotFoundError as error:
         if not stores.is_no_store(error):
             raise
-        target, is_made = _made(named, source, is_sealed=is_sealed), True
+        target, is_made = _make(named, source, is_sealed=is_sealed), True
     key, other = unlocking.store_key_of(source.objects), unlocking.store_key_of(target.objects)
     if (key and key.value) != (other and other.value):
         raise _keys_differ(source, target.url)
@@ -153,7 +153,7 @@ def _target(named: stores.Named, source: OpenStore) -> tuple[OpenStore, bool]:
     return target, is_made
 
 
-def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenStore:
+def _make(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenStore:
     url, storage = stores.canonical_url(named), stores.storage_of(named)
     stores.require_place(url)
     objects = stores_layer.open_store(url, create=True, access=access(storage))

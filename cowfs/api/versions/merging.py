@@ -172,9 +172,9 @@ class _Merge:
         self._ancestry: Ancestry = Ancestry(store.objects)
         self._opened: dict[VersionId, Index] = {version: index} if index is not None else {}
         self._bases: dict[VersionId, list[VersionId]] = {}
-        self.merged = self._left(branches) or None
+        self.merged = self._list_left(branches) or None
 
-    def _left(self, branches: Sequence[LocatedVersion]) -> list[LocatedVersion]:
+    def _list_left(self, branches: Sequence[LocatedVersion]) -> list[LocatedVersion]:
         """Each version once, without ancestors of the target or of an earlier branch in the
         list."""
         found: dict[VersionId, LocatedVersion] = {}
@@ -217,10 +217,10 @@ class _Merge:
             self._open(base),
             self._find_shared(base, version),
             self._find_shared(base, self._version),
-            [(self._open(each), self._before(base, each)) for each in others],
+            [(self._open(each), self._open_before(base, each)) for each in others],
         )
 
-    def _before(self, base: VersionId, other: VersionId) -> Index | None:
+    def _open_before(self, base: VersionId, other: VersionId) -> Index | None:
         """The common ancestor of two merge bases."""
         found = self._ancestry.merge_bases(base, other)
         return self._open(found[0]) if found else None

@@ -87,13 +87,13 @@ def _of_change(
     if old is not None and new is not None:
         if old.content is None or new.content is None:
             if old.type == new.type:
-                yield from _between(old, new)  # its name and mode, if these differ
+                yield from _compare(old, new)  # its name and mode, if these differ
             return
         if old.type != new.type or (new.type == "symlink" and old.content != new.content):
             yield from _remove_lines(old)
             yield from _add_lines(new)
         else:
-            yield from _between(old, new)
+            yield from _compare(old, new)
     elif old is not None and old.content is not None:
         yield from _remove_lines(old)
     elif new is not None and new.content is not None:
@@ -134,7 +134,7 @@ def _patchable(side: _Side | None) -> _Side | None:
 # -- as git writes it
 
 
-def _between(old: _Side, new: _Side) -> Iterator[bytes]:
+def _compare(old: _Side, new: _Side) -> Iterator[bytes]:
     header = b""
     if old.mode != new.mode:
         header += b"old mode %b\nnew mode %b\n" % (old.mode.encode(), new.mode.encode())

@@ -85,7 +85,7 @@ def restore(
         return _restore_in_mount(volume, entry, version, path, place, dry_run)
     if (copy := volume.working_copy().copy) is not None:
         raise folder.no_restore(volume.name, copy.record.mount_path, is_mounted=False)
-    return _made(volume, version, path, place, message or f"{said} {version.name}@{version.id[:12]}", dry_run)
+    return _make(volume, version, path, place, message or f"{said} {version.name}@{version.id[:12]}", dry_run)
 
 
 def rollback(
@@ -111,7 +111,7 @@ def _restore_in_mount(
     return RestoreReport(locator, False, version.locator, paths, entry.mount_path, done.more)
 
 
-def _made(
+def _make(
     volume: VolumeHandle, version: LocatedVersion, path: bytes, to: bytes, message: str, dry_run: bool
 ) -> RestoreReport:
     target = volume.to_upload()
@@ -175,18 +175,18 @@ def _restore(
         )
     ancestry = Ancestry(store.objects)
     wanted = version.version
-    target = index if index is not None else _opened(stack, store, ancestry, head)
-    source = _opened(stack, store, ancestry, wanted)
+    target = index if index is not None else _open(stack, store, ancestry, head)
+    source = _open(stack, store, ancestry, wanted)
     common = ancestry.find_shared_numbering(head, wanted)
     shared = 0
     if common in (head, wanted):
         shared = (target if common == head else source).next_ino
     elif common is not None and ancestry.manifest(common) is not None:
-        shared = _opened(stack, store, ancestry, common).next_ino
+        shared = _open(stack, store, ancestry, common).next_ino
     return plan_restore(target, source, shared=shared, path=path, to=to, now_ns=clock.now_ns())
 
 
-def _opened(stack: ExitStack, store: OpenStore, ancestry: Ancestry, version: VersionId) -> Index:
+def _open(stack: ExitStack, store: OpenStore, ancestry: Ancestry, version: VersionId) -> Index:
     from cowfs.index import open_index
     from cowfs.store.packs import PackReader
 

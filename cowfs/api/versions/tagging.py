@@ -66,7 +66,7 @@ def set_tag(version: LocatedVersion, name: str, *, move: bool, expect: str | Non
         version.version,
         holder=_holder(),
         may_move=move,
-        expected=_expected(expect, version.name, version.storage or version.named.store_url),
+        expected=_resolve_expected(expect, version.name, version.storage or version.named.store_url),
     )
     return _show(store, version.name, tag)
 
@@ -76,11 +76,11 @@ def remove_tag(volume: str, name: str, named: stores.Named, *, expect: str | Non
     keys.check_tag_name(name)
     store = stores.open_store(named)
     near_names.read_head(store.objects, volume)
-    expected = _expected(expect, volume, named)
+    expected = _resolve_expected(expect, volume, named)
     return _show(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=expected))
 
 
-def _expected(text: str | None, volume: str, named: stores.Named) -> VersionId | None:
+def _resolve_expected(text: str | None, volume: str, named: stores.Named) -> VersionId | None:
     """The version that `expect` means: one of the volume, by digits of its id, or a source of its
     own."""
     if text is None:

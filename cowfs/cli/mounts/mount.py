@@ -134,7 +134,7 @@ def command(
         mounts.keep_mounted(canonical)
     started = mounted.started
     pid, lost_files, newer, kind = (
-        _describe(started, "scratch" if scratch else "fuse") if started is not None else _found(mounted)
+        _describe(started, "scratch" if scratch else "fuse") if started is not None else _describe_found(mounted)
     )
     locator = mounted.locator
     record = {
@@ -173,7 +173,7 @@ def _describe(started: Started, kind: str) -> tuple[int, list[str], VersionId | 
     return started.pid, list(started.ready.lost_files), started.ready.overtaken_by, kind
 
 
-def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, str]:
+def _describe_found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, str]:
     """As `_describe`, for an existing mount, or for a copy."""
     from cowfs.blocking import MountSummary
 
