@@ -369,7 +369,7 @@ class Store(metaclass=OneType):
         if place.path:
             raise InvalidInputError(
                 f"one folder of a volume cannot be mounted writable: {source}",
-                hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
+                hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only (read_only=True).",
             )
         return RWVolume.made(VolumeHandle.of_head(found.store, found.head))
 
