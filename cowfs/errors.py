@@ -24,7 +24,7 @@ from cowfs.base.errors import (
     to_record,
     unexpected,
 )
-from cowfs.base.hints import Command, name_store
+from cowfs.base.hints import Command, insert_store
 
 __all__ = [
     "BY_KIND",
@@ -48,7 +48,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedFormatError",
     "from_local_disk",
-    "name_store",
+    "insert_store",
     "to_record",
     "unexpected",
 ]

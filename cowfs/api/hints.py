@@ -21,7 +21,7 @@ T = TypeVar("T")
 def about(store_url: str | None, text: object) -> str:
     """The text, or a `Command`, as it is shown to the user of that store. None: the default
     store."""
-    return hints.name_store(str(text), option(store_url))
+    return hints.insert_store(str(text), option(store_url))
 
 
 def option(store_url: str | None) -> str:

@@ -75,8 +75,8 @@ class CowfsError(Exception):
         slots for a store that is not known yet (`cowfs.base.hints`)."""
         if self.hint:  # a new list: a copy of the error shares the old one
             self.__notes__ = [note for note in self.__notes__ if note != f"hint: {self.hint}"]
-        self.open_hint = redact(hint if self.store is None else hints.name_store(hint, self.store))
-        self.hint = hints.name_store(self.open_hint, "")
+        self.open_hint = redact(hint if self.store is None else hints.insert_store(hint, self.store))
+        self.hint = hints.insert_store(self.open_hint, "")
         if self.hint:
             self.add_note(f"hint: {self.hint}")
 

@@ -2,7 +2,7 @@
 
 A command such as `cowfs commit data` means the default store unless it names one. In another store
 it would act on a volume that merely has the same name. The code that writes a hint rarely knows how
-the user names the store, so a command that takes one ends with SLOT, and `name_store` puts the
+the user names the store, so a command that takes one ends with SLOT, and `insert_store` puts the
 option there where the text is shown:
 
     Command("commit", "data")         `cowfs commit data`      →  `cowfs commit data --store near`
@@ -59,6 +59,6 @@ class Command:
         return f"`{' '.join(words)}{SLOT if self.takes_store else ''}{output}`"
 
 
-def name_store(text: str, store: str) -> str:
-    """The text as it is shown. store: what its commands pass to --store; "": they need no store."""
+def insert_store(text: str, store: str) -> str:
+    """The text as it is shown. store: what --store gets in its commands; "": they need no store."""
     return text.replace(SLOT, f" --store {shlex.quote(store)}" if store else "")

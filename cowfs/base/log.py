@@ -36,14 +36,14 @@ def get(name: str) -> logging.Logger:
     """The logger of one part, for example `log.get("store")`."""
     logger = logging.getLogger(f"cowfs.{name}")
     logger.addFilter(interruptible.is_logged_here)
-    logger.addFilter(_name_store)
+    logger.addFilter(_insert_store)
     return logger
 
 
-def _name_store(record: logging.LogRecord) -> bool:
+def _insert_store(record: logging.LogRecord) -> bool:
     """Fills the slots of commands (`cowfs.base.hints`), so that no handler sees them."""
     if hints.SLOT in (text := record.getMessage()):
-        record.msg, record.args = hints.name_store(text, _store()), None
+        record.msg, record.args = hints.insert_store(text, _store()), None
     return True
 
 

@@ -142,7 +142,7 @@ def talk(text: str) -> None:
     """Writes to stderr. Commands in the text get the store that this command got. A failure to
     write is ignored."""
     with suppress(OSError):
-        click.echo(errors.name_store(text, given_store()), err=True)
+        click.echo(errors.insert_store(text, given_store()), err=True)
 
 
 def given_store() -> str:
@@ -205,7 +205,7 @@ def if_interrupted(hint: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
-        error.add_note(errors.name_store(hint, given_store()))
+        error.add_note(errors.insert_store(hint, given_store()))
         raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cowfs.base.hints import Command, name_store
+from cowfs.base.hints import Command, insert_store
 from cowfs.format import keys
 
 
@@ -94,4 +94,4 @@ def advise(records: Sequence[DamagedRecord], store_url: str) -> list[str]:
             f"{made}, Store().set_quota(), makes a new record of a volume (none: no quota). Rules of pruning that it had are "
             "to be saved anew. The volume's owner is lost unless an earlier record names it."
         )
-    return [name_store(each, store_url) for each in found]
+    return [insert_store(each, store_url) for each in found]

@@ -28,7 +28,7 @@ from pathlib import Path
 from cowfs.base.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.base.failpoints import hit
 from cowfs.base.fast_dataclass import dataclass
-from cowfs.base.hints import Command, name_store
+from cowfs.base.hints import Command, insert_store
 from cowfs.base.ids import PackId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
@@ -182,7 +182,7 @@ class PackCopies:
                 raise CorruptError(
                     f"pack {pack} of {self._source.url} is damaged: {len(lost)} of {len(entries)} blobs that are "
                     "needed there are lost",
-                    hint=name_store(LOST_HINT, self._source.url),
+                    hint=insert_store(LOST_HINT, self._source.url),
                     details={"pack": pack.hex()},
                 )
             self._rely(*{place.new_pack for offset, place in known.items() if offset in entries})
@@ -248,7 +248,7 @@ class PackCopies:
         if (newest := next(records, None)) is None:
             raise CorruptError(
                 f"pack {pack} of {self._source.url} is damaged or gone",
-                hint=name_store(LOST_HINT, self._source.url),
+                hint=insert_store(LOST_HINT, self._source.url),
                 details={"pack": pack.hex()},
             )
         blobs = places_now(chain([newest], records), cache(self._copy_home))
