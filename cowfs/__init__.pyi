@@ -20,7 +20,7 @@ from cowfs.api.mounts.advice import Advice as Advice
 from cowfs.api.mounts.overview import VolumeSummary as VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary as MountSummary
 from cowfs.api.mounts.summaries import WorkingCopySummary as WorkingCopySummary
-from cowfs.api.transfers.transfer import CopyReport as CopyReport
+from cowfs.api.transfers.copying import CopyReport as CopyReport
 from cowfs.api.transfers.transfer_report import TransferReport as TransferReport
 from cowfs.api.transfers.warming import WarmReport as WarmReport
 from cowfs.api.twins.pairs import list_twins as list_twins
@@ -31,12 +31,12 @@ from cowfs.api.upkeep.counting import StoredReport as StoredReport
 from cowfs.api.upkeep.pruning import PlannedVersion as PlannedVersion
 from cowfs.api.upkeep.pruning import PrunePlan as PrunePlan
 from cowfs.api.versions.changes import Change as Change
-from cowfs.api.versions.comparisons import Diff as Diff
 from cowfs.api.versions.details import VolumeDetails as VolumeDetails
 from cowfs.api.versions.forking import ForkReport as ForkReport
 from cowfs.api.versions.head_changes import VolumeChanges as VolumeChanges
 from cowfs.api.versions.merge_report import MergedPath as MergedPath
 from cowfs.api.versions.merge_report import MergeReport as MergeReport
+from cowfs.api.versions.named_comparisons import Diff as Diff
 from cowfs.api.versions.restoring import RestoreReport as RestoreReport
 from cowfs.api.versions.tagging import Tag as Tag
 from cowfs.api.versions.version_log import VersionLog as VersionLog

@@ -1,2 +1,3 @@
-"""The public objects and their shared parts: options, names, sources, stores, provenance, starting
-daemons."""
+"""The public objects `Store`, `Volume`, `RWVolume` and `ROVolume`, and the functions that do their
+work, in packages by subject. Modules beside the objects are shared: stores, sources, names, claims,
+arguments and hints."""

@@ -14,8 +14,8 @@ from cowfs.api.files import Entry, FilePath
 from cowfs.api.mounts.overview import VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.storage.definition import Storage
+from cowfs.api.transfers.copying import CopyReport
 from cowfs.api.transfers.downloading import Overwrite
-from cowfs.api.transfers.transfer import CopyReport
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.api.transfers.warming import WarmReport
 from cowfs.api.twins.twin import Twin, VolumeTwin
@@ -24,10 +24,10 @@ from cowfs.api.upkeep.collecting import GcPlan, Say
 from cowfs.api.upkeep.counting import By, StoredReport
 from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
 from cowfs.api.versions.changes import Change, Located
-from cowfs.api.versions.comparisons import Diff
 from cowfs.api.versions.details import VolumeDetails
 from cowfs.api.versions.forking import ForkReport
 from cowfs.api.versions.merge_report import MergeReport, Strategy
+from cowfs.api.versions.named_comparisons import Diff
 from cowfs.api.versions.restoring import RestoreReport
 from cowfs.api.versions.tagging import Tag
 from cowfs.api.versions.version_log import VersionLog, VersionNames

@@ -1,4 +1,5 @@
-"""Names of volumes that cowfs generates: for a volume without a name, and if the name is taken."""
+"""Names of volumes: checks those that a user gives, and generates others for a volume without a
+name and for a name that is taken."""
 
 from __future__ import annotations
 

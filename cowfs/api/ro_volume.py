@@ -32,8 +32,8 @@ from cowfs.api.mounts import scratch as scratches
 from cowfs.api.mounts.base import Mount
 from cowfs.api.mounts.summaries import MountSummary
 from cowfs.api.mounts.used_mount import UsedMount
-from cowfs.api.options import shows_options
 from cowfs.api.provenance import commit_request
+from cowfs.api.signatures import shows_options
 from cowfs.api.storage.definition import Storage
 from cowfs.api.twins.one_type import OneType, unwrap
 from cowfs.api.versions.changes import Change, Located
@@ -403,7 +403,8 @@ class ROVolume(metaclass=OneType):
 
         return warming.warm(self._locate(), path, cache_dir, cache_size, replay, progress)
 
-    def to_read(self) -> LocatedVersion:
+    @property
+    def located(self) -> LocatedVersion:
         """The version as a value, for functions that take no object."""
         return self._located
 

@@ -31,9 +31,9 @@ from cowfs.api.files import RWFiles
 from cowfs.api.located import names_locator
 from cowfs.api.mounts import overview, volume_mount
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
-from cowfs.api.options import shows_options
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume, versions
+from cowfs.api.signatures import shows_options
 from cowfs.api.twins.one_type import OneType
 from cowfs.api.versions import committing
 from cowfs.api.versions.changes import Change, Located
@@ -165,7 +165,7 @@ class RWVolume(metaclass=OneType):
         from cowfs.api.mounts import work
 
         self.handle.require_not_ended()
-        version = versions([other])[0].to_read() if other is not None else None
+        version = versions([other])[0].located if other is not None else None
         below = sources.place(f":{os.fspath(path)}").path
         return iter(work.compared(self.handle, version, below, times=times, renames=renames).changes)
 
@@ -355,7 +355,7 @@ class RWVolume(metaclass=OneType):
         """
         from cowfs.api.versions import merging
 
-        located = [each.to_read() for each in versions(branches)]
+        located = [each.located for each in versions(branches)]
         return merging.merge(self.handle, located, strategy=strategy, message=message, dry_run=dry_run)
 
     def _commit(self, request: CommitRequest, progress: ProgressListener | None) -> ROVolume:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from functools import partial
 
 from cowfs.api import names, stores
@@ -176,11 +175,6 @@ def in_named_store(text: str, named: stores.Named, *, to_write: bool = False) ->
             f"{text!r} is in the store {store}, and another one is given", hint="Leave the store (--store, store=) out."
         )
     return rest, meant
-
-
-def at(source: Source, locator: str) -> Source:
-    """The same volume, at the version of a locator."""
-    return replace(source, version=Locator.parse(locator).version)
 
 
 def require_same_store(locator: Locator, named: stores.Named) -> None:

@@ -2,7 +2,7 @@
 
     Store()                          the default store (COWFS_STORE, the config file, else a directory of the user)
     Store("s3://bucket/prefix")      a URL, or a directory ("./mirror", with a slash)
-    Store("near")                    the store of that name on this machine (`cowfs store add`, `cowfs.store.store_names`)
+    Store("near")                    the store of that name on this machine (`cowfs store add`, `cowfs.storage.add_store`)
     Store(storage=Storage(...))      with credentials
 
 A Store is a value: it holds only the reference to a store and opens nothing. It can be pickled,
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from cowfs.api import arguments, hints, names, stores
 from cowfs.api.mounts import overview
 from cowfs.api.mounts.overview import VolumeSummary
-from cowfs.api.options import shows_options
+from cowfs.api.signatures import shows_options
 from cowfs.api.storage.definition import Storage
 from cowfs.api.twins.one_type import OneType, unwrap
 from cowfs.base.errors import InvalidInputError
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from cowfs.api.files import FilePath
     from cowfs.api.ro_volume import ROVolume
     from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.transfers.copying import CopyReport
     from cowfs.api.transfers.downloading import Overwrite
-    from cowfs.api.transfers.transfer import CopyReport
     from cowfs.api.transfers.transfer_report import TransferReport
     from cowfs.api.transfers.warming import WarmReport
     from cowfs.api.upkeep.collect_report import GcReport, WhyReport
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from cowfs.api.upkeep.counting import By, StoredReport
     from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
     from cowfs.api.versions.changes import Located
-    from cowfs.api.versions.comparisons import Diff
     from cowfs.api.versions.details import VolumeDetails
     from cowfs.api.versions.forking import ForkReport
     from cowfs.api.versions.head_changes import VolumeChanges
     from cowfs.api.versions.merge_report import MergeReport, Strategy
+    from cowfs.api.versions.named_comparisons import Diff
     from cowfs.api.versions.restoring import RestoreReport
     from cowfs.api.versions.tagging import Tag
     from cowfs.api.versions.version_log import VersionLog
@@ -209,11 +209,11 @@ class Store(metaclass=OneType):
         work on this machine is compared with its base. work: `new` is a volume, with its
         uncommitted work. paths: only these paths and below. times, renames: as for
         `ROVolume.diff`."""
-        from cowfs.api.versions import comparisons
+        from cowfs.api.versions import named_comparisons
 
         if new is None or work:
-            return comparisons.compare_with_work(old, new, paths, self._named, times=times, renames=renames)
-        return comparisons.compare(old, new, paths, self._named, times=times, renames=renames)
+            return named_comparisons.compare_with_work(old, new, paths, self._named, times=times, renames=renames)
+        return named_comparisons.compare(old, new, paths, self._named, times=times, renames=renames)
 
     def fork(self, source: str, name: str) -> ForkReport:
         """Makes volume `name` from `source`: NAME, NAME@TAG, NAME@VERSION or a locator. Uncommitted
@@ -273,9 +273,9 @@ class Store(metaclass=OneType):
         volume that is mounted here gets the files into its mount. A local pipe as the source is
         read to its end. progress receives the stage "copy", then the stages of the commit.
         """
-        from cowfs.api.transfers import transfer
+        from cowfs.api.transfers import copying
 
-        return transfer.copy(source, target, store=self._named, message=message, progress=progress)
+        return copying.copy(source, target, store=self._named, message=message, progress=progress)
 
     def download(
         self,
@@ -501,7 +501,7 @@ class Store(metaclass=OneType):
         from cowfs.api.versions import restoring
 
         volume, [wanted] = self.volume(name).handle, versions([version])
-        return restoring.restore(volume, wanted.to_read(), to=to, message=message, dry_run=dry_run)
+        return restoring.restore(volume, wanted.located, to=to, message=message, dry_run=dry_run)
 
     def rollback(
         self,
@@ -517,7 +517,7 @@ class Store(metaclass=OneType):
         from cowfs.api.versions import restoring
 
         volume, [wanted] = self.volume(name).handle, versions([version])
-        return restoring.rollback(volume, wanted.to_read(), message=message, dry_run=dry_run)
+        return restoring.rollback(volume, wanted.located, message=message, dry_run=dry_run)
 
     def tags(self, name: str) -> list[Tag]:
         """The volume's tags, by name. A version's `tag` sets one. NotFoundError: no such volume."""

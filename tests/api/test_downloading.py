@@ -21,8 +21,7 @@ from typing import Any, Literal
 import pytest
 
 from cowfs import storage
-from cowfs.api.transfers import transfer
-from cowfs.blocking import RWVolume, Volume
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import (
     ConflictError,
     CowfsError,
@@ -292,7 +291,7 @@ def test_a_power_loss_leaves_no_name_without_its_bytes(
     if is_mounted:
         volume.unmount()
     else:
-        transfer.copy("data:", str(place / "cp"))
+        Store().copy("data:", str(place / "cp"))
         assert (power.named, power.without_bytes) == (12, [])
 
 

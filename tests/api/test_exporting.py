@@ -171,8 +171,8 @@ def test_the_store_that_is_read_is_no_target(
 
 
 def test_the_directory_of_a_store_is_no_target(place: Path, version: ROVolume) -> None:
-    (place / "link").symlink_to(Path("/" + StoreUrl.parse(version.to_read().named.store_url).path))
-    for target in (version.to_read().named.store_url, place / "link", f"file://{place}"):
+    (place / "link").symlink_to(Path("/" + StoreUrl.parse(version.located.named.store_url).path))
+    for target in (version.located.named.store_url, place / "link", f"file://{place}"):
         with pytest.raises(InvalidInputError):
             version.files.export(target, delete=True)
     assert version.files.read("/dir/.hidden ä") == b"small"

@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from cowfs.api.mounts import rescue
-from cowfs.api.transfers import transfer
+from cowfs.api.transfers import copying
 from cowfs.api.upkeep import copied_stores
 from cowfs.blocking import Store, Volume
 from cowfs.errors import (
@@ -271,7 +271,7 @@ def test_work_of_a_store_is_not_taken_for_that_of_its_copy(place: Path) -> None:
             theirs.has_changes,
             lambda at=theirs: at.files.write("work", b"other"),
             lambda at=theirs: list(at.diff()),
-            lambda: transfer.copy(str(place / "home"), "data:", store=str(copy)),
+            lambda: copying.copy(str(place / "home"), "data:", store=str(copy)),
         )
         for use in uses:
             with pytest.raises(InvalidStateError, match=rf"{place}/store; file://{copy} is another place") as caught:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api.versions import comparisons, patches
+from cowfs.api.versions import named_comparisons, patches
 from cowfs.blocking import Volume
 from tests.api.test_uploading import upload
 
@@ -91,9 +91,9 @@ def patch_of(place: Path, before: Mapping[bytes, File], after: Mapping[bytes, Fi
 
 
 def patch_between(old: str, new: str) -> bytes:
-    two = comparisons.compare(old, new, (), None)
+    two = named_comparisons.compare(old, new, (), None)
     if any(each.kind == "renamed" and each.type == "directory" for each in two.changes):
-        two = comparisons.compare(old, new, (), None, renames=False)
+        two = named_comparisons.compare(old, new, (), None, renames=False)
     return b"".join(patches.of(two))
 
 

@@ -17,8 +17,7 @@ import pytest
 from cowfs.api import sources
 from cowfs.api.access import looking
 from cowfs.api.sources import Place
-from cowfs.api.transfers import transfer
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.machine.working_copy import list_working_copies
 from cowfs.transfer import copying
@@ -213,7 +212,7 @@ def test_a_copy_that_fails_leaves_the_volume_as_it_was(
 
     monkeypatch.setattr("cowfs.transfer.local_files.LocalFiles.open_file", fail)
     with pytest.raises(CowfsError, match="Permission denied"):
-        transfer.copy(str(tree), "data:")
+        Store().copy(str(tree), "data:")
     assert Volume.version("data") == before
     assert list_working_copies() == []
 

@@ -24,7 +24,7 @@ import pytest
 from upath import UPath
 
 from cowfs.api import sources
-from cowfs.api.versions import head_changes, on_line, waiting
+from cowfs.api.versions import head_changes, waiting, writer_turn
 from cowfs.base import config
 from cowfs.base.ids import StoreId
 from cowfs.blocking import Store, Volume
@@ -662,7 +662,7 @@ def test_nobody_of_this_machine_opens_a_volume_that_is_written_to(
     assert config.list_directory(working_root()) == []
 
 
-@pytest.mark.parametrize("module", [head_changes, on_line])
+@pytest.mark.parametrize("module", [head_changes, writer_turn])
 def test_who_waits_for_another_writer_says_so_once(
     fs: CowfsFileSystem, module: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -152,7 +152,7 @@ def test_names_are_one_file_or_several_as_the_version_has_them(place: Path, is_o
             assert state(session) == wanted
     else:
         volume.commit()
-        restoring.rollback(volume.handle, version.to_read())
+        restoring.rollback(volume.handle, version.located)
     with session_of(volume) as session:
         assert state(session) == wanted
     assert list(volume.diff(version)) == []

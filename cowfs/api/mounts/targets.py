@@ -48,7 +48,6 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import store_names
 from cowfs.version.commit import ProgressListener
-from cowfs.version.names.volumes import Head
 
 
 class Mounted:
@@ -206,11 +205,6 @@ class Unmounted:
         """The outcome, in words, of a commit whose caller was interrupted: this process makes
         it."""
         return MAY_BE_REPEATED
-
-
-def handle_of(store: stores.OpenStore, head: Head) -> VolumeHandle:
-    """The volume of a source that was found to be written to."""
-    return VolumeHandle.of_head(store, head)
 
 
 def keep_mounted(path: Path) -> None:

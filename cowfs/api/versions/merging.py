@@ -5,7 +5,7 @@ diverged from the volume.
 
 No mount and no engine is used. File contents are read only to check whether a file was merely
 appended to. The target must not be mounted here, nor have uncommitted work here. The merge waits
-for another writer that ends by itself (`on_line`).
+for another writer that ends by itself (`writer_turn`).
 
 The branches' manifests are read after the pin is set, so that the data they name is protected
 during the merge (docs/decisions/0046-merging.md).
@@ -26,7 +26,7 @@ from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions import merge_report
 from cowfs.api.versions.merge_report import MergedPath, MergeReport, Strategy
-from cowfs.api.versions.on_line import on_line
+from cowfs.api.versions.writer_turn import with_turn_as_writer
 from cowfs.base import config
 from cowfs.base.errors import ConflictError, CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
@@ -80,7 +80,7 @@ def merge(
     request = commit_request(message or f"Merge {', '.join(branch.name for branch in branches)}")
     if dry_run:
         return _report(volume, _try(target.store, target.name, branches, resolve))
-    return _report(volume, on_line(volume.to_upload, partial(_publish, branches, resolve, request)))
+    return _report(volume, with_turn_as_writer(volume.to_upload, partial(_publish, branches, resolve, request)))
 
 
 def _report(volume: VolumeHandle, done: _Outcome) -> MergeReport:

@@ -30,7 +30,7 @@ from cowfs.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from cowfs.api.access.volume_handle import VolumeHandle
-    from cowfs.api.versions.comparisons import Diff
+    from cowfs.api.versions.named_comparisons import Diff
 
 PATCHED_BYTES = 1 << 20
 _MOST_PAIRS = 1_000_000

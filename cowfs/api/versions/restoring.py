@@ -24,7 +24,7 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions.merge_report import MergedPath
-from cowfs.api.versions.on_line import on_line
+from cowfs.api.versions.writer_turn import with_turn_as_writer
 from cowfs.base import clock, config
 from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.base.hints import Command
@@ -123,7 +123,9 @@ def _make(
     if dry_run:
         base, paths, is_new = _try(target, version, path, to)
     else:
-        base, paths, is_new = on_line(volume.to_upload, partial(_publish, version, path, to, commit_request(message)))
+        base, paths, is_new = with_turn_as_writer(
+            volume.to_upload, partial(_publish, version, path, to, commit_request(message))
+        )
     assert base.version_id is not None
     made = volume.record(base.head_number, base.version_id, is_new=is_new)
     return RestoreReport(made.locator, is_new, version.locator, paths)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def on_line(find_target: Callable[[], Target], make: Callable[[Target, Line], T]) -> T:
+def with_turn_as_writer(find_target: Callable[[], Target], make: Callable[[Target, Line], T]) -> T:
     """The result of `make`, which publishes on the line, or raises. `make` is called again while
     another writer takes the line, or while another writer that ends by itself holds it, for at most
     WAIT_S. find_target: returns the volume, ready for publishing (`VolumeHandle.to_upload`)."""
