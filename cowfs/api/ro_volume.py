@@ -1,9 +1,9 @@
 """ROVolume: one version, immutable. Blocking; `asynchronous` makes its async twin.
 
 Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`,
-`from_locator` and `history` already have it. An unpickled object fetches it when a field is first
-read, which blocks for one request; resolve() (in the async API, `await version`) fetches it in
-advance. A mount is read-only or a scratch mount, which discards its changes unless they are
+`Volume.from_locator` and `history` already have it. An unpickled object fetches it when a field is
+first read, which blocks for one request; resolve() (in the async API, `await version`) fetches it
+in advance. A mount is read-only or a scratch mount, which discards its changes unless they are
 committed as a new volume. Each object has at most one mount. The mount ends with the `with` block.
 Files that this process still has open, say a numpy memmap, stay open, and a mount that other
 processes use stays. Threads: any; calls that change the mount wait for each other.
@@ -21,7 +21,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import arguments, sources, stores
+from cowfs.api import arguments
 from cowfs.api.access import file_access
 from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.access.file_session import FileSession
@@ -93,22 +93,6 @@ class ROVolume(metaclass=OneType):
             is_new=located.is_new,
             storage=located.storage,
         )
-
-    @classmethod
-    def from_locator(cls, locator: str | Locator, *, store: Storage | None = None) -> Self:
-        """The version that a locator names, after verifying that it exists and belongs to the
-        volume in the locator: one request. LOCATOR/path means that folder of it, which is looked up
-        when it is mounted. store: the locator's store, with credentials. NotFoundError,
-        InvalidInputError, CorruptError."""
-        if not isinstance(locator, str | Locator):
-            raise InvalidInputError(
-                f"a locator is text, not {locator!r}",
-                hint="Give the locator of a committed version: that of a volume is None before its first commit.",
-            )
-        named, folder = (locator, b"") if isinstance(locator, Locator) else Locator.parse_with_path(locator)
-        chosen = stores.name(store)
-        sources.require_same_store(named, chosen)
-        return cls(named, folder=folder, storage=stores.storage_of(chosen)).resolve()
 
     @property
     def locator(self) -> str:

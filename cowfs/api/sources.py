@@ -20,6 +20,7 @@ import re
 from functools import partial
 
 from cowfs.api import names, stores
+from cowfs.api.storage.definition import Storage
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
@@ -158,6 +159,20 @@ def find_version(text: object, named: stores.Named) -> LocatedVersion:
     manifest."""
     meant = place(text)
     return find(meant.source, named).located(meant.path).resolve()
+
+
+def of_locator(given: object, storage: Storage | None) -> LocatedVersion:
+    """The version, or the folder of one, that a locator or LOCATOR/PATH names; nothing is
+    requested. InvalidInputError: it is no locator, or `storage` is for another store."""
+    if not isinstance(given, str | Locator):
+        raise InvalidInputError(
+            f"a locator is text, not {given!r}",
+            hint="Give the locator of a committed version: that of a volume is None before its first commit.",
+        )
+    locator, folder = (given, b"") if isinstance(given, Locator) else Locator.parse_with_path(given)
+    chosen = stores.name(storage)
+    require_same_store(locator, chosen)
+    return LocatedVersion(locator, folder, storage=stores.storage_of(chosen))
 
 
 def in_named_store(text: str, named: stores.Named, *, to_write: bool = False) -> tuple[str, stores.Named]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from cowfs.api import hints, names, stores
+from cowfs.api import hints, names, sources, stores
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.definition import Storage
@@ -78,7 +78,7 @@ class Volume(metaclass=OneType):
         when it is mounted. store: the locator's store, with credentials. NotFoundError,
         InvalidInputError, CorruptError."""
         with hints.of_store(store):
-            return ROVolume.from_locator(locator, store=store)
+            return ROVolume.made(sources.of_locator(locator, store)).resolve()
 
 
 def volume(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:

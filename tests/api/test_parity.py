@@ -10,7 +10,7 @@ import pytest
 
 import cowfs
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
-from cowfs.blocking import ROVolume, RWVolume, Store, Volume
+from cowfs.blocking import RWVolume, Store, Volume
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
@@ -109,7 +109,7 @@ def test_errors_name_the_last_version(place: Path) -> None:
     with pytest.raises(CowfsError) as wrong:
         version.mount(max_uploads=0)
     assert elsewhere.value.locator == wrong.value.locator == version.locator
-    gone = ROVolume.from_locator(version.locator)
+    gone = Volume.from_locator(version.locator)
     (place / "store" / "versions" / version.id[:2] / version.id).unlink()
     with pytest.raises(NotFoundError) as missing:
         Volume.from_locator(gone.locator)

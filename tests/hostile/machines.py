@@ -24,7 +24,7 @@ from cowfs.api import stores
 from cowfs.api.access import file_session
 from cowfs.api.store import store_of
 from cowfs.base import clock
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import CowfsError
 from cowfs.store.credentials import unlocking
 from tests.hostile.malicious_store import Objects, View, Violation, Watched
@@ -244,7 +244,7 @@ class World:
 
     def read_locator(self, machine: Machine, locator: str) -> None:
         named = machine.named if isinstance(machine.named, storage.Storage) else None
-        found = ROVolume.from_locator(locator, store=named).files.read("/f")
+        found = Volume.from_locator(locator, store=named).files.read("/f")
         if found != self.contents[self.locators[locator][0]].data:
             raise Violation("a locator has another content")
 

@@ -69,7 +69,7 @@ def scratches(place: Path) -> list[str]:
 def test_a_scratch_is_written_to_and_leaves_nothing(version: ROVolume, place: Path, *, fast_lane: bool) -> None:
     before = objects(place)
     path = version.mount(scratch=True, fast_lane=fast_lane)
-    assert path != ROVolume.from_locator(version.locator).mount(), "a reader beside it has a path of its own"
+    assert path != Volume.from_locator(version.locator).mount(), "a reader beside it has a path of its own"
     (path / "dir" / "file").write_text("two")
     (path / "new").write_bytes(os.urandom(3 << 20))
     with open(path / "large", "r+b") as large:
@@ -252,7 +252,7 @@ def test_a_volume_that_was_taken_over_from_a_scratch_is_the_new_writers(version:
 
 
 def test_names_of_committed_scratches(version: ROVolume) -> None:
-    one, other = (ROVolume.from_locator(version.locator) for _ in range(2))
+    one, other = (Volume.from_locator(version.locator) for _ in range(2))
     paths = [each.mount(scratch=True) for each in (one, other)]
     for number, path in enumerate(paths):
         (path / "mine").write_text(str(number))
@@ -295,7 +295,7 @@ def test_commits_at_once_under_several_names_make_a_volume_each(version: ROVolum
         made = list(pool.map(lambda name: version.commit_scratch("m", name=name), wanted))
     assert [each.name for each in made] == wanted
     for each in made:
-        assert ROVolume.from_locator(each.locator).history()[0].id == each.id
+        assert Volume.from_locator(each.locator).history()[0].id == each.id
         head = Volume.open(each.name).resolve()
         assert head.locator == each.locator
     version.unmount()
@@ -389,7 +389,7 @@ def test_the_next_scratch_clears_as_well(version: ROVolume, place: Path) -> None
     assert version.started is not None
     os.kill(version.started.pid, signal.SIGKILL)
     assert wait_gone(version.started.pid, 60)
-    other = ROVolume.from_locator(version.locator)
+    other = Volume.from_locator(version.locator)
     other.mount(place / "mnt" / "t", scratch=True)
     assert len(scratches(place)) == 1, "its own"
     assert mount_table.mount_at(str(path)) is None
