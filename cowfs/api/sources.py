@@ -19,7 +19,7 @@ import os
 import re
 from functools import partial
 
-from cowfs.api import names, stores
+from cowfs.api import hints, names, stores
 from cowfs.api.storage.definition import Storage
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError, NotFoundError
@@ -131,7 +131,12 @@ def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifes
     to_write: the volume is opened next, and its head carries the state that was seen.
     with_manifest: fetch that of a locator's version together with the store's record. STORE/NAME is
     in the store of that name."""
-    text, named = in_named_store(text, named, to_write=to_write)
+    rest, named = in_named_store(text, named, to_write=to_write)
+    with hints.of_store(named if rest != text else None):  # callers mark errors of the store that they pass
+        return _find(rest, named, to_write=to_write, with_manifest=with_manifest)
+
+
+def _find(text: str, named: stores.Named, *, to_write: bool, with_manifest: bool) -> Source:
     parsed = source_names.parse_source(text)
     if isinstance(parsed, Locator):
         require_same_store(parsed, named)
@@ -183,7 +188,7 @@ def in_named_store(text: str, named: stores.Named, *, to_write: bool = False) ->
     if store is None:
         return text, named
     meant = stores.name(store)
-    if to_write:
+    if to_write and "@" not in rest:
         raise names.with_its_store(store, rest)
     if named is not None and stores.canonical_url(named) != stores.canonical_url(meant):
         raise InvalidInputError(

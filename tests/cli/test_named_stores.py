@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cowfs.base import config
-from cowfs.blocking import Store, Volume
-from cowfs.errors import InvalidInputError, ReadOnlyError
+from cowfs.blocking import ROVolume, Store, Volume
+from cowfs.errors import InvalidInputError, InvalidStateError, ReadOnlyError
 from cowfs.storage import Storage
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
@@ -121,6 +121,23 @@ def test_a_read_only_store_serves_versions_and_takes_none(run: Run, home: Path) 
 def test_hints_show_the_name(run: Run) -> None:
     missing = run("log", "none", "--store", "near")
     assert "`cowfs ls --store near`" in missing.err
+    assert "`cowfs ls --store near`" in run("log", "near/none").err
+    assert "`cowfs log data --store near`" in run("show", "near/data@none").err
+    assert "`cowfs ls --store near`" in run("mount", "near/none@{0}", "at").err
+
+
+def test_a_version_in_a_named_store_can_be_mounted() -> None:
+    version = Store().to_mount("near/data@{0}")
+    assert isinstance(version, ROVolume)
+    assert version.files.read("file") == b"near\n"
+
+
+def test_a_finalized_volume_is_opened_again_in_its_store(near: str) -> None:
+    volume = Store("near").create("ended")
+    volume.finalize()
+    with pytest.raises(InvalidStateError) as caught:
+        volume.commit()
+    assert f"Volume.open('ended', store={near!r})" in caught.value.hint
 
 
 def test_a_store_with_credentials_is_named_in_the_file(home: Path) -> None:

@@ -17,7 +17,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Self
 
 from cowfs import store as stores_layer
-from cowfs.api import claiming, sources, stores
+from cowfs.api import claiming, hints, sources, stores
 from cowfs.api.access.file_access import Opens, VolumeAccess
 from cowfs.api.access.used_files import UsedFiles
 from cowfs.api.mounts import kept_work
@@ -120,9 +120,10 @@ class VolumeHandle:
 
     def require_not_ended(self) -> None:
         if self.ended:
+            opened = hints.opening(self.name, self.store.url if self.store is not None else None)
             raise InvalidStateError(
                 f"volume {self.name!r} was {self.ended}: this object cannot be used any more",
-                hint=f"Volume.open({self.name!r}) goes on with the volume; forking the version starts another one.",
+                hint=f"{opened} goes on with the volume; forking the version starts another one.",
             )
 
     # -- claiming

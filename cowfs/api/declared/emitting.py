@@ -179,7 +179,7 @@ def _default_store(declared: Declaration) -> list[dict[str, str]]:
     """The store of volumes that name none. Every store must be reachable from other machines."""
     urls = [
         _plain_url(each) if isinstance(each, Storage) else each.without_secrets().url
-        for each in declared.stores.values()
+        for each in _used_stores(declared).values()
     ]
     default = [stores.canonical_url()] if any(each.store is None for each in declared.volumes) else []
     for url in (*urls, *default):
@@ -197,12 +197,18 @@ def _declaration(declared: Declaration) -> str:
         for each in declared.volumes
     ]
     said: dict[str, Any] = {}
-    for name, store in declared.stores.items():
+    for name, store in _used_stores(declared).items():
         if isinstance(store, Storage):
             said[name] = {"url": _plain_url(store)}
         else:
             said[name] = json.loads(store.model_dump_json(exclude_none=True))
     return yaml.safe_dump({"volumes": volumes, "stores": said}, sort_keys=False)
+
+
+def _used_stores(declared: Declaration) -> dict[str, DeclaredStore | Storage]:
+    """Those of its volumes: a declaration also has every store that has a name on this machine."""
+    named = {each.store for each in declared.volumes}
+    return {name: store for name, store in declared.stores.items() if name in named}
 
 
 def _plain_url(store: Storage) -> str:
@@ -215,7 +221,7 @@ def _plain_url(store: Storage) -> str:
 
 
 def _secrets(declared: Declaration) -> list[Secret]:
-    stores_of_files = [each for each in declared.stores.values() if isinstance(each, DeclaredStore)]
+    stores_of_files = [each for each in _used_stores(declared).values() if isinstance(each, DeclaredStore)]
     found = (getattr(store, key) for store in stores_of_files for key in SECRETS)
     return [secret for secret in found if secret is not None]
 

@@ -100,7 +100,7 @@ def _refusal(declared: Declaration, asked: list[str]) -> InvalidInputError:
     return InvalidInputError(
         f"{declared.file} was merely found, and {'; '.join(asked)}",
         hint=f"Read it. If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: {Command('up', file)}, "
-        f"{Command('apply', '-f', file)}, Declaration.load({str(declared.file)!r}).",
+        f"{Command('apply', '-f', file)}, Declared.load({str(declared.file)!r}).",
         details={UNALLOWED: str(declared.file), "content": content_of(declared), "asked": asked},
     )
 

@@ -210,7 +210,7 @@ def _require_harmless(store: Storage, declared: Declaration, name: str) -> None:
     file = str(declared.file)
     hint = (
         f"If you trust that file, allow it: {Command('allow', file)}. Or name it: {Command('apply', '-f', file)}, "
-        f"{Command('up', file)}, Declaration.load({file!r})."
+        f"{Command('up', file)}, Declared.load({file!r})."
     )
     if store.credential_process is not None:
         raise AccessDeniedError(f"the store {name} runs a command, and its file was merely found", hint=hint)

@@ -36,7 +36,8 @@ def plan_restore(target: Index, source: Index, *, shared: int, path: bytes, to: 
     found = find_inode(source, path)
     if found is None:
         raise NotFoundError(
-            f"the version has no {_display(path)}", hint=f"{Command('ls')}, or files.ls(), lists its files."
+            f"the version has no {_display(path)}",
+            hint=f"{Command('ls', 'NAME@VERSION')}, or files.ls(), lists its files.",
         )
     if not to and not stat.S_ISDIR(found[MODE]):
         raise InvalidInputError(

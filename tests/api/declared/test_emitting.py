@@ -82,10 +82,17 @@ def test_a_manifest_holds_the_same_declaration() -> None:
     assert done.returncode == 0
     for text, said in (
         (BUCKET.replace("{env: R2_KEY}", "{file: k}"), "cannot be used in a Pod"),
-        ("volumes: []\nstores: {main: ./s}", "cannot reach it"),
+        ("volumes: [{name: a, path: /a, store: main}]\nstores: {main: ./s}", "cannot reach it"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             declared(text).emit("k8s")
+
+
+@pytest.mark.quick
+def test_what_no_volume_uses_is_left_out() -> None:
+    spare = "  spare: {url: ./s}\n  other: {preset: s3, bucket: b, region: r, access_key: {env: SPARE}, secret_key: {file: k}}\n"
+    for kind in ("sh", "systemd", "k8s"):
+        assert declared(BUCKET + spare).emit(kind) == declared().emit(kind)
 
 
 @pytest.mark.quick

@@ -24,6 +24,7 @@ def refusal(*, mounts: bool = True) -> InvalidInputError:
     with pytest.raises(InvalidInputError, match="was merely found") as caught:
         Declared.load().plan(mounts=mounts)
     assert f"cowfs allow {Declared.load().file}" in caught.value.hint
+    assert f"Declared.load('{Declared.load().file}')" in caught.value.hint
     return caught.value
 
 
