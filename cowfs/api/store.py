@@ -78,6 +78,8 @@ class Store(metaclass=OneType):
             raise InvalidInputError(
                 "two stores were given", hint="Give a URL, a path or a name; or a Storage, which has a URL."
             )
+        if located and storage is not None:
+            raise InvalidInputError("a Storage is named by the user", hint="Leave located out.")
         self._is_located = located
         self._named = (
             arguments.store(url_or_name) if located else stores.name(storage if storage is not None else url_or_name)

@@ -493,7 +493,10 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return batch
 
     def _current(self) -> Batch | None:
-        return cast("Batch | None", getattr(self._batches, "current", None) or self.transaction.batch)
+        # not self.transaction: it makes one, which could replace that of another thread
+        return cast(
+            "Batch | None", getattr(self._batches, "current", None) or getattr(self._transaction, "batch", None)
+        )
 
     def new_batch(self) -> Batch:
         """Changes that become one version of each affected volume."""

@@ -22,8 +22,9 @@ from cowfs.api.storage import objects
 from cowfs.api.storage.presets import S3Credentials
 from cowfs.api.storage.resolving import access
 from cowfs.base import redaction
-from cowfs.blocking import Volume
+from cowfs.blocking import Store, Volume
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.format.store_url import StoreUrl
 from cowfs.storage import Storage
 from cowfs.store.credentials import trust
 from cowfs.store.origin import OriginObject
@@ -150,13 +151,21 @@ def test_no_secret_is_shown_or_pickled() -> None:
 
 @pytest.mark.quick
 def test_given_credentials_do_not_make_a_server_trusted_with_those_of_the_environment() -> None:
-    from cowfs.format.store_url import StoreUrl
-
     made = storage.MinIO("b", endpoint="https://given.example", **KEYS)
     Volume.new("v", store=made)
     assert not trust.is_trusted(StoreUrl.parse(made.url))
     Volume.new("v", store=storage.MinIO("b", endpoint="https://named.example"))
     assert trust.is_trusted(StoreUrl.parse("s3://b;endpoint=https://named.example/x"))
+
+
+@pytest.mark.quick
+def test_the_server_of_a_locator_is_not_named_by_looking_at_its_volumes() -> None:
+    url = "s3://b;endpoint=https://located.example/x"
+    with pytest.raises(InvalidInputError, match="version, not a volume"):
+        Store(url, located=True).describe("v@1")
+    assert not trust.is_trusted(StoreUrl.parse(url))
+    with pytest.raises(InvalidInputError, match="Storage is named by the user"):
+        Store(storage=storage.Local("/s"), located=True)
 
 
 @pytest.mark.quick

@@ -17,7 +17,7 @@ import cowfs
 from cowfs import blocking, errors
 from cowfs.api.declared import asynchronous as declared
 from cowfs.api.declared.plan import Plan
-from cowfs.api.twins.twin import INTERNAL, PLAIN, Twin, as_async
+from cowfs.api.twins.twin import INTERNAL, ONE_BY_ONE, PLAIN, Twin, as_async
 from cowfs.control import MountOptions
 from cowfs.errors import InvalidInputError, InvalidStateError
 from cowfs.machine import applied
@@ -216,6 +216,18 @@ def test_docstrings_and_arguments_are_the_same(awaited: type, blocks: type) -> N
         assert inspect.iscoroutinefunction(one) != (is_iterator or f"{awaited.__name__}.{name}" in PLAIN)
         if is_iterator:
             assert inspect.signature(one).return_annotation == f"Async{returns}"
+
+
+def test_pieces_of_a_file_are_not_collected() -> None:
+    """Of 1 MiB each: hundreds of them would be read before the caller gets the first."""
+    members = [(kind.__name__, name, member) for _, kind in cowfs.list_twins() for name, member in vars(kind).items()]
+    found = {
+        f"{kind}.{name}"
+        for kind, name, member in members
+        if not name.startswith("_") and getattr(member, "__annotations__", {}).get("return") == "Iterator[bytes]"
+    }
+    assert "Store.read" in found
+    assert found <= ONE_BY_ONE
 
 
 @pytest.mark.parametrize("owner", [cowfs.RWVolume, blocking.RWVolume, cowfs.ROVolume, blocking.ROVolume])

@@ -19,7 +19,7 @@ import pytest
 
 from cowfs.api.mounts import targets
 from cowfs.blocking import Store, Volume
-from cowfs.errors import InvalidInputError, LeaseHeldError, UnavailableError
+from cowfs.errors import InvalidInputError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.format import canonical
 from cowfs.format.fields import ENVELOPE, seal
 from cowfs.machine import dead_mounts, registry
@@ -599,3 +599,16 @@ def test_a_deleted_volume_is_listed_apart_and_brought_back(run: Run) -> None:
     assert run("delete", "never", "-y").code == 3
     assert run("delete", "a", "b", "-y", "--json").json == {"format": 1, "deleted": ["a", "b"]}
     assert run("ls").out == ""
+
+
+@pytest.mark.quick
+def test_what_is_said_about_a_mount_or_a_volume_names_its_store(home: Path) -> None:
+    near = f"file://{home / 'near'}"
+    volume = Store(near).create("data")
+    volume.files.write("a", b"1")
+    volume.unmount()
+    with pytest.raises(NotFoundError) as caught:
+        targets.find("data", near).unmount()
+    assert f"`cowfs commit data --store {near}`" in caught.value.hint
+    mounted = targets.Mounted(entered(home, str(home / "m"), "data", near))
+    assert f"`cowfs log data --store {near}`" in mounted.describe_interrupted_commit(None)

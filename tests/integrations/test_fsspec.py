@@ -40,6 +40,7 @@ from cowfs.errors import (
 )
 from cowfs.integrations.fsspec import CowfsFileSystem
 from cowfs.integrations.fsspec_files import WrittenFile
+from cowfs.integrations.fsspec_transactions import CowfsTransaction
 from cowfs.machine.known_stores import PLAIN, KnownStore
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import list_working_copies, working_root
@@ -240,6 +241,25 @@ def test_a_transaction_is_one_version_or_none(fs: CowfsFileSystem) -> None:
     assert (versions(), len(fs.find("data"))) == (2, 3)
     fs.pipe("data/after", b"x")
     assert versions() == 3
+
+
+def test_a_write_makes_no_transaction(fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could take the place of one that another thread has just begun, whose changes would then
+    be published one by one."""
+    made = list[CowfsTransaction]()
+
+    class Noted(CowfsTransaction):
+        def __init__(self, fs: CowfsFileSystem) -> None:
+            super().__init__(fs)
+            made.append(self)
+
+    monkeypatch.setattr(CowfsFileSystem, "transaction_type", Noted)
+    fs.pipe("data/a", b"1")
+    fs.rm("data/a")
+    assert made == []
+    with fs.transaction:
+        fs.pipe("data/b", b"1")
+    assert (len(made), versions()) == (1, 3)
 
 
 def test_what_other_threads_lose_with_a_transaction_is_told(

@@ -85,7 +85,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set[str]()
-        for key_node, _ in node.value:
+        for key_node, _ in node.value if node.id == "mapping" else ():  # `!!map [a]` is none
             key = self.construct_object(key_node)
             if not isinstance(key, str) or key in seen:
                 problem = f"the key {key!r} is there twice" if isinstance(key, str) else "a key that is no text"

@@ -141,7 +141,7 @@ class Mounted:
     def describe_interrupted_commit(self, name: str | None) -> str:
         """The outcome, in words, of a commit whose caller was interrupted. name: as for
         `commit`."""
-        return self._mount.describe_interrupted_commit(name)
+        return hints.about(self._entry.store_url, self._mount.describe_interrupted_commit(name))
 
     def describe_interrupted_unmount(self) -> str:
         """The outcome, in words, of an unmount whose caller was interrupted."""
@@ -183,7 +183,8 @@ class Unmounted:
 
     def unmount(self) -> NoReturn:
         """NotFoundError: it is not mounted. The hint says whether there is uncommitted work."""
-        work = f" {Command('commit', self.volume)} publishes what is uncommitted." if self._handle.has_changes() else ""
+        commit = hints.about(self._handle.store_url, Command("commit", self.volume))
+        work = f" {commit} publishes what is uncommitted." if self._handle.has_changes() else ""
         raise NotFoundError(
             f"volume {self.volume!r} is not mounted here", hint=f"{Command('status')} lists mounts.{work}"
         )

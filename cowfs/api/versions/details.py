@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ from cowfs.api import names, stores
 from cowfs.api.mounts import overview
 from cowfs.api.mounts.overview import VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
-from cowfs.api.storage.definition import Storage
 from cowfs.base.errors import NotFoundError
 from cowfs.machine import applied, registry, working_copy
 from cowfs.version import history
@@ -44,10 +42,10 @@ class VolumeDetails:
     declared: list[DeclaredIn]
 
 
-def find(name: str, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
+def find(name: str, store: stores.Named = None) -> VolumeDetails:
     """NotFoundError: no such volume; its hint lists similar names."""
-    opened = stores.open_store(stores.name(store))
     name = names.checked(name)
+    opened = stores.open_store(store)
     head = near_names.read_head(opened.objects, name)
     summary = overview.volume_summary(opened, name)
     if summary is None:

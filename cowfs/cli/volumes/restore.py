@@ -42,8 +42,9 @@ def command(
     tidy_up_when_terminated()
     version = Volume.version(source, store=store)
     name = into or version.name
-    where = store if into is not None else version.store_url
-    tell(Store(where).restore(name, version, to=to, message=message, dry_run=dry_run), name, dry_run, as_json)
+    is_named = store is not None or into is not None
+    where = Store(store) if is_named else Store(version.store_url, located=True)
+    tell(where.restore(name, version, to=to, message=message, dry_run=dry_run), name, dry_run, as_json)
 
 
 def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:

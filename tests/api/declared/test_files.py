@@ -234,6 +234,8 @@ def test_each_kind_of_bad_file_names_its_keys(kind: str) -> None:
         ("volumes: []\nwhen: 2026-13-45\n", "month must be"),
         ("volumes: []\nx: !!python/object:os.system {}\n", "line 2: .*could not determine a constructor"),
         ("volumes: []\nx: !!set {a, b}\n", "unknown key 'x'"),
+        ("volumes: !!map [a]\n", "line 1: .*expected a mapping node"),
+        ("volumes: !!set [a]\n", "line 1: .*expected a mapping node"),
         ("a: &a [*a]\n", "line 1: .*aliases are not supported"),
         ("a: *b\n", "line 1: .*aliases are not supported"),
         ("volumes: []\nx: \x07\n", "special characters are not allowed"),
