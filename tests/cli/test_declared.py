@@ -62,14 +62,14 @@ def test_a_plan_finds_what_no_mount_can_be_made_in(run: Command, place: Path, fi
     assert run("apply", "--no-mount", "-y").code == 0
 
 
-def test_a_bad_file_is_told_with_its_lines(run: Command, place: Path, file: Path) -> None:
+def test_a_bad_file_is_told_with_its_keys(run: Command, place: Path, file: Path) -> None:
     file.write_text('[[volumes]]\nname = "ckpt"\npath = "ckpt"\nsize = "big"\n')
     said = run("apply", "--dry-run")
     assert said.code == 2
-    assert f"cowfs: {file}:3: volumes[0].path: " in said.err
-    assert f"\n{file}:4: volumes[0].size: " in said.err
+    assert f"cowfs: {file}: volumes[0].path: " in said.err
+    assert f"\n{file}: volumes[0].size: " in said.err
     details = run("up", "--json").json["error"]["details"]
-    assert [each["where"] for each in details["problems"]] == [f"{file}:3", f"{file}:4"]
+    assert [each["key"] for each in details["problems"]] == ["volumes[0].path", "volumes[0].size"]
     assert run("up", "missing.toml").code == 3
     file.unlink()
     assert "`cowfs up FILE`" in run("up").err

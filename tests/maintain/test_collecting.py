@@ -484,7 +484,7 @@ def test_a_root_that_cannot_be_read_stops_everything(store: ObjectStore, tmp_pat
     before_last = refs.read(store, refs.head("v"), 2)
     for record, said in (
         (store.get(keys.head("v", 2)), "is not the record of that place"),
-        (before_last.encode(), "was put after another"),
+        (before_last.encode(), "has the same head twice"),
     ):
         store.put(keys.head("v", 3), record)  # the second as cowfs before decision 76 wrote it
         with pytest.raises(CorruptError, match=said):

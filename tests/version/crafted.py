@@ -78,16 +78,20 @@ def _meta(connection: Connection) -> dict[str, int]:
 
 
 def outcomes(store: str, source: str, base: str, home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Of every reader."""
+    """Of every reader. Removes what they leave in `home`: pytest fails to remove a deep tree, which
+    it does some runs later."""
     home.mkdir(parents=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.version.crafted", store, source, base, str(home)],
-        env={**environment, "COWFS_CACHE_DIR": str(home / "c"), "COWFS_STATE_DIR": str(home / "s")},
-        capture_output=True,
-        text=True,
-        timeout=TIME_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.version.crafted", store, source, base, str(home)],
+            env={**environment, "COWFS_CACHE_DIR": str(home / "c"), "COWFS_STATE_DIR": str(home / "s")},
+            capture_output=True,
+            text=True,
+            timeout=TIME_S,
+            check=False,
+        )
+    finally:
+        subprocess.run(["rm", "-rf", home], check=True)
     assert done.returncode == 0, f"{source}\n{done.stdout}\n{done.stderr[-4000:]}"
     found: dict[str, str] = json.loads(done.stdout)
     return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cowfs.base.errors import CowfsError
-from cowfs.base.fast_dataclass import dataclass
 
 State = Literal["ok", "warn", "fail"]
 OK: Final = "ok"

@@ -9,11 +9,11 @@ control characters.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cowfs.api import hints
 from cowfs.api.mounts.summaries import DeadMount, MountSummary, WorkingCopySummary
-from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 
 if TYPE_CHECKING:
