@@ -68,6 +68,8 @@ def parsed(data: bytes, file: Path) -> Document:
         raise _unreadable(file, f"{place}not valid YAML: {said}") from None
     except (ValueError, OverflowError, yaml.YAMLError) as error:
         raise _unreadable(file, f"not valid {kind}: {error}") from None
+    except (LookupError, AttributeError, TypeError):  # PyYAML's, of `!!bool x`
+        raise _unreadable(file, f"not valid {kind}: a value does not fit its tag") from None
     if not isinstance(values, dict):
         raise _unreadable(file, "the document is no table of keys")
     return Document(file, _with_whole_paths(values, file.parent))

@@ -43,9 +43,9 @@ def _script(declared: Declaration) -> str:
 
 _SCRIPT = """\
 #!/bin/sh
-# Makes and mounts what is declared; `cowfs down FILE` unmounts it. FILE: the first argument, or a file beside this script.
+# Makes and mounts what is declared; `cowfs down FILE` unmounts it. FILE, which is written: the first argument, or SCRIPT.cowfs.yml.
 set -eu
-file=${1:-$(cd "$(dirname "$0")" && pwd)/declared.cowfs.yml}
+file=${1:-$0.cowfs.yml}
 cat > "$file" <<'END OF THE DECLARATION'
 """
 _SCRIPT_END = """\
