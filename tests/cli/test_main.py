@@ -240,7 +240,7 @@ def test_help_is_quick_to_load() -> None:
 
 
 def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry: Any = SimpleNamespace(kind="fuse", written="data", volume="data")
+    entry: Any = SimpleNamespace(kind="fuse", written="data", volume="data", store_url=None)
 
     class Interrupted(mounts.Mounted):
         def __init__(self) -> None:
