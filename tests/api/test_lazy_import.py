@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -52,8 +53,11 @@ def test_a_store_without_a_key_is_opened_without_cryptography(tmp_path: Path) ->
         f"from cowfs.blocking import Store; store = Store({str(tmp_path)!r}); store.create('data'); store.volumes()"
     )
     assert not loaded & {"cryptography", "email", "hmac", "tomllib", "difflib"}
-    ours = {"merging", "restoring", "collecting", "repairing", "verifying", "importing", "pruning", "pushing"}
-    assert not loaded & {f"cowfs.api.{name}" for name in ours}
+    ours = {f"versions.{name}" for name in ("merging", "restoring")}
+    ours |= {f"upkeep.{name}" for name in ("collecting", "repairing", "verifying", "pruning", "pushing")}
+    ours = {f"cowfs.api.{name}" for name in (*ours, "transfers.importing")}
+    assert all(importlib.util.find_spec(name) for name in ours)
+    assert not loaded & ours
 
 
 def test_declarations_load_pydantic_when_they_are_used() -> None:
