@@ -20,12 +20,13 @@ from cowfs.blocking import Volume
 from cowfs.errors import CowfsError
 from cowfs.machine import registry
 from tests.api.conftest import place
+from tests.effort import share
 from tests.hostile.entries import KINDS, Canary
 from tests.hostile.other_user import UID, watching
 
 __all__ = ["place"]
 
-SECONDS = float(os.environ.get("COWFS_HOSTILE_S", "60")) / 3
+SECONDS = float(os.environ.get("COWFS_HOSTILE_S", share(60))) / 3
 LIMIT_S = 60
 MEMORY_BYTES = 4 << 30
 

@@ -30,13 +30,14 @@ from cowfs.base import clock
 from cowfs.format.key_slots import Secret
 from cowfs.store import open as opening
 from cowfs.store.credentials import unlocking
+from tests.effort import share
 from tests.hostile import lies
 from tests.hostile.machines import TAGS, VOLUMES, Line, Machine, World, WorldClock
 from tests.hostile.malicious_store import Lie, Violation
 
 pytestmark = pytest.mark.slow
 
-SECONDS = float(os.environ.get("COWFS_HOSTILE_S", "60"))
+SECONDS = float(os.environ.get("COWFS_HOSTILE_S", share(60)))
 RUNS = int(os.environ.get("COWFS_MALICIOUS_RUNS", "0"))
 SEED = os.environ.get("COWFS_MALICIOUS_SEED", "")
 STEPS = 9

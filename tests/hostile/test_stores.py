@@ -20,13 +20,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import share
 from tests.hostile import landlock
 from tests.hostile.entries import KINDS, Canary, entries_of, replaced
 from tests.hostile.runner import Outcome, Runner
 
 pytestmark = pytest.mark.slow
 
-SECONDS = float(os.environ.get("COWFS_HOSTILE_S", "60"))
+SECONDS = float(os.environ.get("COWFS_HOSTILE_S", share(60)))
 SEED = int(os.environ.get("COWFS_HOSTILE_SEED", random.SystemRandom().randrange(1 << 32)))
 COMMANDS = (
     ("ls",),

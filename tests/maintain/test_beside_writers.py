@@ -27,6 +27,7 @@ from cowfs.version.names.deletion import delete_volume
 from cowfs.version.names.tags import all_tags
 from cowfs.version.names.volumes import find_head, volume_names
 from cowfs.version.retention import pruned
+from tests.effort import share
 from tests.maintain.crew import HOUR_S, PIN_S
 from tests.maintain.fixtures import store
 from tests.maintain.stores import ME, collect, stored, tree
@@ -44,7 +45,7 @@ CREW = (
     ("breaker", "broken"),
     ("collector", "collector"),
 )
-SECONDS = os.environ.get("COWFS_TEST_SECONDS", "10")
+SECONDS = os.environ.get("COWFS_TEST_SECONDS", str(share(10)))
 MOST_S = 300 + float(SECONDS)  # a busy machine
 
 

@@ -176,15 +176,16 @@ def test_large_requests_pass(place: Place, uring: None) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """As the scheduler counts it: `stat` charges a whole tick to what runs when the tick falls."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["device", "uring"])
 def test_an_idle_mount_uses_no_cpu(place: Place, uring: None, kind: str) -> None:
-    """Less than 0.1 s a minute: a bound on work done, not on time taken. A thread that polls would
-    pass it in seconds."""
+    """Less than 0.2 s a minute: a bound on work done, not on time taken. A quiet machine has a
+    quarter of it; a thread that polls would pass it in seconds."""
     mount = place.mount("v", transport=kind)
     (mount.path / "f").write_text("x")
     threads = list(Path(f"/proc/{mount.process.pid}/task").iterdir())
@@ -193,7 +194,9 @@ def test_an_idle_mount_uses_no_cpu(place: Place, uring: None, kind: str) -> None
     time.sleep(1)
     before, lanes_before = cpu_s(mount.process.pid), switches(lanes)
     time.sleep(10)
-    assert cpu_s(mount.process.pid) - before <= 0.1 * 10 / 60 + 1 / os.sysconf("SC_CLK_TCK")
+    used = cpu_s(mount.process.pid) - before
+    print(f"{used * 1e3:.2f} ms in 10 s")
+    assert used <= 0.2 * 10 / 60
     assert switches(lanes) - lanes_before <= 10, "the lane's threads wake up without a request"
 
 

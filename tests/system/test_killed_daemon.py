@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import share
 from tests.system.machine import COMMAND, Machine
 from tests.system.trees import differences, read_tree
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
-KILLS = 50
+KILLS = share(50)
 OF_A_DEAD_MOUNT = "not connected|connection abort|canceled"
 """ENOTCONN; ECONNABORTED or, over io_uring, ECANCELED where a call met the daemon's last thread on
 its way out."""
@@ -68,7 +69,7 @@ def missing_or_damaged(directory: Path, acknowledged: dict[str, str]) -> list[st
     return found
 
 
-def test_acknowledged_files_survive_fifty_kills(machine: Machine, elsewhere: Machine) -> None:
+def test_acknowledged_files_survive_kills(machine: Machine, elsewhere: Machine) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from tests.effort import share
 from tests.system.machine import Machine
 from tests.system.trees import Node, differences, read_tree
 
@@ -445,7 +446,7 @@ def read_names(root: Path) -> list[bytes]:
 
 
 MountAndPlainDirectory.TestCase.settings = settings(
-    max_examples=int(os.environ.get("COWFS_TEST_EXAMPLES", "4")),
+    max_examples=int(os.environ.get("COWFS_TEST_EXAMPLES", share(6))),
     stateful_step_count=80,
     deadline=None,
     print_blob=True,

@@ -20,7 +20,7 @@ from tests.version.crafted import Names, craft, outcomes
 from tests.version.working_volume import ME, ROOT, WorkingVolume
 
 CASES = int(os.environ.get("COWFS_CRAFTED_CASES", "6"))
-LEVELS = 1500
+LEVELS = 1100
 WALKERS = ("walk", "list", "download", "find", "du", "fsspec walk", "verify")
 NO_TREE = {
     "loop": "INSERT INTO dirents VALUES ({d/e}, CAST('back' AS BLOB), {d})",
