@@ -365,6 +365,24 @@ class ROVolume(metaclass=OneType):
         return version_log.names_of(self._located.open_store(), self.name, [self.id])[self.id]
 
     @names_locator
+    def content_id(self) -> str:
+        """An id of the contents, for the cache keys of task systems: `content-1:` and 64 hex
+        digits. For a folder, of that folder.
+
+        Equal ids mean equal contents: names, types, permissions, sizes, link targets, extended
+        attributes and bytes. Times, owners, the volume's name and its history do not count. The
+        same bytes may be stored in other pieces after an overwrite in place, and then have another
+        id. Linked files count by the state of their object. Ids of an encrypted store can be
+        compared only with ids made with the same key.
+
+        The first call for a version reads its whole index, about 15 s a million files, and later
+        calls on this machine make no request. Commits do not compute it.
+        """
+        from cowfs.api.versions import content_ids
+
+        return content_ids.find_content_id(self._located)
+
+    @names_locator
     def warm(
         self,
         path: FilePath = "/",

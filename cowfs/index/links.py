@@ -20,6 +20,7 @@ while there may be uncommitted work based on the version (docs/decisions/0041-li
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,11 @@ _READ = (
 _READ_AFTER = (
     "SELECT l.ino, o.url, l.key, l.size, l.mtime_ns, l.tag, l.is_current "
     "FROM links AS l LEFT JOIN origins AS o ON o.number = l.origin WHERE l.ino > ? ORDER BY l.ino LIMIT ?"
+)
+_READ_OF_EACH = (
+    "SELECT l.ino, o.url, l.key, l.size, l.mtime_ns, l.tag, l.is_current "
+    "FROM links AS l LEFT JOIN origins AS o ON o.number = l.origin "
+    "WHERE l.ino IN (SELECT value FROM json_each(?))"
 )
 _READ_ORIGINS = "SELECT number, url FROM origins ORDER BY number"
 _INSERT_ORIGIN = "INSERT INTO origins (number, url) VALUES (?, ?)"
@@ -94,7 +100,19 @@ def read_link(connection: Connection, ino: int) -> Link | None:
 
 def read_links(connection: Connection, after: int, limit: int) -> list[tuple[int, Link]]:
     """(ino, link) of the next rows, current or not, ascending."""
-    rows = connection.execute(_READ_AFTER, (after, limit))
+    return _to_links(connection, connection.execute(_READ_AFTER, (after, limit)))
+
+
+def links_by_inode(index: Index, inodes: Iterable[int]) -> dict[int, Link]:
+    """The current links of these files, in an index of any format."""
+    if not index.may_have_links:
+        return {}
+    with index.connections.connection() as connection:
+        rows = connection.execute(_READ_OF_EACH, (json.dumps(list(inodes)),))
+        return {ino: link for ino, link in _to_links(connection, rows) if link.is_current}
+
+
+def _to_links(connection: Connection, rows: list[Any]) -> list[tuple[int, Link]]:
     if any(type(row[0]) is not int for row in rows):
         raise CorruptError(f"{connection.title} is damaged: a link has no inode number")
     return [(row[0], _to_link(connection.title, row[1:])) for row in rows]

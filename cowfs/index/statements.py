@@ -53,6 +53,10 @@ READ_EXTENTS_OF = (
     "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
     "WHERE ino IN (SELECT value FROM json_each(?))"
 )
+READ_EXTENTS_OF_EACH = (
+    "SELECT ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
+    "WHERE ino IN (SELECT value FROM json_each(?)) ORDER BY ino, offset"
+)
 READ_STORED_PLACES = "SELECT DISTINCT pack, pack_offset, stored_length FROM extents"
 READ_EXTENTS_IN = (
     "SELECT ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
@@ -66,6 +70,9 @@ READ_INODES_WITHOUT_PACK = (
     "SELECT DISTINCT ino FROM extents WHERE pack NOT IN (SELECT number FROM packs) ORDER BY ino LIMIT ?"
 )
 READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
+READ_XATTRS_OF_EACH = (
+    "SELECT ino, name, value FROM xattrs WHERE ino IN (SELECT value FROM json_each(?)) ORDER BY ino, name"
+)
 READ_XATTR_BYTES = "SELECT coalesce(sum(length(name) + length(value)), 0) FROM xattrs WHERE ino = ?"
 READ_SHORT_XATTRS_BETWEEN = (
     "SELECT ino, name, CASE WHEN length(value) <= ? THEN value END "

@@ -110,6 +110,7 @@ def _readers(store: str, source: str, base: str, home: Path) -> dict[str, Callab
         "download": lambda: version.files.download("/", home / "download"),
         "diff": lambda: list(good.diff(version)),
         "warm": version.warm,
+        "content id": version.content_id,
         "find": lambda: files.find(source),
         "du": lambda: files.du(source),
         "fsspec walk": lambda: list(files.walk(source, detail=True)),

@@ -21,7 +21,7 @@ from tests.version.working_volume import ME, ROOT, WorkingVolume
 
 CASES = int(os.environ.get("COWFS_CRAFTED_CASES", "6"))
 LEVELS = 1100
-WALKERS = ("walk", "list", "download", "find", "du", "fsspec walk", "verify")
+WALKERS = ("walk", "list", "download", "find", "du", "fsspec walk", "verify", "content id")
 NO_TREE = {
     "loop": "INSERT INTO dirents VALUES ({d/e}, CAST('back' AS BLOB), {d})",
     "itself": "INSERT INTO dirents VALUES ({d/e}, CAST('me' AS BLOB), {d/e})",
