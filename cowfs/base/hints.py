@@ -21,7 +21,7 @@ import shlex
 SLOT = "\0"
 """No name, path or URL contains it."""
 
-ABOUT_NO_STORE = frozenset({"allow", "apply", "bench", "completion", "down", "status", "up"})
+ABOUT_NO_STORE = frozenset({"allow", "apply", "bench", "completion", "down", "k8s", "status", "up"})
 """Commands about files and about this machine."""
 
 OF_TWO_STORES = frozenset({"pull", "push"})

@@ -77,6 +77,7 @@ COMMANDS = {
     "gc": "Delete data that no version references.",
     "maintain": "Prune volumes by their saved rules, and collect garbage.",
     "status": "List mounts and working copies on this machine.",
+    "k8s": "Change Kubernetes manifests so that their pods can mount.",
     "completion": "Print the completion script for a shell.",
     "bench": "Measure a directory beside the local disk.",
     "key": "Show and change what opens an encrypted store.",
@@ -134,7 +135,7 @@ ROOMS = {
     "files": "find tree stat du cat cp upload download import export warm",
     "mounts": "mount commit unmount apply up down",
     "stores": "quota prune verify repair push pull gc maintain key store",
-    "machine": "allow status completion bench doctor",
+    "machine": "allow status k8s completion bench doctor",
 }
 """The package below `cowfs.cli` that contains a command's module."""
 _ROOM_OF = {command: room for room, commands in ROOMS.items() for command in commands.split()}

@@ -1,1 +1,2 @@
-"""cowfs behind the interfaces of other libraries. No other module imports these."""
+"""cowfs behind the interfaces of other libraries. Only the command line imports one of them:
+`cowfs.integrations.kubernetes` and its manifests."""

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.quick
 
 EXCEPTIONS: dict[str, list[str]] = json.loads(Path(__file__).with_name("layout_exceptions.json").read_text())
 PUBLIC = {"cowfs", "cowfs.blocking", "cowfs.storage", "cowfs.errors", "cowfs.mounts", "cowfs.rendering", "cowfs.bench"}
+PUBLIC |= {"cowfs.integrations.kubernetes", "cowfs.integrations.kubernetes_manifests"}
 OBJECTS = {"cowfs.api.volume", "cowfs.api.rw_volume", "cowfs.api.ro_volume"}
 MAY_USE_OBJECTS = {*OBJECTS, "cowfs.api.store", "cowfs.api.asynchronous"}
 CIRCLE_FILES = 3

@@ -73,6 +73,7 @@ def test_every_command_takes_store_and_json(name: str) -> None:
         "up",
         "down",
         "completion",
+        "k8s",
     )  # of directories, or of what a file says
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
 
