@@ -48,6 +48,7 @@ HOMES = {
     "StoredBytes": "cowfs.maintain.stored_report",
     "StoredReport": "cowfs.api.upkeep.counting",
     "Tag": "cowfs.api.versions.tagging",
+    "TaskVolume": "cowfs.api.tasks.task_volume",
     "TransferReport": "cowfs.api.transfers.transfer_report",
     "Usage": "cowfs.api.access.looking",
     "VerifyReport": "cowfs.maintain.check.verify_report",
@@ -60,7 +61,9 @@ HOMES = {
     "WarmReport": "cowfs.api.transfers.warming",
     "WhyReport": "cowfs.api.upkeep.collect_report",
     "WorkingCopySummary": "cowfs.api.mounts.summaries",
+    "current": "cowfs.api.tasks.task",
     "list_twins": "cowfs.api.twins.pairs",
+    "task": "cowfs.api.tasks.task",
     "volume": ("cowfs.api.asynchronous", "cowfs.api.volume"),
 }
 """The module of each public name. A pair: the first has the async class, the second the blocking

@@ -20,6 +20,9 @@ from cowfs.api.mounts.advice import Advice as Advice
 from cowfs.api.mounts.overview import VolumeSummary as VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary as MountSummary
 from cowfs.api.mounts.summaries import WorkingCopySummary as WorkingCopySummary
+from cowfs.api.tasks.task import current as current
+from cowfs.api.tasks.task import task as task
+from cowfs.api.tasks.task_volume import TaskVolume as TaskVolume
 from cowfs.api.transfers.copying import CopyReport as CopyReport
 from cowfs.api.transfers.transfer_report import TransferReport as TransferReport
 from cowfs.api.transfers.warming import WarmReport as WarmReport
@@ -98,6 +101,7 @@ __all__ = [
     "StoredBytes",
     "StoredReport",
     "Tag",
+    "TaskVolume",
     "TransferReport",
     "Usage",
     "VerifyReport",
@@ -111,7 +115,9 @@ __all__ = [
     "WhyReport",
     "WorkingCopySummary",
     "__version__",
+    "current",
     "errors",
     "list_twins",
+    "task",
     "volume",
 ]

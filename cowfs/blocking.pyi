@@ -17,6 +17,9 @@ from cowfs.api.mounts.summaries import WorkingCopySummary as WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume as ROVolume
 from cowfs.api.rw_volume import RWVolume as RWVolume
 from cowfs.api.store import Store as Store
+from cowfs.api.tasks.task import current as current
+from cowfs.api.tasks.task import task as task
+from cowfs.api.tasks.task_volume import TaskVolume as TaskVolume
 from cowfs.api.transfers.copying import CopyReport as CopyReport
 from cowfs.api.transfers.transfer_report import TransferReport as TransferReport
 from cowfs.api.transfers.warming import WarmReport as WarmReport
@@ -95,6 +98,7 @@ __all__ = [
     "StoredBytes",
     "StoredReport",
     "Tag",
+    "TaskVolume",
     "TransferReport",
     "Usage",
     "VerifyReport",
@@ -107,6 +111,8 @@ __all__ = [
     "WarmReport",
     "WhyReport",
     "WorkingCopySummary",
+    "current",
     "list_twins",
+    "task",
     "volume",
 ]

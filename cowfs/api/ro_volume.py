@@ -35,6 +35,7 @@ from cowfs.api.mounts.used_mount import UsedMount
 from cowfs.api.provenance import commit_request
 from cowfs.api.signatures import shows_options
 from cowfs.api.storage.definition import Storage
+from cowfs.api.tasks import scope
 from cowfs.api.twins.one_type import OneType, unwrap
 from cowfs.api.versions.changes import Change, Located
 from cowfs.api.versions.located_version import LocatedVersion
@@ -247,7 +248,11 @@ class ROVolume(metaclass=OneType):
         with self._mutex:
             if (path := version_mount.join(self._mount_used, mount_path, chosen, scratch=scratch)) is not None:
                 return path
-            made = version_mount.make(self._locate(), self._mount_used, mount_path, chosen, scratch=scratch)
+            try:
+                made = version_mount.make(self._locate(), self._mount_used, mount_path, chosen, scratch=scratch)
+            finally:
+                if self.owns_mount:
+                    scope.note_mounted(self)
             self.started = made.started or self.started
             return made.path
 

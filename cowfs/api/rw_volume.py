@@ -34,6 +34,7 @@ from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.signatures import shows_options
+from cowfs.api.tasks import scope
 from cowfs.api.twins.one_type import OneType
 from cowfs.api.versions import committing
 from cowfs.api.versions.changes import Change, Located
@@ -229,10 +230,13 @@ class RWVolume(metaclass=OneType):
         LeaseHeldError: another writer has the volume; the message says who, where and since when.
         """
         chosen, hears = arguments.mount_options(options, tuning), arguments.listener(progress)
+        had_mount = self.owns_mount
         try:
             return volume_mount.mount(self.handle, mount_path, chosen, hears if progress is not None else None)
         finally:
             self.started = self.handle.started
+            if not had_mount and self.owns_mount:
+                scope.note_mounted(self)
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
@@ -380,7 +384,7 @@ class RWVolume(metaclass=OneType):
             return  # a forked child leaves the block too; the mount is its parent's
         if error is not None:
             self._abandon(error)
-        elif not self._is_over:
+        elif not self.is_over:
             try:
                 self.finalize()
             except BaseException as failure:
@@ -388,11 +392,18 @@ class RWVolume(metaclass=OneType):
                 raise
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether it was finalized or discarded."""
         return bool(self.handle.ended) or self._is_discarded
 
+    @property
+    def is_last_user(self) -> bool:
+        """Whether no other object and no other process uses its mount."""
+        entry = self.handle.live()
+        return entry is None or self.handle.mount_used.is_last(entry)
+
     def _abandon(self, error: BaseException) -> None:
-        if not self._is_over:
+        if not self.is_over:
             volume_mount.abandon(self.handle, error)
 
     def __fspath__(self) -> str:

@@ -21,7 +21,13 @@ EXCEPTIONS: dict[str, list[str]] = json.loads(Path(__file__).with_name("layout_e
 PUBLIC = {"cowfs", "cowfs.blocking", "cowfs.storage", "cowfs.errors", "cowfs.mounts", "cowfs.rendering", "cowfs.bench"}
 PUBLIC |= {"cowfs.integrations.kubernetes", "cowfs.integrations.kubernetes_manifests"}
 OBJECTS = {"cowfs.api.volume", "cowfs.api.rw_volume", "cowfs.api.ro_volume"}
-MAY_USE_OBJECTS = {*OBJECTS, "cowfs.api.store", "cowfs.api.asynchronous"}
+MAY_USE_OBJECTS = {
+    *OBJECTS,
+    "cowfs.api.store",
+    "cowfs.api.asynchronous",
+    "cowfs.api.tasks.arguments",
+    "cowfs.api.tasks.call",
+}
 CIRCLE_FILES = 3
 SIBLINGS = 25
 SAME_NAMES = 2

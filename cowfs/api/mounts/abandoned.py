@@ -27,10 +27,12 @@ def resume_hint(name: str, store_url: str | None) -> str:
     )
 
 
-def tell(error: BaseException, notes: Iterable[str]) -> None:
+def tell(error: BaseException, notes: Iterable[str], *, is_logged: bool = False) -> None:
+    """is_logged: log them in any case. A task system shows its users the message of an error and
+    the log, and no notes."""
     has_traceback = isinstance(error, Exception | KeyboardInterrupt)
     for note in notes:
         if has_traceback:
             error.add_note(f"cowfs: {note}")
-        else:
+        if is_logged or not has_traceback:
             _log.warning("%s", note)

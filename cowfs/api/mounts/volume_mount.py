@@ -22,7 +22,7 @@ from cowfs.api.mounts.base import Mount, mount_of
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import interruptible, log
-from cowfs.base.errors import CowfsError, LeaseHeldError
+from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError
 from cowfs.control.messages import Left
 from cowfs.machine import sharing
 
@@ -179,13 +179,14 @@ def release(volume: VolumeHandle, *, force: bool) -> None:
         _log.warning("volume %s is published; what is left here: %s", volume.name, trouble)
 
 
-def abandon(volume: VolumeHandle, error: BaseException) -> None:
+def abandon(volume: VolumeHandle, error: BaseException, *, force: bool = False, is_logged: bool = False) -> None:
     """Leaves the mount without publishing, and reports the fate of the work. An error in doing so
-    never hides the original one."""
+    never hides the original one. force: unmount also while files are open. is_logged: as for
+    `abandoned.tell`."""
     before, notes = volume.locator, []
     is_dirty = True
     try:
-        is_dirty = _leave(volume)
+        is_dirty = _leave(volume, force=force)
     except CowfsError as failure:
         if volume.live() is not None:
             notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
@@ -195,10 +196,10 @@ def abandon(volume: VolumeHandle, error: BaseException) -> None:
         notes.insert(0, abandoned.resume_hint(volume.name, volume.store_url))
     if (published := volume.locator) != before:
         notes.insert(0, f"Volume {volume.name!r} was committed all the same: {published}")
-    abandoned.tell(error, notes)
+    abandoned.tell(error, notes, is_logged=is_logged)
 
 
-def _leave(volume: VolumeHandle) -> bool:
+def _leave(volume: VolumeHandle, *, force: bool) -> bool:
     """Unmounts, unless other processes share the mount. Returns whether there is work that is in no
     version. A commit under way finishes first."""
     with volume.mutex:
@@ -207,7 +208,7 @@ def _leave(volume: VolumeHandle) -> bool:
         if volume.mount_used.is_lost(entry):
             volume.mount_used.forget()
             return volume.has_changes()
-        left = interruptible.run(partial(_leave_mount, volume, entry))
+        left = interruptible.run(partial(_leave_mount, volume, entry, force=force))
         if left is None:
             return volume.has_changes()
         if left.version is not None:
@@ -215,7 +216,7 @@ def _leave(volume: VolumeHandle) -> bool:
         return left.is_dirty
 
 
-def _leave_mount(volume: VolumeHandle, entry: MountEntry | None) -> Left | None:
+def _leave_mount(volume: VolumeHandle, entry: MountEntry | None, *, force: bool) -> Left | None:
     """How the mount was left; None: it stays with others, or none exists."""
     used = volume.mount_used
     if entry is None:
@@ -225,9 +226,18 @@ def _leave_mount(volume: VolumeHandle, entry: MountEntry | None) -> Left | None:
         used.forget()
         return None
     try:
-        left = mount_of(entry).unmount()
+        left = _unmount_once_or_by_force(mount_of(entry), force=force)
     except BaseException:
         sharing.forget(entry)
         raise
     used.leave(entry)
     return left
+
+
+def _unmount_once_or_by_force(mount: Mount, *, force: bool) -> Left:
+    try:
+        return mount.unmount()
+    except ConflictError:  # files are open, often by the frames of the traceback
+        if not force:
+            raise
+        return mount.unmount(force=True)

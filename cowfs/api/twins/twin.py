@@ -36,7 +36,7 @@ from cowfs.api.twins.one_type import OneType, pair, unwrap
 from cowfs.api.twins.threads import AT_ONCE, in_any_case, in_thread, iterated
 
 PLAIN = frozenset({"Declared.emit", "Declared.is_named", "Store.volume", "Volume.new", "Volume.open", "volume"})
-INTERNAL = frozenset({"changes", "owns_mount", "located"})
+INTERNAL = frozenset({"changes", "is_last_user", "is_over", "located", "owns_mount"})
 """Members for the command line and for other modules of the package."""
 ONE_BY_ONE = frozenset({"ROFiles.walk", "Store.doctor", "Store.read"})
 """Iterators whose items the caller may change before the next one is made, or whose items are slow

@@ -1,0 +1,10 @@
+"""Volumes as arguments and results of functions: `cowfs.task`.
+
+task_volume   what a call mounts, and the notation SOURCE[:PATH][:MODE]
+scope         the volumes of the call that is running: `cowfs.current`
+returned      replaces writers in a result by their versions
+call          opens the volumes of one call, publishes them, or leaves them
+arguments     a text given for a volume
+stopping      SIGTERM ends the body of a call, not the process
+task          the decorator
+"""

@@ -1,0 +1,240 @@
+"""The volumes of one call: mounted before the body, published after it, or left when it fails.
+
+    open       mounts the listed volumes in their order
+    finish     replaces the writers in the result by the versions that finalizing them makes; then publishes the listed
+               rw, fork and shared volumes that are not in the result; then unmounts what is left
+    leave      after an exception or a stop, each volume of the call by its policy:
+               keep      unmount and keep uncommitted work; a note of the exception and the log say how to go on
+               commit    publish it with a message and a label that name the exception
+               discard   drop uncommitted work
+               Forks that hold nothing of their own are deleted.
+
+Everything here is blocking and runs in one thread at a time. The volumes are blocking objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from cowfs.api import names
+from cowfs.api.declared import placeholders
+from cowfs.api.mounts import abandoned, volume_mount
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.rw_volume import RWVolume
+from cowfs.api.tasks.returned import replace_volumes
+from cowfs.api.twins.one_type import unwrap
+from cowfs.api.twins.twin import as_async
+from cowfs.api.versions import deleting
+from cowfs.api.volume import Volume
+from cowfs.base import log
+from cowfs.base.errors import ConflictError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
+from cowfs.base.hints import Command
+
+if TYPE_CHECKING:
+    from cowfs.api.tasks.scope import Opened, Scope
+    from cowfs.api.tasks.task_volume import TaskVolume
+
+Policy = Literal["keep", "commit", "discard"]
+Returns = Literal["version", "locator"]
+ERROR_LABEL = "cowfs.error"
+
+_log = log.get("task")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the decorator says. name: of the function, for names of forks."""
+
+    volumes: Sequence[TaskVolume]
+    name: str
+    on_error: Policy = "keep"
+    on_stop: Policy = "keep"
+    returns: Returns = "version"
+    wait: float | str | None = None
+
+
+class Call:
+    def __init__(self, plan: Plan, scope: Scope) -> None:
+        self.plan = plan
+        self.scope = scope
+        self._published: dict[int, ROVolume] = {}
+        """By the id of the writer, which the scope or the result keeps alive."""
+
+    # -- before the body
+
+    def open(self) -> None:
+        """An error leaves volumes mounted, for `leave`."""
+        for spec in self.plan.volumes:
+            self._open(spec)
+
+    def _open(self, spec: TaskVolume) -> None:
+        source = placeholders.filled(spec.source)
+        if spec.mode == "rw":
+            volume: Opened = Volume.open(source, create=True)
+        elif spec.mode in ("fork", "shared"):
+            base = self._base(spec, source)
+            volume = base.fork(self._fork_name(spec, base))
+        else:
+            volume = Volume.version(source)
+        self.scope.listed.append((spec, volume))
+        if spec.mode == "scratch":
+            volume.mount(spec.path, scratch=True, options=spec.options)
+        else:
+            volume.mount(spec.path, options=spec.options)
+
+    def _base(self, spec: TaskVolume, source: str) -> ROVolume:
+        try:
+            return Volume.version(source)
+        except NotFoundError:
+            if spec.mode != "shared":
+                raise
+        return Volume.open(source, create=True).commit()  # the first of several calls makes an empty version
+
+    def _fork_name(self, spec: TaskVolume, base: ROVolume) -> str:
+        if spec.fork_name is not None:
+            return placeholders.filled(spec.fork_name)
+        function = re.sub(r"[^A-Za-z0-9]+", "-", self.plan.name).strip("-")
+        return f"{base.name}-{function}"[: names.LONGEST - 7].rstrip("-")
+
+    # -- after the body
+
+    def finish(self, result: Any) -> Any:
+        """The result with versions in place of writers. An error leaves what is not published."""
+        try:
+            result = replace_volumes(result, self._as_result)
+            for _, volume in self.scope.listed:
+                if isinstance(volume, RWVolume):
+                    self._publish(volume)
+            for volume in self._volumes():
+                _end(volume)
+        except BaseException as error:
+            self.leave(error, self.plan.on_error)
+            raise
+        return result
+
+    def _as_result(self, value: Any) -> Any:
+        if not isinstance(value, RWVolume | ROVolume):
+            return value
+        volume = unwrap(value)
+        version = self._publish(volume) if isinstance(volume, RWVolume) else volume
+        if self.plan.returns == "locator":
+            return cast("ROVolume", version).locator
+        if version is volume:
+            return value
+        return version if volume is value else as_async(version)
+
+    def _publish(self, volume: RWVolume) -> ROVolume:
+        """Finalizes the volume and, for a shared one, merges it; once. A volume that the body has
+        finalized or discarded has its last version already."""
+        if id(volume) not in self._published:
+            version = _last_version(volume) if volume.is_over else volume.finalize()
+            spec = self._spec_of(volume)
+            if spec is not None and spec.mode == "shared":
+                version = _merge(spec, volume.name, version)
+            self._published[id(volume)] = version
+        return self._published[id(volume)]
+
+    def _spec_of(self, volume: Opened) -> TaskVolume | None:
+        return next((spec for spec, each in self.scope.listed if each is volume), None)
+
+    def _volumes(self) -> list[Opened]:
+        """Those of the call, the last one first. One that could not be mounted is listed only."""
+        every = [*(each for _, each in self.scope.listed), *self.scope.mounted]
+        return list({id(each): each for each in reversed(every)}.values())
+
+    # -- instead of that
+
+    def leave(self, error: BaseException, policy: Policy) -> None:
+        """Leaves each volume that is still mounted. Never hides the error."""
+        for volume in self._volumes():
+            try:
+                if isinstance(volume, RWVolume):
+                    self._leave_writer(volume, error, policy)
+                else:
+                    _leave_version(volume)
+            except (CowfsError, OSError) as failure:
+                abandoned.tell(error, [f"{volume!r} could not be left: {failure}"], is_logged=True)
+
+    def _leave_writer(self, volume: RWVolume, error: BaseException, policy: Policy) -> None:
+        if not volume.is_over:
+            if policy == "commit":
+                _commit_after(volume, error)
+            if policy == "discard" and volume.is_last_user:
+                volume.discard(force=True)
+            elif not volume.is_over:
+                volume_mount.abandon(volume.handle, error, force=True, is_logged=True)
+        if (spec := self._spec_of(volume)) is not None and spec.mode in ("fork", "shared"):
+            _delete_if_empty(volume)
+
+
+def _end(volume: Opened) -> None:
+    """Ends the use of a version, or of a writer that the body has mounted and did not return."""
+    if not isinstance(volume, RWVolume):
+        _leave_version(volume)
+    elif not volume.is_over and volume.owns_mount:
+        if volume.has_changes():
+            _log.warning("%s", abandoned.resume_hint(volume.name, volume.store_url))
+        volume.unmount()
+
+
+def _leave_version(version: ROVolume) -> None:
+    if version.is_mounted:
+        try:
+            version.__exit__(None, None, None)
+        except ConflictError:  # a scratch with open files, often of the frames of a traceback
+            version.unmount(force=True)
+
+
+def _last_version(volume: RWVolume) -> ROVolume:
+    last = volume.handle.last_version()
+    if last is None:
+        raise InvalidStateError(
+            f"volume {volume.name!r} was returned, and has no version",
+            hint="Return it before it is discarded, or leave it out of the result.",
+        )
+    return ROVolume.made(last)
+
+
+def _merge(spec: TaskVolume, fork: str, version: ROVolume) -> ROVolume:
+    """Merges the fork into the volume that it started from, and deletes it."""
+    target = Volume.open(placeholders.filled(spec.source))
+    try:
+        report = target.merge([version], strategy=spec.strategy, message=version.message)
+    except ConflictError as error:
+        error.details["fork"] = fork
+        error.set_hint(
+            f"Volume {fork!r} has the work, in version {version.id[:12]}. Merge it with a strategy: "
+            f"{Command('merge', target.name, fork, '--strategy', '…')}, or merge(). {error.open_hint}"
+        )
+        raise
+    _delete(fork, version)
+    return Volume.from_locator(report.locator)
+
+
+def _commit_after(volume: RWVolume, error: BaseException) -> None:
+    kind = type(error).__name__
+    try:
+        version = volume.finalize(f"after an error: {kind}", labels={ERROR_LABEL: kind})
+    except CowfsError as failure:
+        abandoned.tell(error, [f"Volume {volume.name!r} could not be committed: {failure}"], is_logged=True)
+    else:
+        abandoned.tell(error, [f"Volume {volume.name!r} was committed: {version.locator}"], is_logged=True)
+
+
+def _delete_if_empty(fork: RWVolume) -> None:
+    """Deletes a fork that has neither a version nor work of its own: a task that is tried again
+    would leave one each time."""
+    base = fork.forked_from
+    if base is not None and fork.handle.version == base.located.version and not fork.handle.has_changes():
+        _delete(fork.name, base)
+
+
+def _delete(fork: str, version: ROVolume) -> None:
+    """A fork that cannot be deleted stays: it is no failure of the task. version: of its store."""
+    try:
+        deleting.delete(fork, version.located.storage or version.store_url, force=False)
+    except CowfsError as error:
+        _log.info("the fork %s stays: %s", fork, error)
