@@ -19,6 +19,7 @@ from cowfs.api.transfers.downloading import Overwrite
 from cowfs.api.transfers.transfer_report import TransferReport
 from cowfs.api.transfers.warming import WarmReport
 from cowfs.api.twins.twin import Twin, VolumeTwin
+from cowfs.api.twins.volume_fields import DATA_VERSION
 from cowfs.api.upkeep.collect_report import GcReport, WhyReport
 from cowfs.api.upkeep.collecting import GcPlan, Say
 from cowfs.api.upkeep.counting import By, StoredReport
@@ -148,6 +149,9 @@ class ROVolume(VolumeTwin):
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport: ...
+    def serialize(self) -> dict[str, str]: ...
+    @staticmethod
+    def deserialize(data: Mapping[str, str], version: int = DATA_VERSION) -> ROVolume: ...
 
 class RWFiles(ROFiles):
     async def download(
@@ -238,6 +242,9 @@ class RWVolume(VolumeTwin):
     async def merge(
         self, branches: Sequence[Located], *, strategy: Strategy = None, message: str = "", dry_run: bool = False
     ) -> MergeReport: ...
+    def serialize(self) -> dict[str, str]: ...
+    @staticmethod
+    def deserialize(data: Mapping[str, str], version: int = DATA_VERSION) -> RWVolume | ROVolume: ...
 
 class Store(Twin):
     def __init__(

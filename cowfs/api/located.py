@@ -23,6 +23,8 @@ def names_locator(method: F) -> F:
         try:
             return method(self, *arguments, **named)
         except CowfsError as error:
+            if not getattr(self, "is_found", True):
+                raise  # of the look-up itself
             hints.mark(error, getattr(self, "store_url", None))
             with contextlib.suppress(InvalidStateError):  # it was not looked up yet
                 if (locator := self.locator) is not None:

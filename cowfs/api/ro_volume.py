@@ -2,11 +2,12 @@
 
 Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`,
 `Volume.from_locator` and `history` already have it. An unpickled object fetches it when a field is
-first read, which blocks for one request; resolve() (in the async API, `await version`) fetches it
-in advance. A mount is read-only or a scratch mount, which discards its changes unless they are
-committed as a new volume. Each object has at most one mount. The mount ends with the `with` block.
-Files that this process still has open, say a numpy memmap, stay open, and a mount that other
-processes use stays. Threads: any; calls that change the mount wait for each other.
+first read, which blocks for one request, and one that a config names (`of_source`) is looked up
+then; resolve() (in the async API, `await version`) does this in advance. A mount is read-only or a
+scratch mount, which discards its changes unless they are committed as a new volume. Each object has
+at most one mount. The mount ends with the `with` block. Files that this process still has open, say
+a numpy memmap, stay open, and a mount that other processes use stays. Threads: any; calls that
+change the mount wait for each other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from cowfs.api import arguments
 from cowfs.api.access import file_access
@@ -36,9 +37,11 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.signatures import shows_options
 from cowfs.api.storage.definition import Storage
 from cowfs.api.tasks import scope
-from cowfs.api.twins.one_type import OneType, unwrap
+from cowfs.api.twins.one_type import unwrap
+from cowfs.api.twins.volume_fields import DATA_VERSION, VolumeField, read_data
 from cowfs.api.versions.changes import Change, Located
 from cowfs.api.versions.located_version import LocatedVersion
+from cowfs.api.versions.sought_version import SoughtVersion
 from cowfs.base import interruptible
 from cowfs.base.errors import CowfsError, InvalidInputError, InvalidStateError
 from cowfs.base.ids import VersionId
@@ -59,9 +62,10 @@ if TYPE_CHECKING:
     from cowfs.version.commit import ProgressListener
 
 
-class ROVolume(metaclass=OneType):
+class ROVolume(VolumeField):
     """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
-    of the same version and folder, and can be used on any machine."""
+    of the same version and folder, and can be used on any machine. A field of a pydantic model may
+    have this type: a text in a config is then a version."""
 
     def __init__(
         self,
@@ -75,7 +79,10 @@ class ROVolume(metaclass=OneType):
     ) -> None:
         """folder: as returned by `Locator.parse_with_path`. storage: the credentials for its
         store."""
-        self._located = LocatedVersion(locator, folder, manifest, storage, is_new)
+        self._hold(SoughtVersion(LocatedVersion(locator, folder, manifest, storage, is_new)), is_pruned=is_pruned)
+
+    def _hold(self, sought: SoughtVersion, *, is_pruned: bool = False) -> None:
+        self._sought = sought
         self._is_pruned = is_pruned
         self._mount_used = UsedMount()
         self._mutex = RLock()
@@ -94,6 +101,14 @@ class ROVolume(metaclass=OneType):
             is_new=located.is_new,
             storage=located.storage,
         )
+
+    @classmethod
+    def of_source(cls, source: str) -> Self:
+        """The version that a text names, as for `Volume.version`; it is looked up in the default
+        store when it is first used. InvalidInputError: the text names no version."""
+        version = cls.__new__(cls)
+        version._hold(SoughtVersion.of_source(source))
+        return version
 
     @property
     def locator(self) -> str:
@@ -415,6 +430,15 @@ class ROVolume(metaclass=OneType):
         """The version as a value, for functions that take no object."""
         return self._located
 
+    @property
+    def is_found(self) -> bool:
+        """False: a text names the version, and it was not looked up yet."""
+        return self._sought.found is not None
+
+    @property
+    def _located(self) -> LocatedVersion:
+        return self._sought.find()
+
     def _history(self) -> Iterator[ROVolume]:
         objects = self._located.open_store().objects
         for past in history.history(objects, self._located.version, KeptBehind(objects, self.name)):
@@ -437,7 +461,7 @@ class ROVolume(metaclass=OneType):
         """With the manifest, which is fetched once."""
         if self._located.manifest is None:  # a helper of a caller that holds the lock does not take it
             with self._mutex:
-                self._located = self._located.resolve()
+                self._sought.found = self._located.resolve()
         return self._located
 
     def _fetch(self) -> Manifest:
@@ -482,7 +506,24 @@ class ROVolume(metaclass=OneType):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unpickle, (self.locator,))
 
+    __version__: ClassVar[int] = DATA_VERSION
+
+    def serialize(self) -> dict[str, str]:
+        """For task systems that keep values as JSON (Airflow's XCom): {"locator": …}."""
+        return {"locator": self.locator}
+
+    @staticmethod
+    def deserialize(data: Mapping[str, str], version: int = DATA_VERSION) -> ROVolume:
+        """The version that `serialize` was called of. No request; "locator" may also be a name, as
+        for `Volume.version`, which is looked up when it is first used. version: of the data."""
+        return ROVolume.of_source(read_data(data, version))
+
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        return ("cowfs", self.store_url, self.id, self.folder)
+
     def __repr__(self) -> str:
+        if not self.is_found:
+            return f"ROVolume({self._sought.source!r}, not looked up yet)"
         manifest = self._located.manifest
         said = f", {manifest.message!r}" if manifest is not None and manifest.message else ""
         return f"ROVolume({self.locator!r}{said}{', not here' if self._is_pruned else ''})"

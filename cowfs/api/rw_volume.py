@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
-from cowfs.api import arguments, sources, stores
+from cowfs.api import arguments, names, sources, stores
 from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.claiming import Claim
 from cowfs.api.files import RWFiles
@@ -35,7 +35,7 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.signatures import shows_options
 from cowfs.api.tasks import scope
-from cowfs.api.twins.one_type import OneType
+from cowfs.api.twins.volume_fields import DATA_VERSION, VolumeField, read_data
 from cowfs.api.versions import committing
 from cowfs.api.versions.changes import Change, Located
 from cowfs.base import interruptible
@@ -45,16 +45,21 @@ from cowfs.control.options import CACHE_DEFAULTS, WriteOptions
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.launch import Started
+    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.api.versions.merge_report import MergeReport, Strategy
     from cowfs.version.commit import CommitRequest, ProgressListener
 
 
-class RWVolume(metaclass=OneType):
+class RWVolume(VolumeField):
     """A volume to write to. Created by Volume.new, Volume.open and fork, never directly.
 
     Pickling is refused for a mounted volume (commit, and send the ROVolume), for a volume with
     uncommitted work here, and for a finalized object. Any other object pickles to its store and
     name. The volume is opened, or a new one is made, where it is first used.
+
+    A field of a pydantic model may have this type: a name in a config opens the volume, and a
+    locator is read as an ROVolume. The volume is written as the locator of its last version, on the
+    same conditions as for a pickle.
     """
 
     def __init__(
@@ -422,6 +427,48 @@ class RWVolume(metaclass=OneType):
                 hint="Send what commit() or finalize() returns, or its locator.",
             )
         return (RWVolume, (self.store_url, self.name, self.handle.claim))
+
+    __version__: ClassVar[int] = DATA_VERSION
+
+    def serialize(self) -> dict[str, str]:
+        """For task systems that keep values as JSON (Airflow's XCom): {"locator": …}, of the last
+        version. InvalidStateError: the volume is mounted, has uncommitted work here, or has no
+        version."""
+        return {"locator": self._require_committed().locator}
+
+    @staticmethod
+    def deserialize(data: Mapping[str, str], version: int = DATA_VERSION) -> RWVolume | ROVolume:
+        """The version that `serialize` named; if "locator" is a name, that volume, to write to.
+        Nothing is requested. version: of the data."""
+        text = read_data(data, version)
+        if sources.names_version(text):
+            return ROVolume.of_source(text)
+        return RWVolume(None, names.checked(text), "existing")
+
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        """A request: another process may have committed."""
+        located = self._require_committed()
+        return ("cowfs", located.named.store_url, located.id, "")
+
+    def _require_committed(self) -> LocatedVersion:
+        """The last version. InvalidStateError: it is not all that there is, or there is none. Only
+        the text of the message reaches users of task systems."""
+        self.handle.require_not_ended()
+        found = None
+        if self.is_mounted:
+            problem = "is mounted"
+        elif self.handle.store is None and self.handle.claim != "existing":
+            problem = "was not made yet"  # and this call does not make it
+        elif self.handle.has_changes():
+            problem = "has uncommitted work on this machine"
+        else:
+            problem, found = "has no version yet", self.handle.last_version()
+        if found is None:
+            raise InvalidStateError(
+                f"volume {self.name!r} {problem}: return it from a @cowfs.task, or commit it",
+                hint="Then pass on what commit() or finalize() returned, or its locator.",
+            )
+        return found
 
     def __repr__(self) -> str:
         """Shows only local knowledge; makes no request."""

@@ -80,6 +80,18 @@ def is_place(text: str) -> bool:
     return is_locator(text) or bool(colon and before and is_source)
 
 
+def names_version(text: str) -> bool:
+    """Whether a source names one version, and not the volume. InvalidInputError: it names neither.
+    Nothing is looked up."""
+    meant = place(text)
+    if is_locator(meant.source):
+        Locator.parse(meant.source)
+        return True
+    _, rest = store_names.split_name(meant.source)
+    parsed = source_names.parse_source(rest)
+    return isinstance(parsed, Locator) or parsed[1] is not None or bool(meant.path)
+
+
 def place(text: object) -> Place:
     """Splits SOURCE, SOURCE:PATH or LOCATOR/PATH; nothing is looked up."""
     if not isinstance(text, str):

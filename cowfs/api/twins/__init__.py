@@ -1,1 +1,2 @@
-"""Async classes, made at run time from the blocking ones. `one_type` is all that those import."""
+"""Async classes, made at run time from the blocking ones. Those import only `one_type` and
+`volume_fields`."""

@@ -7,7 +7,7 @@ public member the twin has:
 
     a method that returns an Iterator   a method that returns an async iterator; a worker thread
                                         fetches the items
-    a method listed in PLAIN            the same: it does no I/O
+    a method listed in PLAIN            the same: it does no I/O, or other libraries call it
     any other method                    an async method, which runs the blocking one in a worker
                                         thread
     a property or a field               a property
@@ -28,15 +28,32 @@ from collections.abc import Callable, Generator
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 import anyio
 
 from cowfs.api.twins.one_type import OneType, pair, unwrap
 from cowfs.api.twins.threads import AT_ONCE, in_any_case, in_thread, iterated
+from cowfs.api.twins.volume_fields import DATA_VERSION, JSON_SCHEMA, core_schema
 
-PLAIN = frozenset({"Declared.emit", "Declared.is_named", "Store.volume", "Volume.new", "Volume.open", "volume"})
-INTERNAL = frozenset({"changes", "is_last_user", "is_over", "located", "owns_mount"})
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+PLAIN = frozenset(
+    {
+        "Declared.emit",
+        "Declared.is_named",
+        "ROVolume.deserialize",
+        "ROVolume.serialize",
+        "RWVolume.deserialize",
+        "RWVolume.serialize",
+        "Store.volume",
+        "Volume.new",
+        "Volume.open",
+        "volume",
+    }
+)
+INTERNAL = frozenset({"changes", "is_found", "is_last_user", "is_over", "located", "owns_mount"})
 """Members for the command line and for other modules of the package."""
 ONE_BY_ONE = frozenset({"ROFiles.walk", "Store.doctor", "Store.read"})
 """Iterators whose items the caller may change before the next one is made, or whose items are slow
@@ -98,6 +115,19 @@ class VolumeTwin(Twin):
 
     def __truediv__(self, name: str | os.PathLike[str]) -> Path:
         return Path(self._blocking / name)
+
+    __version__: ClassVar[int] = DATA_VERSION
+
+    def __dask_tokenize__(self) -> object:
+        return self._blocking.__dask_tokenize__()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        return core_schema(cls, lambda value: as_async(unwrap(value)))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, str]:
+        return dict(JSON_SCHEMA)
 
 
 class _File(anyio.AsyncFile[bytes]):
