@@ -15,9 +15,11 @@ from cowfs.base import log
 from cowfs.base.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+from cowfs.control.binding import Binding
 from cowfs.control.client import Client
 from cowfs.control.messages import (
     ADOPT,
+    BIND,
     COMMIT,
     COMPARE,
     DETACH,
@@ -84,6 +86,11 @@ def restore(entry: MountEntry, wanted: Restoration) -> Restored:
 def adopt(entry: MountEntry, volume: str) -> None:
     """Sends the commits of a scratch to this volume, whose version is the scratch's."""
     _ask(entry, ADOPT, Adoption(volume))
+
+
+def bind(entry: MountEntry, binding: Binding) -> None:
+    """Makes the mount end when the process is gone, unless others share it; or takes that back."""
+    _ask(entry, BIND, binding, timeout_s=STATUS_TIMEOUT_S)
 
 
 def has_uncommitted(entry: MountEntry) -> bool:

@@ -11,6 +11,7 @@ programs that show them.
     DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
     DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
     FEED     Offer           Wanted                          brings credentials, and waits until others are wanted (handover)
+    BIND     Binding         Nothing                         the mount ends when that process is gone, unless others share it
 
 The daemon sends `Ready` to the program that started it, on a pipe. A field that is added to a type
 here must be filled in by the daemon (`daemon.requests`, `daemon.process`), or it does not start;
@@ -24,6 +25,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.ids import VersionId
+from cowfs.control.binding import Binding
 from cowfs.control.handover import Offer, Wanted
 from cowfs.control.server import Handler, Listener
 from cowfs.control.typed import from_json, to_json
@@ -255,3 +257,4 @@ UNMOUNT = Operation("unmount", Ending, Left)
 DETACH = Operation("detach", Nothing, Nothing)
 DISCARD = Operation("discard", Ending, Nothing)
 FEED = Operation("feed", Offer, Wanted)
+BIND = Operation("bind", Binding, Nothing)

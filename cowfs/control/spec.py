@@ -16,6 +16,7 @@ from cowfs.base.errors import InvalidInputError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.control.binding import Binding
 from cowfs.control.options import CACHE_DEFAULT_S, CACHE_UNLIMITED_S, MountOptions
 from cowfs.control.typed import field_types, from_json, matches, to_json
 from cowfs.machine.mount_table import MountKind
@@ -100,6 +101,7 @@ class MountSpec(SessionSpec):
     registration   id of this mount in the registry (machine.registry)
     socket         its control socket; the directory must be private to the user
     log            file that gets the daemon's log once it has detached
+    binding        the process that the mount ends with; None: it does not end with a process
     """
 
     source: str
@@ -107,6 +109,7 @@ class MountSpec(SessionSpec):
     registration: str
     socket: str
     log: str
+    binding: Binding | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,8 +9,9 @@ nothing stays mounted. Afterwards the daemon is independent of the starter (own 
 instead of its terminal; not with `foreground`).
 
 Threads: this one opens, waits until the mount is over, and closes. The server of the kernel's
-requests (`server`), control connections and the keeper have their own threads. Only control threads
-and the signal thread ever touch the mount point's path, to unmount it.
+requests (`server`), control connections and the keeper have their own threads. Only control
+threads, the signal thread and that of the bound processes ever touch the mount point's path, to
+unmount it.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ from cowfs.base.errors import (
     unexpected,
 )
 from cowfs.control import MountSpec, Server
+from cowfs.control.binding import Binding
 from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready, Waiting
 from cowfs.control.typed import to_json
 from cowfs.daemon import parting, pyfuse, transport
+from cowfs.daemon.bound_processes import BoundProcesses
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.lane import FastLane
+from cowfs.daemon.leaving import Leaving
 from cowfs.daemon.mappings import Mappings
 from cowfs.daemon.registration import Registration
 from cowfs.daemon.request_server import CacheTimes, KernelServer
@@ -108,6 +112,7 @@ class Daemon:
         self._failure: CowfsError | None = None
         self._control: Server | None = None
         self._server: KernelServer | None = None
+        self._bound: BoundProcesses | None = None
 
     def run(self) -> None:
         """Serves the mount to its end. Raises errors from before `ready`, or from closing."""
@@ -168,7 +173,12 @@ class Daemon:
             self._waiting,
             self._feeding,
             registration.adopt,
+            self._bind,
         )
+        leaving = Leaving(spec, registration, requests, lambda discard: self._end_alone(mappings, discard))
+        self._bound = bound = BoundProcesses(leaving.leave)
+        if spec.binding is not None:
+            bound.bind(spec.binding)
         self._control = Server(spec.socket, requests.handlers)
         stack.callback(self._close_server)
         stack.callback(keeper.stop)
@@ -182,6 +192,7 @@ class Daemon:
         try:
             self._serve_mount(server, session, keeper)
         finally:
+            bound.end()
             signals.ignore()
             if self._deciding.acquire(timeout=DECIDE_S):
                 self._deciding.release()
@@ -346,6 +357,8 @@ class Daemon:
         self._starting.close()
         session.mark_ready()
         session.wait_patiently()
+        if self._bound is not None:
+            self._bound.start()
 
     def _tune(self) -> None:
         """Call after the handshake, which resets both values."""
@@ -456,15 +469,31 @@ class Daemon:
     def _end_by_signal(self, mappings: Mappings) -> None:
         """As `_end`, without a caller to answer: programs that still use the mount lose it."""
         self._grace_s = SIGNAL_GRACE_S
+        self._take_away(mappings)
+
+    def _end_alone(self, mappings: Mappings, discard: bool) -> None:
+        """As `_end_by_signal`, without a signal, and waits as `_end` does."""
+        with self._ending:
+            if not self._ended.is_set():
+                self._take_away(mappings, discard=discard)
+                self._ended.wait()
+
+    def _take_away(self, mappings: Mappings, *, discard: bool = False) -> None:
         mappings.flush()
-        with mappings.hold():
+        with mappings.hold(), self._deciding:
             try:
                 self._unmount(lazy=False)
             except ConflictError as error:
                 _logger.warning("%s", error)
                 self._unmount(lazy=True)
+            if discard:
+                self._discard.set()
             mappings.close()
             self._stop_server()
+
+    def _bind(self, binding: Binding) -> None:
+        if self._bound is not None:
+            self._bound.bind(binding)
 
 
 def main() -> NoReturn:

@@ -19,6 +19,7 @@ from cowfs.base import clock, failpoints
 from cowfs.base.errors import AccessDeniedError, InvalidStateError, ReadOnlyError
 from cowfs.base.hints import Command
 from cowfs.control import Handler, Listener, MountSpec, messages
+from cowfs.control.binding import Binding
 from cowfs.control.handover import Handover
 from cowfs.control.messages import (
     Adoption,
@@ -57,7 +58,7 @@ class Requests:
     ConflictError while in use. `detach()` takes it off its path; it ends when its last user is
     gone. `transport()` returns what carries the kernel's requests, `waiting()` those that wait.
     `feeding`: the source of the store's credentials. `adopted(volume)` records the volume that a
-    scratch writes to."""
+    scratch writes to. `bind(binding)` binds the mount to a process, or ends that."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Requests:
         waiting: Callable[[], Waiting | None] = lambda: None,
         feeding: Feeding | None = None,
         adopted: Callable[[str], None] = lambda volume: None,
+        bind: Callable[[Binding], None] = lambda binding: None,
     ) -> None:
         self._spec = spec
         self._session = session
@@ -82,6 +84,7 @@ class Requests:
         self._waiting = waiting
         self._feeding = feeding or Feeding(Handover())
         self._adopted = adopted
+        self._bind_process = bind
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._audience = Audience()
@@ -102,6 +105,7 @@ class Requests:
             messages.DETACH.make_handler(self._detach),
             messages.DISCARD.make_handler(self._discard),
             messages.FEED.make_handler(lambda offer, _: self._feeding.offer(offer)),
+            messages.BIND.make_handler(self._bind),
         )
         return dict(answers)
 
@@ -110,6 +114,27 @@ class Requests:
         self._ended = True
         if self._commits.acquire(timeout=timeout_s):
             self._commits.release()
+
+    @property
+    def has_writer(self) -> bool:
+        return self._session.writer is not None
+
+    def wait_for_commit(self) -> None:
+        """Returns when no commit is under way."""
+        with self._commits:
+            pass
+
+    def commit_left(self, request: CommitRequest) -> Committed | None:
+        """Publishes work whose process is gone, after a commit under way. None: there is none."""
+        self.wait_for_commit()
+        self._mappings.flush()
+        if not self._session.engine.is_dirty():
+            return None
+        return self._commit(request, lambda _: None)
+
+    def _bind(self, binding: Binding, listener: Listener) -> Nothing:
+        self._bind_process(binding)
+        return Nothing()
 
     def _ping(self, _: Nothing, listener: Listener) -> Pong:
         return Pong(os.getpid())

@@ -11,7 +11,8 @@ shares it, even in the foreground; it stays until a command unmounts it (`regist
 file is deleted with the mount: a lock on a deleted file does not count, except for a daemon that
 has restored the entry (`Held`).
 
-Thread-safe. A forked child holds no lock until it mounts, too.
+Thread-safe. A forked child holds no lock until it mounts, too: it closes its copies of the
+descriptors, which would keep the locks when the parent is killed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from weakref import WeakSet, ref
 
 from cowfs.base.fork_locks import ForkLock
 from cowfs.machine import ended_calls, registry
 from cowfs.machine.registry import MountEntry
+
+Sharers = Literal["none", "some", "ending"]
 
 _lock = ForkLock()
 _held: dict[tuple[int, str], int] = {}
@@ -193,10 +197,21 @@ def ending(entry: MountEntry, held: Held) -> Iterator[bool]:
     """For the daemon, when it is asked to end its mount. Yields True if no process shares the
     mount: the asking process holds the exclusive lock, or has died. Then none can join until the
     block ends. False: that process has died, and others share the mount."""
+    with excluding(entry, held) as sharers:
+        yield sharers != "some"
+
+
+@contextmanager
+def excluding(entry: MountEntry, held: Held) -> Iterator[Sharers]:
+    """For the daemon. Yields "none" if no process shares the mount, and "ending" if one that is
+    alone is ending it. In both cases no process can join until the block ends, unless that one
+    gives up."""
     fd = _open_entry(entry)
     try:
-        is_alone = fd is None or _try(fd, fcntl.LOCK_EX) or not _try(fd, fcntl.LOCK_SH)
-        yield is_alone and not held.has_idle_sharers()
+        sharers: Sharers = "none"
+        if fd is not None and not _try(fd, fcntl.LOCK_EX):
+            sharers = "some" if _try(fd, fcntl.LOCK_SH) else "ending"
+        yield "some" if sharers != "some" and held.has_idle_sharers() else sharers
     finally:
         if fd is not None:
             _close(fd)
@@ -276,3 +291,14 @@ def _is_deleted(fd: int) -> bool:
 def _close(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor
     os.close(fd)
+
+
+def _close_inherited() -> None:
+    """In a forked child."""
+    while _held:
+        os.close(_held.popitem()[1])
+    _users.clear()
+    _ending.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)

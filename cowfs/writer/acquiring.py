@@ -32,6 +32,7 @@ from cowfs.base.errors import (
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId, WriteId
 from cowfs.index import empty_index, open_index
+from cowfs.machine import left_notes
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy, sweep
 from cowfs.store import open_store
@@ -134,6 +135,7 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
             details=error.details,
         ) from error
     working_copy.record_lease(lease.epoch, pin.key)
+    left_notes.delete(working_copy.path)
     protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
     settle = partial(
         settle_head,

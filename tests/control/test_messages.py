@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cowfs.base.ids import VersionId
 from cowfs.control import Client, Server, messages
+from cowfs.control.binding import Binding
 from cowfs.control.messages import COMMIT, PING, STATUS, Committed, MountStatus, Nothing, Operation, Ready
 from cowfs.control.typed import field_types, from_json, to_json
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
@@ -37,6 +38,7 @@ REQUESTS = st.builds(
     produced_by=TEXTS,
     given=st.frozensets(st.sampled_from(sorted(GIVABLE))),
 )
+BINDINGS = st.builds(Binding, commit=REQUESTS)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def path() -> Iterator[Path]:
 
 
 def values(kind: type) -> st.SearchStrategy[Any]:
-    return REQUESTS if kind is CommitRequest else st.from_type(kind)
+    return REQUESTS if kind is CommitRequest else BINDINGS if kind is Binding else st.from_type(kind)
 
 
 def test_requests_are_made_with_every_field() -> None:

@@ -19,14 +19,15 @@ from cowfs.base.hints import Command
 if TYPE_CHECKING:
     from cowfs.api.mounts.overview import Status
 
-Problem = Literal["no_credentials", "lease_lost", "overtaken", "gone", "elsewhere", "died"]
+Problem = Literal["no_credentials", "lease_lost", "overtaken", "gone", "elsewhere", "left", "died"]
 
 
 @dataclass(frozen=True)
 class Advice:
     """problem: "no_credentials": the store refuses access to the mount; "lease_lost": another
     writer has the volume; "overtaken": another writer has published a version; "gone", "elsewhere":
-    the folder of a copy is not visible; "died": the daemon has died. text: the problem and possible
+    the folder of a copy is not visible; "left": a process was gone and its work was
+    kept; "died": the daemon has died. text: the problem and possible
     solutions, with commands."""
 
     problem: Problem
@@ -39,11 +40,14 @@ class Advice:
 
 
 def advise(found: Status) -> list[Advice]:
-    """Mounts first, then folders that are not visible, then dead mounts."""
+    """Mounts first, then folders that are not visible, then kept work, then dead mounts."""
     advice = [each for mount in found.mounts for each in _advise_on_mount(mount)]
     advice += [_advise_on_gone(each) for each in found.mounts if each.is_gone and not each.read_only]
     advice += [_advise_on_gone(each) for each in found.working_copies if each.is_gone]
     advice += dict.fromkeys(_advise_on_elsewhere(found))
+    advice += [
+        _advise_on_left(each) for each in found.working_copies if each.uncommitted and each.note and not each.pid
+    ]
     return advice + [_advise_on_dead(each) for each in found.dead]
 
 
@@ -105,6 +109,13 @@ def _advise_to_forget(each: MountSummary | WorkingCopySummary, command: Command)
         f"{command} forgets the copy, with what is in no version"
     )
     return Advice("elsewhere", each.volume, each.store_url, hints.about(each.store_url, text))
+
+
+def _advise_on_left(each: WorkingCopySummary) -> Advice:
+    go_on, drop = Command("mount", each.volume, "PATH"), Command("unmount", each.volume, "--discard")
+    commit = Command("commit", each.volume)
+    text = f"{each.note}. Go on with it ({go_on}), publish it ({commit}), or drop it ({drop})"
+    return Advice("left", each.volume, each.store_url, hints.about(each.store_url, text))
 
 
 def _advise_on_dead(dead: DeadMount) -> Advice:

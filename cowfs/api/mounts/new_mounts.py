@@ -14,13 +14,14 @@ from typing import Literal, TypeVar
 
 from cowfs import store as stores_layer
 from cowfs.api import stores
-from cowfs.api.mounts import kept_work, launch, mount_paths, new_folders, scratch
+from cowfs.api.mounts import kept_work, launch, mount_paths, new_folders, process_binding, scratch
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.base.errors import InvalidInputError, MountFailedError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, MountSpec, SessionSpec
+from cowfs.control.binding import Binding
 from cowfs.folders import lost_folders
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest
@@ -41,11 +42,12 @@ INSTEAD_OF_A_SCRATCH = (
 
 @dataclass(frozen=True)
 class NewMount:
-    """id: in the registry. started: its daemon; None: it is a copy."""
+    """id: in the registry. started: its daemon; None: it is a copy. binding: as of `MountSpec`."""
 
     id: str
     path: Path
     started: launch.Started | None
+    binding: Binding | None = None
 
 
 def of_volume(
@@ -89,13 +91,14 @@ def of_volume(
                 mount_path=path,
                 registration=registration,
                 socket=str(registry.socket_path(registration)),
+                binding=(binding := process_binding.current()),
                 options=options.resolved(),
             )
             known = {**store.known(), **(seen.objects if seen is not None else {})}
             with lost_folders.replace_gone(target.working_copy, take_over=options.take_over):
                 started = launch.start(spec, access=store.access, known=known, progress=progress)
             kept_work.warn_if_overtaken(target.name, store.url, started.ready)
-        return NewMount(registration, Path(path), started)
+        return NewMount(registration, Path(path), started, binding)
 
     if options.mode != "copy" and new_folders.has_work(target.working_copy, options):
         return copy(None)  # the work continues in the copy that has it
@@ -170,10 +173,11 @@ def _serve_version(
             mount_path=path,
             registration=registration,
             socket=str(registry.socket_path(registration)),
+            binding=(binding := process_binding.current()),
             options=options.resolved(),
         )
         started = launch.start(spec, access=store.access, known=store.known(manifest))
-    return NewMount(registration, Path(path), started)
+    return NewMount(registration, Path(path), started, binding)
 
 
 def _directory_of(locator: Locator) -> str:

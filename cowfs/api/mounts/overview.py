@@ -30,7 +30,7 @@ from cowfs.base.errors import (
 )
 from cowfs.base.thread_pool import Helpers
 from cowfs.folders import mounted_folders
-from cowfs.machine import dead_mounts, lock, registry, working_copy
+from cowfs.machine import dead_mounts, left_notes, lock, registry, working_copy
 from cowfs.machine.mount_table import MountInfo
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -94,7 +94,7 @@ class Status:
     @property
     def advice(self) -> list[Advice]:
         """What needs a decision of the user: mounts first, then folders that are not visible, then
-        dead mounts."""
+        kept work of processes that are gone, then dead mounts."""
         from cowfs.api.mounts.advice import advise
 
         return advise(self)
@@ -280,4 +280,5 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         uncommitted=None if problem is not None else copy.may_have_uncommitted,
         pid=holder.process.pid if holder is not None and not is_foreign else None,
         error=problem or (USED_ELSEWHERE if is_used_elsewhere else None),
+        note=left_notes.read(copy.path),
     )

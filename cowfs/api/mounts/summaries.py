@@ -84,7 +84,8 @@ class MountSummary(_Folder):
 class WorkingCopySummary(_Folder):
     """A working copy that no daemon serves. folder: the directory with the files of a copy. pid: of
     a process that nevertheless holds it. error: it can't be read, is held by a process of another
-    container, or its folder is missing or in another container."""
+    container, or its folder is missing or in another container. note: why the daemon of the last
+    mount ended it by itself: the process that the mount was bound to was gone."""
 
     working_copy: str
     folder: str | None
@@ -94,6 +95,7 @@ class WorkingCopySummary(_Folder):
     uncommitted: bool | None
     pid: int | None
     error: str | None
+    note: str | None = None
 
     @property
     def work(self) -> str:

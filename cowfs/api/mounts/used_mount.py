@@ -14,14 +14,16 @@ Not thread-safe; the volume's lock guards it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
-from cowfs.api.mounts import mount_paths, new_mounts
+from cowfs.api.mounts import mount_paths, new_mounts, process_binding
 from cowfs.api.mounts.base import Mount, mount_of, require_mode
 from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import ConflictError, InvalidStateError
 from cowfs.base.hints import Command
 from cowfs.control import MountOptions
+from cowfs.control.binding import Binding
 from cowfs.machine import dead_mounts, registry, sharing
 from cowfs.machine.registry import MountEntry
 from cowfs.store import Access
@@ -38,6 +40,8 @@ class UsedMount:
         self._id: str | None = None
         self._path: str | None = None
         self._is_handed_in = False
+        self._joined: tuple[int, str] | None = None
+        self._binding: Binding | None = None
 
     def use(self, registration: str, path: str, *, is_handed_in: bool = False) -> None:
         """is_handed_in: the mount serves a descriptor that another process has mounted, and need
@@ -47,11 +51,23 @@ class UsedMount:
     def join(self, entry: MountEntry) -> bool:
         """As `sharing.join`. Before this call, and in a forked child, the mount is not registered
         as used by this object, and other users may end it."""
-        return sharing.join(entry, self)
+        if not sharing.join(entry, self):
+            return False
+        if self._joined != (key := (os.getpid(), entry.id)):
+            self._joined, self._binding = key, process_binding.current()
+            self._update_binding(entry)
+        return True
+
+    def _update_binding(self, entry: MountEntry) -> None:
+        if self._binding is None and not process_binding.is_bound(entry):
+            return
+        users = [each for each in sharing.users(entry) if isinstance(each, UsedMount)]
+        process_binding.update(entry, [each._binding for each in users])
 
     def take(self, made: new_mounts.NewMount, options: MountOptions) -> bool:
         """Uses a mount that was just made. False: another user has found and ended it already."""
         self.use(made.id, str(made.path), is_handed_in=options.fuse_fd is not None and made.started is not None)
+        process_binding.note_made(made.id, made.binding)
         return options.foreground or _share_when_ready(self.at_its_path, self.join) is not None
 
     def share(self, find: mount_paths.Find, options: MountOptions, access: Access) -> MountEntry | None:
@@ -91,8 +107,11 @@ class UsedMount:
             )
 
     def is_last(self, live: MountEntry) -> bool:
-        """As `sharing.is_last`."""
-        return sharing.is_last(live, self)
+        """As `sharing.is_last`. If it is not, this object no longer binds the mount."""
+        if sharing.is_last(live, self):
+            return True
+        self._update_binding(live)
+        return False
 
     def entry(self) -> MountEntry | None:
         return registry.find_by_id(self._id) if self._id else None
@@ -131,6 +150,7 @@ class UsedMount:
         """Cleans up after the mount has ended."""
         if ended is not None:
             sharing.forget(ended)
+            process_binding.forget(ended)
         mount_paths.leave(ended.mount_path if ended is not None else None, self._path)
         self.forget()
 
@@ -140,7 +160,7 @@ class UsedMount:
         self.forget()
 
     def forget(self) -> None:
-        self._id = self._path = None
+        self._id = self._path = self._joined = self._binding = None
 
     def is_lost(self, live: MountEntry | None) -> bool:
         """Whether it has ended without this object. live: the volume's mount."""

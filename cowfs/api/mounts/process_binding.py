@@ -1,0 +1,103 @@
+"""Binds mounts to this process: their daemons end them when it is gone, also after kill -9.
+
+    with process_binding.bind("keep"):
+        path = volume.mount()           and every other mount that this block makes or finds
+
+A context variable, so that it holds for threads that cowfs or anyio start for the block, and not
+for threads that the block starts by hand.
+
+A mount that the block makes is bound from the beginning; the daemon of one that it finds is asked
+when this process begins to share it. Objects of one process share its binding: if they disagree
+about the work, or one of them is not bound, the work is kept. The binding ends with the last bound
+object's use of the mount. A copy has no daemon, and is left as it is: it holds no lease, and its
+work is in its folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+
+from cowfs.api import provenance
+from cowfs.base import log
+from cowfs.base.errors import CowfsError
+from cowfs.control import live_mount
+from cowfs.control.binding import Binding, OnError
+from cowfs.machine import processes
+from cowfs.machine.registry import MountEntry
+from cowfs.version.commit import CommitRequest
+
+MESSAGE = "after the process ended"
+LABELS = {"cowfs.error": "process ended"}
+"""Of the version that on_error="commit" publishes."""
+
+_on_error: ContextVar[OnError | None] = ContextVar("on_error", default=None)
+_told: dict[tuple[int, str], Binding] = {}
+_log = log.get("volume")
+
+
+@contextmanager
+def bind(on_error: OnError) -> Iterator[None]:
+    """For mounts of the block. on_error: what becomes of uncommitted work (`Binding`)."""
+    before = _on_error.set(on_error)
+    try:
+        yield
+    finally:
+        _on_error.reset(before)
+
+
+def current() -> Binding | None:
+    """For a mount that is made or found now; None: it is not bound."""
+    if (on_error := _on_error.get()) is None:
+        return None
+    request = CommitRequest()
+    if on_error == "commit":  # nothing given: a tree without changes makes no version
+        request = replace(provenance.commit_request(MESSAGE, labels=LABELS), given=frozenset())
+    return Binding(processes.this_process(), on_error, request)
+
+
+def note_made(registration: str, binding: Binding | None) -> None:
+    """After a mount was made with that binding."""
+    if binding is not None:
+        _told[os.getpid(), registration] = binding
+
+
+def is_bound(entry: MountEntry) -> bool:
+    """Whether the mount ends with this process, as far as its daemon was told."""
+    return (os.getpid(), entry.id) in _told
+
+
+def forget(ended: MountEntry) -> None:
+    """After the mount has ended."""
+    _told.pop((os.getpid(), ended.id), None)
+
+
+def update(entry: MountEntry, uses: Iterable[Binding | None]) -> None:
+    """Tells the mount's daemon when the binding has changed. uses: the bindings of the objects of
+    this process that use the mount."""
+    key = (os.getpid(), entry.id)
+    wanted, told = _merge(list(uses)), _told.get(key)
+    if wanted == told or not entry.has_daemon:
+        return
+    try:
+        live_mount.bind(entry, wanted or Binding(processes.this_process(), None))
+    except CowfsError as error:
+        if wanted is not None:
+            _log.warning("the mount at %s does not end with this process: %s", entry.mount_path, error.message)
+        return
+    if wanted is None:
+        del _told[key]
+    else:
+        _told[key] = wanted
+
+
+def _merge(uses: list[Binding | None]) -> Binding | None:
+    bound = [each for each in uses if each is not None]
+    if not bound:
+        return None
+    if all(each is not None and each.on_error == bound[0].on_error for each in uses):
+        return bound[0]
+    return Binding(bound[0].process, "keep")
