@@ -1,11 +1,8 @@
 """The author and the run that manifests record, unless the caller specifies others.
 
-    author        argument, COWFS_AUTHOR, git's user.name and user.email, else user@host
-    produced_by   argument, COWFS_PRODUCED_BY (a JSON object), else what the environment of a known system shows;
-                  keys: system, run, action, output, host. host is added when it is missing.
-
-Known systems: Flyte (its execution and task variables), GitHub Actions. Only the variables named
-here are read, and no secret is among them.
+author        argument, COWFS_AUTHOR, git's user.name and user.email, else user@host
+produced_by   argument, COWFS_PRODUCED_BY (a JSON object), else what the task system tells (`tasks.systems`);
+              keys: system, workflow, run, action, attempt, output, host. host is added when it is missing.
 """
 
 from __future__ import annotations
@@ -17,22 +14,13 @@ from collections.abc import Mapping
 from subprocess import TimeoutExpired
 from typing import Any
 
+from cowfs.api.tasks import systems
 from cowfs.base import programs
 from cowfs.base.errors import InvalidInputError
 from cowfs.machine.lock import user_name
 from cowfs.version.commit import CommitRequest
 
-KEYS = ("system", "run", "action", "output", "host")
-
-# system → key of produced_by → variables; the first variable that is set counts
-_SYSTEMS: dict[str, dict[str, tuple[str, ...]]] = {
-    "flyte": {
-        "run": ("FLYTE_INTERNAL_EXECUTION_ID", "RUN_NAME"),
-        "action": ("FLYTE_INTERNAL_TASK_NAME", "ACTION_NAME"),
-    },
-    "github-actions": {"run": ("GITHUB_RUN_ID",), "action": ("GITHUB_JOB",)},
-}
-_MARKS = {"flyte": ("FLYTE_INTERNAL_EXECUTION_ID", "_U_RUN_BASE"), "github-actions": ("GITHUB_ACTIONS",)}
+KEYS = ("system", "workflow", "run", "action", "attempt", "output", "host")
 
 
 def commit_request(
@@ -98,7 +86,7 @@ def _check_table(name: str, table: object) -> None:
 def _from_environment() -> dict[Any, Any]:
     text = os.environ.get("COWFS_PRODUCED_BY")
     if not text:
-        return _detect()
+        return systems.detect()
     try:
         record = json.loads(text)
     except ValueError:
@@ -109,14 +97,6 @@ def _from_environment() -> dict[Any, Any]:
             hint='For example: COWFS_PRODUCED_BY=\'{"system": "cron", "run": "2024-05-01"}\'.',
         )
     return record
-
-
-def _detect() -> dict[str, str]:
-    for system, variables in _SYSTEMS.items():
-        if any(os.environ.get(mark) for mark in _MARKS[system]):
-            values = {key: next(filter(None, map(os.environ.get, names)), "") for key, names in variables.items()}
-            return {"system": system, **{key: value for key, value in values.items() if value}}
-    return {}
 
 
 def _git(key: str) -> str:

@@ -173,7 +173,8 @@ class ROVolume(VolumeField):
 
     @property
     def produced_by(self) -> Mapping[str, str]:
-        """The origin of the version: system, run, action, output and host, as far as known."""
+        """The origin of the version: system, workflow, run, action, attempt, output and host, as
+        far as known."""
         return dict(self._fetch().produced_by)
 
     @property

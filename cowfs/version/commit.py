@@ -24,7 +24,8 @@ GIVABLE = frozenset({"message", "author", "labels"})
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """The description of a commit. produced_by keys: system, run, action, output, host.
+    """The description of a commit. produced_by keys: system, workflow, run, action, attempt,
+    output, host.
 
     given: the fields of GIVABLE that the caller set for this commit; the others come from the
     environment or from a program's defaults.

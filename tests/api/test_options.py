@@ -12,6 +12,7 @@ import pytest
 from cowfs.api import names, provenance
 from cowfs.control import MountOptions
 from cowfs.errors import InvalidInputError
+from tests.api.test_task_systems import without_system
 
 pytestmark = pytest.mark.quick
 
@@ -107,8 +108,8 @@ def test_a_long_name_still_has_room_beside_it() -> None:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("COWFS_AUTHOR", "COWFS_PRODUCED_BY", "GITHUB_ACTIONS", "FLYTE_INTERNAL_EXECUTION_ID"):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("COWFS_AUTHOR", raising=False)
+    without_system(monkeypatch)
 
 
 @pytest.mark.usefixtures("bare")

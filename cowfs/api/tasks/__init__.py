@@ -6,5 +6,6 @@ returned      replaces writers in a result by their versions
 call          opens the volumes of one call, publishes them, or leaves them
 arguments     a text given for a volume
 stopping      SIGTERM ends the body of a call, not the process
+systems       the task system that the program runs in, for `produced_by`
 task          the decorator
 """
