@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from cowfs.api import names
+from cowfs.api import names, stores
 from cowfs.api.declared import placeholders
 from cowfs.api.mounts import abandoned, volume_mount
 from cowfs.api.ro_volume import ROVolume
@@ -105,8 +105,8 @@ class Call:
         """The result with versions in place of writers. An error leaves what is not published."""
         try:
             result = replace_volumes(result, self._as_result)
-            for _, volume in self.scope.listed:
-                if isinstance(volume, RWVolume):
+            for spec, volume in self.scope.listed:
+                if isinstance(volume, RWVolume) and (not volume.is_over or spec.mode == "shared"):
                     self._publish(volume)
             for volume in self._volumes():
                 _end(volume)
@@ -181,21 +181,21 @@ def _end(volume: Opened) -> None:
 
 
 def _leave_version(version: ROVolume) -> None:
-    if version.is_mounted:
-        try:
-            version.__exit__(None, None, None)
-        except ConflictError:  # a scratch with open files, often of the frames of a traceback
-            version.unmount(force=True)
+    """Also takes the mount of a daemon that has died off its path."""
+    try:
+        version.__exit__(None, None, None)
+    except ConflictError:  # a scratch with open files, often of the frames of a traceback
+        version.unmount(force=True)
 
 
 def _last_version(volume: RWVolume) -> ROVolume:
-    last = volume.handle.last_version()
-    if last is None:
+    locator = volume.locator
+    if locator is None:
         raise InvalidStateError(
             f"volume {volume.name!r} was returned, and has no version",
             hint="Return it before it is discarded, or leave it out of the result.",
         )
-    return ROVolume.made(last)
+    return Volume.from_locator(locator, store=stores.storage_of(volume.handle.named))
 
 
 def _merge(spec: TaskVolume, fork: str, version: ROVolume) -> ROVolume:

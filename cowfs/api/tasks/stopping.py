@@ -6,7 +6,7 @@
     at the end                                    the process ends by SystemExit(143), as a shell counts it
 
 It works in the main thread, where Python runs signal handlers, and if nothing else handles SIGTERM.
-Otherwise the process dies, and the daemons of its mounts notice that.
+Otherwise the process dies, and the daemons of its mounts leave them (`mounts.process_binding`).
 """
 
 from __future__ import annotations

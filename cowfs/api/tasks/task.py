@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 import anyio
 
+from cowfs.api.mounts import process_binding
 from cowfs.api.tasks import arguments, stopping
 from cowfs.api.tasks.call import Call, Plan, Policy, Returns
 from cowfs.api.tasks.scope import Scope, enter, get_running
@@ -60,10 +61,11 @@ def task(
 
     on_error: after an exception nothing is published. "keep" keeps uncommitted work on this
     machine; a note of the exception and the log say how to continue. "commit" publishes it, with
-    the label `cowfs.error`. "discard" drops it. on_stop: the same after a cancellation, Ctrl-C and
-    SIGTERM; None: as on_error. returns: "version", or "locator" for texts in place of volumes.
-    wait: how long to wait for a volume that another writer has, in seconds or as "150s"; None:
-    LeaseHeldError at once.
+    the label `cowfs.error`. "discard" drops it. If the process is killed, its mounts are left by
+    on_error, too. on_stop: the same after a cancellation, Ctrl-C and SIGTERM; None: as on_error.
+
+    returns: "version", or "locator" for texts in place of volumes. wait: how long to wait for a
+    volume that another writer has, in seconds or as "150s"; None: LeaseHeldError at once.
 
     Threads that the body starts by itself do not belong to the call. InvalidInputError, when the
     function is decorated: something in the list is not understood.
@@ -93,7 +95,7 @@ def task(
 def _blocking(function: Callable[..., Any], plan: Plan) -> Callable[..., Any]:
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        with Stop(stopping.exit_now) as stop, enter(Scope()) as scope:
+        with Stop(stopping.exit_now) as stop, enter(Scope()) as scope, process_binding.bind(plan.on_error):
             volumes = Call(plan, scope)
             try:
                 with stop.interrupts():
@@ -118,6 +120,7 @@ def _async(function: Callable[..., Coroutine[Any, Any, Any]], plan: Plan) -> Cal
             anyio.CancelScope() as cancel,
             Stop(stopping.make_canceller(cancel)) as stop,
             enter(Scope(is_async=True)) as scope,
+            process_binding.bind(plan.on_error),
         ):
             volumes = Call(plan, scope)
             try:
