@@ -34,6 +34,8 @@ HOMES = {
     "MountSummary": "cowfs.api.mounts.summaries",
     "PackRepair": "cowfs.maintain.repairs.repair_plan",
     "PlannedVersion": "cowfs.api.upkeep.pruning",
+    "ProgramRun": "cowfs.api.tasks.program",
+    "ProgramVolume": "cowfs.api.tasks.program",
     "Progress": "cowfs.version.commit",
     "PrunePlan": "cowfs.api.upkeep.pruning",
     "PushReport": "cowfs.maintain.copy.push_report",
@@ -63,6 +65,7 @@ HOMES = {
     "WorkingCopySummary": "cowfs.api.mounts.summaries",
     "current": "cowfs.api.tasks.task",
     "list_twins": "cowfs.api.twins.pairs",
+    "run_program": "cowfs.api.tasks.program",
     "task": "cowfs.api.tasks.task",
     "volume": ("cowfs.api.asynchronous", "cowfs.api.volume"),
 }

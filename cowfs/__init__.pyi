@@ -20,6 +20,9 @@ from cowfs.api.mounts.advice import Advice as Advice
 from cowfs.api.mounts.overview import VolumeSummary as VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary as MountSummary
 from cowfs.api.mounts.summaries import WorkingCopySummary as WorkingCopySummary
+from cowfs.api.tasks.program import ProgramRun as ProgramRun
+from cowfs.api.tasks.program import ProgramVolume as ProgramVolume
+from cowfs.api.tasks.program import run_program as run_program
 from cowfs.api.tasks.task import current as current
 from cowfs.api.tasks.task import task as task
 from cowfs.api.tasks.task_volume import TaskVolume as TaskVolume
@@ -87,6 +90,8 @@ __all__ = [
     "MountSummary",
     "PackRepair",
     "PlannedVersion",
+    "ProgramRun",
+    "ProgramVolume",
     "Progress",
     "PrunePlan",
     "PushReport",
@@ -118,6 +123,7 @@ __all__ = [
     "current",
     "errors",
     "list_twins",
+    "run_program",
     "task",
     "volume",
 ]

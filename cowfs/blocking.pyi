@@ -17,6 +17,9 @@ from cowfs.api.mounts.summaries import WorkingCopySummary as WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume as ROVolume
 from cowfs.api.rw_volume import RWVolume as RWVolume
 from cowfs.api.store import Store as Store
+from cowfs.api.tasks.program import ProgramRun as ProgramRun
+from cowfs.api.tasks.program import ProgramVolume as ProgramVolume
+from cowfs.api.tasks.program import run_program as run_program
 from cowfs.api.tasks.task import current as current
 from cowfs.api.tasks.task import task as task
 from cowfs.api.tasks.task_volume import TaskVolume as TaskVolume
@@ -84,6 +87,8 @@ __all__ = [
     "MountSummary",
     "PackRepair",
     "PlannedVersion",
+    "ProgramRun",
+    "ProgramVolume",
     "Progress",
     "PrunePlan",
     "PushReport",
@@ -113,6 +118,7 @@ __all__ = [
     "WorkingCopySummary",
     "current",
     "list_twins",
+    "run_program",
     "task",
     "volume",
 ]

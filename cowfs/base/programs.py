@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 from cowfs.base.fork_gate import GATE
 
@@ -27,6 +30,8 @@ Program = subprocess.Popen[bytes]  # noqa: TID251
 _SECRETS = ("COWFS_ENCRYPTION_PASSPHRASE", "COWFS_ENCRYPTION_KEY_FILE", "COWFS_ENCRYPTION_KEY_COMMAND")
 _OF_DECLARED = ("COWFS_STORES__", "__ENCRYPTION_KEY")
 _withheld: set[str] = set()
+_started: WeakValueDictionary[int, Program] = WeakValueDictionary()
+_starting = threading.Lock()  # while a program is in no table yet; taken within the gate, so that no child inherits it
 
 
 def withhold(variable: str) -> None:
@@ -48,8 +53,22 @@ def start(words: Sequence[str], **options: Any) -> Program:
     """options: as of `subprocess.Popen`. env: `environment` by default. A process that continues
     the work of this one gets our whole environment."""
     options = {"env": environment(), **options}
-    with GATE:
-        return subprocess.Popen(words, **options)  # noqa: TID251
+    with GATE, _starting:
+        program = subprocess.Popen(words, **options)  # noqa: TID251
+        _started[program.pid] = program
+        return program
+
+
+def reap_orphans() -> bool:
+    """Reaps children that have ended and were not started here. Returns False if one that was
+    started here has ended, too: others behind it are found once its own code has reaped it."""
+    with GATE, _starting, suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            own = _started.get(ended.si_pid)
+            if own is not None and own.returncode is None:
+                return False
+            os.waitpid(ended.si_pid, 0)
+    return True
 
 
 def run(words: Sequence[str], *, timeout_s: float | None, **options: Any) -> subprocess.CompletedProcess[bytes]:

@@ -41,6 +41,7 @@ COMMANDS = {
     "mount": "Mount a volume to write, or a version to read.",
     "commit": "Publish what was written as a version.",
     "unmount": "Unmount; uncommitted work is kept.",
+    "exec": "Run a program with volumes, and publish what it changes.",
     "fork": "Make a volume that starts from a version.",
     "log": "Show a volume's versions.",
     "show": "Show what is recorded of a version.",
@@ -86,6 +87,9 @@ COMMANDS = {
 }
 
 
+OF_EXEC = 125
+"""What `exec` exits with when cowfs fails, since other codes are those of its program."""
+
 ELSEWHERE = {
     "add": "cp",
     "branch": "fork",
@@ -111,6 +115,7 @@ ELSEWHERE = {
     "remove": "delete",
     "rm": "delete",
     "revert": "rollback",
+    "run": "exec",
     "save": "commit",
     "info": "get",
     "inspect": "get",
@@ -133,7 +138,7 @@ ALSO = {
 ROOMS = {
     "volumes": "create fork log show tag diff merge restore rollback ls get delete undelete",
     "files": "find tree stat du cat cp upload download import export warm",
-    "mounts": "mount commit unmount apply up down",
+    "mounts": "mount commit unmount exec apply up down",
     "stores": "quota prune verify repair push pull gc maintain key store",
     "machine": "allow status k8s completion bench doctor",
 }
@@ -222,10 +227,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     show_log(is_command=True, store=output.given_store)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(_run(given, as_json="--json" in given))
+    sys.exit(_run(given, as_json="--json" in _own_words(given)))
+
+
+def _own_words(arguments: list[str]) -> list[str]:
+    """Those before the program that `exec` runs."""
+    at = 1
+    while arguments[:1] == ["exec"] and at < len(arguments):
+        word = arguments[at]
+        if word == "--" or not word.startswith("-"):
+            return arguments[:at]
+        takes_next = word == "-v" or (word.startswith("--") and "=" not in word and word not in ("--json", "--help"))
+        at += 2 if takes_next else 1
+    return arguments
 
 
 def _run(arguments: list[str], *, as_json: bool) -> int:
+    """The exit code."""
     output.forget_store()
     try:
         result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
@@ -233,20 +251,25 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except CowfsError as error:
         if not as_json and (_is_trusted_now(error) or _is_unlocked_now(error) or _is_allowed_now(error)):
             return _run(arguments, as_json=as_json)
-        return _report(error, as_json=as_json)
+        return _fail(error, arguments, as_json=as_json)
     except click.exceptions.NoArgsIsHelpError as error:
         output.talk(error.format_message())
         return InvalidInputError.exit_code
     except click.ClickException as error:
-        return _report(_usage(error), as_json=as_json)
+        return _fail(_usage(error), arguments, as_json=as_json)
     except (click.Abort, KeyboardInterrupt, Terminated) as error:
         return interrupted(error, as_json=as_json)
     except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
         _leave_stdout()  # the reader of our output has closed it
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort of the process: reported, never swallowed
-        return _report(_of_this_machine(error) or _wrap_unexpected(error), as_json=as_json)
+        return _fail(_of_this_machine(error) or _wrap_unexpected(error), arguments, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _fail(error: CowfsError, arguments: list[str], *, as_json: bool) -> int:
+    code = _report(error, as_json=as_json)
+    return OF_EXEC if arguments[:1] == ["exec"] else code
 
 
 def _of_this_machine(error: Exception) -> CowfsError | None:

@@ -8,4 +8,7 @@ arguments     a text given for a volume
 stopping      SIGTERM ends the body of a call, not the process
 systems       the task system that the program runs in, for `produced_by`
 task          the decorator
+program       a program in place of the function: `cowfs exec`
+supervising   the program's process: signals, orphans, the terminal
+signals       what signals do meanwhile
 """

@@ -1,0 +1,221 @@
+"""Runs a program with volumes around it: `cowfs exec`.
+
+    1  signals have handlers        a stop from here on is noticed: the program does not start any more
+    2  volumes are mounted          as for `cowfs.task`
+    3  the program runs             `supervising`: signals are forwarded, orphans reaped, the terminal is the program's
+    4  volumes are published        after success; SIGTERM does not interrupt that, Ctrl-C does, and keeps the work
+       or left                      by on_failure and on_stop
+
+The program's own failures are no errors: they are in the result. Errors are those of cowfs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from cowfs.api.tasks.signals import STOPS, Signals, Stopped
+from cowfs.base.errors import AccessDeniedError, InvalidInputError, from_local_disk
+
+if TYPE_CHECKING:
+    from cowfs.api.tasks.call import Call, Policy
+    from cowfs.api.tasks.scope import Scope
+    from cowfs.api.tasks.supervising import Ended
+    from cowfs.api.tasks.task_volume import TaskVolume
+
+STOP_TIMEOUT_S = 10.0
+Outcome = Literal["committed", "kept", "discarded", "not started"]
+_OUTCOMES: dict[str, Outcome] = {"commit": "committed", "keep": "kept", "discard": "discarded"}
+
+
+@dataclass(frozen=True)
+class ProgramVolume:
+    """A volume that a program had. path: where it was mounted. locator: of the version that was
+    published or read; None: the work was not published. is_new: the program has changed it."""
+
+    source: str
+    path: str
+    mode: str
+    locator: str | None
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """The end of a program. exit_code: as a shell counts it: 128 + N after signal N, 126 and 127 if
+    it could not be started. is_stopped: it was asked to end. problem: why it was not started, or
+    was killed; else empty. outcome: the fate of its changes."""
+
+    exit_code: int
+    is_stopped: bool
+    problem: str
+    outcome: Outcome
+    volumes: tuple[ProgramVolume, ...]
+
+
+class ProgramFailed(Exception):
+    """The program ended with another exit code than 0. Names the reason in a version's label."""
+
+
+class ProgramStopped(Exception):
+    """The program was asked to end."""
+
+
+class _Plan(NamedTuple):
+    on_success: Policy
+    on_failure: Policy
+    on_stop: Policy
+    stop_timeout_s: float
+    locators: Path | None
+    stdout: int | None
+
+
+def run_program(
+    words: Sequence[str],
+    volumes: Sequence[str | TaskVolume] = (),
+    *,
+    on_success: Literal["commit", "keep"] = "commit",
+    on_failure: Policy = "keep",
+    on_stop: Policy | None = None,
+    stop_timeout_s: float = STOP_TIMEOUT_S,
+    wait: float | str | None = None,
+    locators: str | os.PathLike[str] | None = None,
+    stdout: int | None = None,
+    started: Callable[[dict[str, str]], None] = lambda _: None,
+) -> ProgramRun:
+    """Mounts volumes, runs a program, publishes its changes and unmounts. It blocks, and needs the
+    main thread, since it handles this process's signals meanwhile.
+
+    words: the program and its arguments. volumes and wait: as for `task`. It is a failure if the
+    program ends with another exit code than 0, and a stop if it gets SIGTERM by way of this process
+    or ends because of SIGINT, SIGTERM, SIGHUP or SIGQUIT. on_success, on_failure, on_stop: "keep"
+    keeps uncommitted work on this machine, and the log says how to continue; "commit" publishes it;
+    "discard" drops it. on_stop None: as on_failure. stop_timeout_s: the time from SIGTERM until the
+    program is killed. locators: a file that gets {path or source: locator} as JSON after success.
+    stdout: a descriptor for the program's output. started: called before the program starts with
+    {source: path} of the volumes for which no path was given.
+
+    Children that this process has not started through cowfs are reaped, so call it in a process
+    that is there for the program.
+    """
+    choices = (("on_success", on_success), ("on_failure", on_failure), ("on_stop", on_stop or on_failure))
+    with Signals() as signals:  # before modules are loaded that take time
+        from cowfs.api.tasks.call import Call, Plan, Policy
+        from cowfs.api.tasks.scope import Scope, enter
+        from cowfs.api.tasks.task_volume import parse_all
+
+        for name, value in choices:
+            allowed = get_args(Policy)[: 2 if name == "on_success" else 3]
+            if value not in allowed:
+                raise InvalidInputError(f"{name} is {value!r}", hint=f"Use one of {', '.join(allowed)}.")
+        if not words:
+            raise InvalidInputError("there is no program to run", hint="Name one, with its arguments.")
+        listed = parse_all(volumes)
+        file = _require_writable(locators, listed) if locators is not None else None
+        plan = _Plan(on_success, on_failure, on_stop or on_failure, stop_timeout_s, file, stdout)
+        with enter(Scope()) as scope:
+            call = Call(Plan(listed, os.path.basename(words[0]), wait=wait), scope)
+            try:
+                with signals.raising(STOPS):
+                    call.open()
+            except BaseException as error:
+                call.leave(error, "keep")
+                if isinstance(error, Stopped):
+                    return ProgramRun(error.exit_code, True, "stopped before it was started", "not started", ())
+                raise
+            paths = [str(volume.path) for _, volume in scope.listed]
+            started(
+                {spec.source: path for (spec, _), path in zip(scope.listed, paths, strict=True) if spec.path is None}
+            )
+            return _run(words, plan, call, scope, paths, signals)
+
+
+def _run(words: Sequence[str], plan: _Plan, call: Call, scope: Scope, paths: list[str], signals: Signals) -> ProgramRun:
+    from cowfs.api.tasks import supervising
+
+    try:
+        ended = supervising.run(words, signals, stop_timeout_s=plan.stop_timeout_s, stdout=plan.stdout)
+    except BaseException as error:
+        call.leave(error, "keep")
+        raise
+    if ended.exit_code == 0 and not ended.is_stop and plan.on_success == "commit":
+        return _publish(ended, plan, call, scope, paths, signals)
+    policy = plan.on_stop if ended.is_stop else plan.on_failure if ended.exit_code else plan.on_success
+    outcome = _OUTCOMES[policy]
+    if not ended.is_started:
+        policy, outcome = "keep", "not started"
+    kind = ProgramStopped if ended.is_stop else ProgramFailed
+    call.leave(kind(f"exit code {ended.exit_code}"), policy)
+    left = [_locator_after(volume, outcome) for _, volume in scope.listed]
+    return ProgramRun(ended.exit_code, ended.is_stop, ended.problem, outcome, _describe(scope, paths, left))
+
+
+def _publish(ended: Ended, plan: _Plan, call: Call, scope: Scope, paths: list[str], signals: Signals) -> ProgramRun:
+    try:
+        with signals.raising(STOPS[:1]):
+            versions = call.finish([volume for _, volume in scope.listed])
+    except Stopped as error:
+        return ProgramRun(error.exit_code, True, "interrupted while it was published", "kept", ())
+    found = [(version.locator, version.is_new) for version in versions]
+    described = _describe(scope, paths, found)
+    if plan.locators is not None:
+        pairs = zip(scope.listed, found, strict=True)
+        _write(plan.locators, {spec.path or spec.source: locator for (spec, _), (locator, _) in pairs})
+    return ProgramRun(0, False, ended.problem, "committed", described)
+
+
+def _locator_after(volume: Any, outcome: Outcome) -> tuple[str | None, bool]:
+    """(locator, is new) of a volume that was left."""
+    if not hasattr(volume, "finalize"):
+        return volume.locator, False
+    return (volume.locator, True) if outcome == "committed" and volume.is_over else (None, False)
+
+
+def _describe(scope: Scope, paths: list[str], found: list[tuple[str | None, bool]]) -> tuple[ProgramVolume, ...]:
+    return tuple(
+        ProgramVolume(spec.source, path, spec.mode, locator, is_new and spec.mode not in ("ro", "scratch"))
+        for (spec, _), path, (locator, is_new) in zip(scope.listed, paths, found, strict=True)
+    )
+
+
+# -- the file of locators
+
+
+def _require_writable(file: str | os.PathLike[str], listed: Sequence[TaskVolume]) -> Path:
+    """Refused before the program runs, which may take long."""
+    keys = [spec.path or spec.source for spec in listed]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise InvalidInputError(
+            f"the file of locators would have {twice!r} twice", hint="Give these volumes paths: SOURCE:PATH[:MODE]."
+        )
+    path = Path(os.path.abspath(file))
+    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise AccessDeniedError(
+            f"the file of locators {path} cannot be written", hint="Name a file in a directory that you may write to."
+        )
+    return path
+
+
+def _write(path: Path, locators: dict[str, str | None]) -> None:
+    try:
+        descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(locators, file, indent=2)
+                file.write("\n")
+                file.flush()
+                os.fchmod(descriptor, 0o644)
+                os.fsync(descriptor)
+            os.replace(written, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(written)
+            raise
+    except OSError as error:
+        raise from_local_disk(error, f"the locators {json.dumps(locators)} cannot be written to {path}") from error
