@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
+from cowfs.api.declared import durations
 from cowfs.base.errors import InvalidInputError
 from cowfs.control import MountOptions
 from cowfs.control.typed import field_types
@@ -38,6 +39,20 @@ def byte_range(offset: object, length: object) -> None:
         raise InvalidInputError(f"offset is {offset!r}", hint="Give a whole number of bytes, 0 or more.")
     if length is not None and not _is_count(length):
         raise InvalidInputError(f"length is {length!r}", hint="Give a whole number of bytes; None: to the end.")
+
+
+def wait_s(given: object) -> float:
+    """The seconds of a `wait`; 0.0 for None."""
+    if given is None:
+        return 0.0
+    seconds: object = given
+    if isinstance(given, str):  # a command line's number is text
+        seconds = int(given) if given.isascii() and given.isdecimal() and len(given) < 11 else durations.parsed_s(given)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= durations.LONGEST_S:
+        raise InvalidInputError(
+            f"wait is {given!r}", hint='Give seconds, or a duration like "150s" or "5m"; None: do not wait.'
+        )
+    return float(seconds)
 
 
 def listener(given: ProgressListener | None) -> ProgressListener:

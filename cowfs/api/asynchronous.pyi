@@ -215,6 +215,7 @@ class RWVolume(VolumeTwin):
         *,
         options: MountOptions | None = None,
         progress: ProgressListener | None = None,
+        wait: float | str | None = None,
         **tuning: Unpack[WriteOptions],
     ) -> Path: ...
     async def unmount(self, *, force: bool = False) -> None: ...

@@ -216,6 +216,7 @@ class RWVolume(VolumeField):
         *,
         options: MountOptions | None = None,
         progress: ProgressListener | None = None,
+        wait: float | str | None = None,
         **tuning: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory. Mounting again returns the same
@@ -232,12 +233,18 @@ class RWVolume(VolumeField):
         ("20GiB"); meta_dir: the directory for uncommitted work; resident: load every name first;
         take_over: take the volume from a writer that is gone. `MountOptions` explains these and the
         other options. `options` accepts a `MountOptions`; options passed by name override it.
-        LeaseHeldError: another writer has the volume; the message says who, where and since when.
+
+        wait: seconds, or a duration like "150s", to wait for another writer to end or for its lease
+        to run out, which takes 120 s after its death; None: do not wait. The log says who has the
+        volume, and progress receives the stage "wait". LeaseHeldError: another writer has the
+        volume; the message says who, where and since when.
         """
+        waits_s = arguments.wait_s(wait)
         chosen, hears = arguments.mount_options(options, tuning), arguments.listener(progress)
         had_mount = self.owns_mount
         try:
-            return volume_mount.mount(self.handle, mount_path, chosen, hears if progress is not None else None)
+            said = hears if progress is not None else None
+            return volume_mount.mount(self.handle, mount_path, chosen, said, wait_s=waits_s)
         finally:
             self.started = self.handle.started
             if not had_mount and self.owns_mount:

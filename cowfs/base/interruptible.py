@@ -57,6 +57,7 @@ class _Work:
         self.events: SimpleQueue[_Event | None] = SimpleQueue()
         self.stops: list[Callable[[], None]] = []
         self.is_hurried = False
+        self.is_cancelled = False
         self._is_given_up = False
 
     @property
@@ -160,6 +161,10 @@ class Helping:
         """Marks the work as no longer needed."""
         self._is_over = True
         self._this.give_up()
+
+    def cancel(self) -> None:
+        """The caller is cancelled, but waits for the work: see `is_cancelled`."""
+        self._this.is_cancelled = True
 
     def hurry(self) -> None:
         """From now on the work waits for a silent store no longer than work that is given up does.
@@ -296,6 +301,15 @@ def is_work() -> bool:
 def is_wanted() -> bool:
     """Whether a caller still waits for the work of this thread."""
     return _own.work is None or not _own.work.is_given_up
+
+
+def is_cancelled() -> bool:
+    """Whether the caller is cancelled and waits only for the end of this work: work that has done
+    nothing yet, and waits for others, should end."""
+    work = _own.work
+    while work is not None and not work.is_cancelled:
+        work = work.above
+    return work is not None
 
 
 def has_time() -> bool:

@@ -51,8 +51,9 @@ class CommitRequest:
 class Progress:
     """Progress of a long operation. 0 in `total` or `total_bytes`: not known.
 
-    stage   of a commit "files", then "index"; of a mount with uncommitted work "load", then "replay"
-    done    files or records, of `total`; done_bytes: bytes written since the last commit, of `total_bytes`
+    stage   of a commit "files", then "index"; of a mount with uncommitted work "load", then "replay"; of a mount that waits
+            for another writer "wait"
+    done    files, records or seconds, of `total`; done_bytes: bytes written since the last commit, of `total_bytes`
     """
 
     stage: str

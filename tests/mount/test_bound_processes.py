@@ -19,6 +19,7 @@ from cowfs.api.mounts import overview, process_binding
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control.binding import Binding
 from cowfs.daemon.bound_processes import BoundProcesses
+from cowfs.daemon.leaving import FORK_S
 from cowfs.machine import processes, registry
 from cowfs.machine.processes import wait_gone
 from cowfs.store.refs import leases
@@ -222,6 +223,8 @@ def test_a_mount_stays_while_others_share_it(version: ROVolume, *, other_is_boun
     second.go_on()
     second.wait_ready()
     assert [each.id for each in registry.list_mounts()] == [entry.id]
+    if not other_is_bound:
+        time.sleep(2 * FORK_S)
     second.kill()
     if other_is_bound:
         wait_ended()

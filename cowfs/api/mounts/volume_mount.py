@@ -25,6 +25,7 @@ from cowfs.base import interruptible, log
 from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError
 from cowfs.control.messages import Left
 from cowfs.machine import sharing
+from cowfs.writer.lease_waiting import LeaseWaiting
 
 if TYPE_CHECKING:
     from cowfs.api.access.volume_handle import VolumeHandle
@@ -36,9 +37,14 @@ _log = log.get("volume")
 
 
 def mount(
-    volume: VolumeHandle, given: new_mounts.Given, options: MountOptions, progress: ProgressListener | None
+    volume: VolumeHandle,
+    given: new_mounts.Given,
+    options: MountOptions,
+    progress: ProgressListener | None,
+    *,
+    wait_s: float = 0.0,
 ) -> Path:
-    """`RWVolume.mount`."""
+    """`RWVolume.mount`. wait_s: how long to wait for another writer to end."""
     with volume.mutex:
         volume.require_not_ended()
         if (entry := volume.mount_used.at_its_path()) is not None:
@@ -48,12 +54,24 @@ def mount(
         mount_paths.check_path(given)
         volume.resolve(accept_unsafe_store=options.accept_unsafe_store, to_write=True)
         volume.end_files(force=False)
-        return interruptible.run_with_listener(partial(_mount, volume, given, options), progress)
+        return interruptible.run_with_listener(partial(_mount, volume, given, options, wait_s), progress)
 
 
-def _mount(volume: VolumeHandle, given: new_mounts.Given, options: MountOptions, progress: ProgressListener) -> Path:
-    while (path := _share_or_make(volume, given, options, progress)) is None:
-        pass
+def _mount(
+    volume: VolumeHandle,
+    given: new_mounts.Given,
+    options: MountOptions,
+    wait_s: float,
+    progress: ProgressListener,
+) -> Path:
+    waiting = LeaseWaiting(wait_s, progress)
+    path = None
+    while path is None:
+        try:
+            path = _share_or_make(volume, given, options, progress)
+        except LeaseHeldError as error:
+            working_copy = copied_stores.locate(volume.opened, volume.name, meta_dir=options.meta_path)
+            waiting.wait(error, volume.opened.objects, volume.name, working_copy)
     volume.options = options
     return path
 

@@ -4,9 +4,10 @@ A call that has begun is never abandoned. If the caller is cancelled, it waits f
 the cancellation is raised when the call is over. That holds for the cancel scopes of anyio and
 trio. It also holds for asyncio's own `Task.cancel`, which ignores scopes and may reach every task
 that asyncio lists: `asyncio.timeout`, Ctrl-C, the end of `asyncio.run`, once or many times. Under
-asyncio, a second cancellation (a second Ctrl-C) stops waiting for a store that does not answer the
-call; the call ends within seconds, if necessary with an error. This does not apply to transfers
-that other threads or processes make for it (packs of an upload, a mount's daemon).
+asyncio, the first such cancellation ends a mount's wait for another writer. A second one (a second
+Ctrl-C) stops waiting for a store that does not answer the call; the call ends within seconds, if
+necessary with an error. This does not apply to transfers that other threads or processes make for
+it (packs of an upload, a mount's daemon).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ async def _run_asyncio(call: Callable[[], T]) -> T:
             except asyncio.CancelledError as error:
                 if cancelled is not None:
                     helping.hurry()
+                helping.cancel()
                 cancelled = error
     if cancelled is not None:
         raise cancelled from (None if running.cancelled() else running.exception())

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     help="Fetch what was recorded there into the cache, in the background.",
 )
 @click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
+@click.option("--wait", metavar="DURATION", help="Wait so long for another writer to end: seconds, or like 5m.")
 @click.option(
     "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."
 )
@@ -100,6 +101,7 @@ def command(
     store: str | None,
     as_json: bool,
     foreground: bool,
+    wait: str | None,
     **tuning: Any,
 ) -> None:
     """Mount SOURCE at PATH, an empty directory or a new name in an existing one. Prints the path.
@@ -128,8 +130,10 @@ def command(
             mounts.check_path(path)  # before signals have handlers: it may lie in a mount that hangs
             kept = f"Uncommitted work is kept: it is there at the next mount. {Command('status')} shows whether there is one."
             with output.if_interrupted(kept), output.progress(progress_style) as progress:
-                canonical = mounted.mount(path, progress=progress, options=options)
+                canonical = mounted.mount(path, progress=progress, wait=wait, options=options)
         else:
+            if wait is not None:
+                raise InvalidInputError("only a writable mount waits for another writer", hint="Leave --wait out.")
             canonical = mounted.mount(path, scratch=scratch, options=options)
         mounts.keep_mounted(canonical)
     started = mounted.started

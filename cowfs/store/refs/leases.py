@@ -290,23 +290,23 @@ def _newest_from(store: ObjectStore, volume: str, epoch: int) -> _Taken | None:
 
 def _judge_from(store: ObjectStore, volume: str, epoch: int, *, now_ns: int | None = None) -> LeaseInfo:
     """The newest lease, read beside the heartbeat of `epoch`, which was taken."""
-    taken, heartbeat = beside(partial(_newest_from, store, volume, epoch), partial(_heartbeat, store, volume, epoch))
+    taken, heartbeat = beside(partial(_newest_from, store, volume, epoch), partial(read_beat, store, volume, epoch))
     if taken is None:
         raise UnavailableError(
             f"{store.url}: the lease {epoch} of volume {volume} is in the list, and cannot be read",
             hint="Try again; nothing is lost.",
         )
     if taken.epoch != epoch:
-        heartbeat = _heartbeat(store, volume, taken.epoch)
+        heartbeat = read_beat(store, volume, taken.epoch)
     return _judge(store, volume, taken, heartbeat, now_ns=now_ns)
 
 
 def _is_released(store: ObjectStore, volume: str, epoch: int) -> bool:
-    heartbeat = _heartbeat(store, volume, epoch)
+    heartbeat = read_beat(store, volume, epoch)
     return heartbeat is not None and heartbeat.released
 
 
-def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
+def read_beat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
     """A heartbeat; if it cannot be read, only its existence is known."""
     try:
         return read_as(store, keys.heartbeat(volume, epoch), partial(heartbeat_of, volume, epoch))
