@@ -26,10 +26,17 @@ from cowfs.api.rw_volume import RWVolume
 from cowfs.api.tasks.returned import replace_volumes
 from cowfs.api.twins.one_type import unwrap
 from cowfs.api.twins.twin import as_async
-from cowfs.api.versions import deleting
+from cowfs.api.versions import deleting, waiting
 from cowfs.api.volume import Volume
-from cowfs.base import log
-from cowfs.base.errors import ConflictError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.base import clock, log
+from cowfs.base.errors import (
+    ConflictError,
+    CowfsError,
+    InvalidStateError,
+    LeaseHeldError,
+    LeaseLostError,
+    NotFoundError,
+)
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 
@@ -86,12 +93,20 @@ class Call:
             volume.mount(spec.path, options=spec.options)
 
     def _base(self, spec: TaskVolume, source: str) -> ROVolume:
-        try:
-            return Volume.version(source)
-        except NotFoundError:
-            if spec.mode != "shared":
-                raise
-        return Volume.open(source, create=True).commit()  # the first of several calls makes an empty version
+        """For a shared one, the first of several calls makes the volume and an empty version."""
+        end_s = clock.monotonic_s() + waiting.WAIT_S
+        while True:
+            try:
+                return Volume.version(source)
+            except NotFoundError:
+                if spec.mode != "shared":
+                    raise
+            try:
+                return Volume.open(source, create=True).commit()
+            except (LeaseHeldError, LeaseLostError):  # another call makes it
+                if clock.monotonic_s() > end_s:
+                    raise
+            clock.sleep_s(waiting.SHORTEST_PAUSE_S)
 
     def _fork_name(self, spec: TaskVolume, base: ROVolume) -> str:
         if spec.fork_name is not None:
