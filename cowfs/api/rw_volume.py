@@ -414,6 +414,13 @@ class RWVolume(VolumeField):
         entry = self.handle.live()
         return entry is None or self.handle.mount_used.is_last(entry)
 
+    def leave(self, error: BaseException) -> None:
+        """Unmounts after an error without publishing, and logs where uncommitted work is. `error`
+        gets the same text as a note, and no other error is raised. Programs that have files open
+        get errors. A mount that others share stays."""
+        if not self.is_over:
+            volume_mount.abandon(self.handle, error, force=True, is_logged=True)
+
     def _abandon(self, error: BaseException) -> None:
         if not self.is_over:
             volume_mount.abandon(self.handle, error)

@@ -92,7 +92,7 @@ class MountOptions:
     attr_cache, entry_cache, dir_entry_cache    see above
     cache_dir             chunks and index blocks; may be deleted at any time
     meta_dir              takes the place of the state directory: holds the working copy
-    cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
+    cache_size            most bytes cache_dir may hold ("20GiB" works too); None: COWFS_CACHE_SIZE, or what the disk allows
     store_timeout         seconds without any success after which a commit or a read gives the store up; nothing is lost by that.
                           None: COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, or 900
     resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no lookup, stat or
@@ -193,7 +193,10 @@ class MountOptions:
 
     @property
     def cache_size_bytes(self) -> int | None:
-        return None if self.cache_size is None else _size_bytes("cache_size", self.cache_size)
+        if self.cache_size is not None:
+            return _size_bytes("cache_size", self.cache_size)
+        given = os.environ.get("COWFS_CACHE_SIZE")
+        return _size_bytes("COWFS_CACHE_SIZE", given) if given else None
 
     @property
     def copy_limit_bytes(self) -> int:

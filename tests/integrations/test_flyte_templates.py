@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import flyte
 import pytest
 from kubernetes import client
 
+from cowfs import MountOptions
+from cowfs.errors import InvalidInputError
+from cowfs.integrations.flyte import environment, image, pod
 from cowfs.integrations.kubernetes import allow_fuse
 
 pytestmark = pytest.mark.quick
@@ -76,3 +81,64 @@ def test_contradictions_are_refused() -> None:
         allow_fuse(flyte.PodTemplate(pod_spec=spec), privileged=True)
     with pytest.raises(ValueError, match="no container 'absent'"):
         allow_fuse(flyte.PodTemplate(), container="absent")
+
+
+# -- what cowfs adds for Flyte
+
+
+def test_a_pod_may_mount_and_has_time_to_commit() -> None:
+    after: Any = pod()
+    assert after.pod_spec.termination_grace_period_seconds == 300
+    assert plain(after) == plain(flyte.PodTemplate().allow_fuse().with_termination_grace_period(300))
+    assert only_container(pod(fuse="privileged")).security_context.privileged
+    assert only_container(pod(resource="github.com/fuse")).resources.limits == {"github.com/fuse": "1"}
+    given = templates()[2]
+    assert plain(pod(given, grace="1h")) == plain(given.allow_fuse().with_termination_grace_period(3600))
+    assert plain(given) == plain(templates()[2])
+
+
+@pytest.mark.parametrize(
+    ("grace", "seconds"), [(7, 7), ("90s", 90), ("2 min", 120), ("1h", 3600), (timedelta(minutes=1), 60)]
+)
+def test_a_grace_period_is_written_as_people_do(grace: Any, seconds: int) -> None:
+    template: Any = pod(grace=grace)
+    assert template.pod_spec.termination_grace_period_seconds == seconds
+
+
+def test_mistakes_in_a_pod_are_refused() -> None:
+    for grace in ("soon", -1, "5 weeks"):
+        with pytest.raises(InvalidInputError, match="grace is"):
+            pod(grace=grace)
+    with pytest.raises(InvalidInputError, match="fuse is 'broker'"):
+        pod(fuse="broker")  # type: ignore[arg-type]
+
+
+def test_an_image_has_cowfs_and_fusermount(tmp_path: Path) -> None:
+    base = flyte.Image.from_debian_base(name="x")
+    layers: Any = image(base)._layers
+    *_, fuse, packages = layers
+    assert (fuse.packages, packages.packages) == (("fuse3",), ("cowfs-volumes",))
+    wheel = tmp_path / "cowfs_volumes-0.1.0-py3-none-any.whl"
+    with pytest.raises(InvalidInputError, match="there is no wheel"):
+        image(base, cowfs=wheel)
+    wheel.write_bytes(b"")
+    layers = image(base, cowfs=str(wheel))._layers
+    *_, copied, command = layers
+    assert (copied.src, copied.dst) == (wheel, "/opt/cowfs/")
+    assert command.commands == (f"uv pip install /opt/cowfs/{wheel.name}",)
+
+
+def test_the_environment_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment() == {}
+    found = environment(store="s3://bucket/x", trusted_endpoints=["https://a.example", "b.example"], cache_size="1GiB")
+    assert found == {
+        "COWFS_STORE": "s3://bucket/x",
+        "COWFS_TRUSTED_ENDPOINTS": "https://a.example,b.example",
+        "COWFS_CACHE_SIZE": str(1 << 30),
+    }
+    monkeypatch.setenv("COWFS_CACHE_SIZE", found["COWFS_CACHE_SIZE"])
+    assert MountOptions().cache_size_bytes == 1 << 30
+    assert MountOptions(cache_size=5).cache_size_bytes == 5
+    for variables in ({"trusted_endpoints": "https://a.example"}, {"cache_size": "much"}):
+        with pytest.raises(InvalidInputError):
+            environment(**variables)

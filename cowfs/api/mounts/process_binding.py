@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 
 from cowfs.api import provenance
+from cowfs.api.tasks import systems
 from cowfs.base import log
 from cowfs.base.errors import CowfsError
 from cowfs.control import live_mount
@@ -50,8 +51,12 @@ def bind(on_error: OnError) -> Iterator[None]:
 
 
 def current() -> Binding | None:
-    """For a mount that is made or found now; None: it is not bound."""
-    if (on_error := _on_error.get()) is None:
+    """For a mount that is made or found now; None: it is not bound. In a Flyte task it is: the task
+    has no block that would end it, and a pod is never used again."""
+    on_error = _on_error.get()
+    if on_error is None and systems.is_in_flyte_task():
+        on_error = "keep"
+    if on_error is None:
         return None
     request = CommitRequest()
     if on_error == "commit":  # nothing given: a tree without changes makes no version

@@ -5,7 +5,8 @@
     by variables       Flyte, Airflow, GitHub Actions, Slurm, Kubernetes
 
 The first one that answers counts, innermost first: a Prefect task on a Dask worker is Prefect's,
-and a Slurm job that runs in Kubernetes is Slurm's. Keys: system, workflow, run, action, attempt.
+and a Slurm job that runs in Kubernetes is Slurm's. Keys: system, workflow, run, action, attempt,
+output.
 The values are those that the system's own interface shows. Only the variables named here are read,
 and no secret is among them. No error of a framework stops a commit: what it does not tell is left
 out.
@@ -46,11 +47,20 @@ def _module(name: str) -> Any:
 
 
 def _ask_flyte() -> Found | None:
-    context = _module("flyte").ctx()
-    if not context:
+    if not is_in_flyte_task():
         return None
-    action = context.action
-    return {"workflow": _join(action.project, action.domain), "run": action.run_name, "action": action.name}
+    action = _module("flyte").ctx().action
+    find_output = getattr(sys.modules.get("flyte._internal.runtime.convert"), "current_output_name", str)
+    return {
+        "workflow": _join(action.project, action.domain),
+        "run": action.run_name,
+        "action": action.name,
+        "output": find_output(),  # while a result is converted
+    }
+
+
+def is_in_flyte_task() -> bool:
+    return "flyte" in sys.modules and bool(_module("flyte").ctx())
 
 
 def _ask_prefect() -> Found | None:

@@ -53,7 +53,7 @@ PLAIN = frozenset(
         "volume",
     }
 )
-INTERNAL = frozenset({"changes", "is_found", "is_last_user", "is_over", "located", "owns_mount"})
+INTERNAL = frozenset({"changes", "is_found", "is_last_user", "located", "owns_mount"})
 """Members for the command line and for other modules of the package."""
 ONE_BY_ONE = frozenset({"ROFiles.walk", "Store.doctor", "Store.read"})
 """Iterators whose items the caller may change before the next one is made, or whose items are slow
