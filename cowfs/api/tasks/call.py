@@ -87,8 +87,10 @@ class Call:
         else:
             volume = Volume.version(source)
         self.scope.listed.append((spec, volume))
-        if spec.mode == "scratch":
-            volume.mount(spec.path, scratch=True, options=spec.options)
+        if spec.mode == "rw":
+            volume.mount(spec.path, options=spec.options, wait=self.plan.wait)
+        elif spec.mode == "scratch":
+            volume.mount(spec.path, options=spec.options, scratch=True)
         else:
             volume.mount(spec.path, options=spec.options)
 

@@ -106,6 +106,7 @@ def run_program(
     """
     choices = (("on_success", on_success), ("on_failure", on_failure), ("on_stop", on_stop or on_failure))
     with Signals() as signals:  # before modules are loaded that take time
+        from cowfs.api.mounts import process_binding
         from cowfs.api.tasks.call import Call, Plan, Policy
         from cowfs.api.tasks.scope import Scope, enter
         from cowfs.api.tasks.task_volume import parse_all
@@ -119,7 +120,7 @@ def run_program(
         listed = parse_all(volumes)
         file = _require_writable(locators, listed) if locators is not None else None
         plan = _Plan(on_success, on_failure, on_stop or on_failure, stop_timeout_s, file, stdout)
-        with enter(Scope()) as scope:
+        with enter(Scope()) as scope, process_binding.bind(plan.on_failure):
             call = Call(Plan(listed, os.path.basename(words[0]), wait=wait), scope)
             try:
                 with signals.raising(STOPS):

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 import anyio
 
+from cowfs.api.arguments import wait_s
 from cowfs.api.mounts import process_binding
 from cowfs.api.tasks import arguments, stopping
 from cowfs.api.tasks.call import Call, Plan, Policy, Returns
@@ -79,6 +80,8 @@ def task(
     ):
         if value not in get_args(kind):
             raise InvalidInputError(f"{name} is {value!r}", hint=f"Use one of {', '.join(get_args(kind))}.")
+
+    wait_s(wait)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 import cowfs
 from cowfs import TaskVolume, blocking
 from cowfs.blocking import Store, Volume
-from cowfs.errors import ConflictError, InvalidInputError, NotFoundError
+from cowfs.errors import ConflictError, InvalidInputError, LeaseHeldError, NotFoundError
 from cowfs.machine import registry
 from tests.api.conftest import machine
 
@@ -30,6 +33,15 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             (base / "a").write_text("in")
         yield root
         assert not registry.list_mounts(), "a task has left a mount"
+
+
+HOLDER = """
+import sys
+from cowfs.blocking import Volume
+with Volume.open("base"):
+    print(1, flush=True)
+    sys.stdin.read()
+"""
 
 
 def names() -> list[str]:
@@ -290,3 +302,32 @@ def test_placeholders(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     work()
     assert names() == ["base", "mine-3", "out-3"]
+
+
+def test_a_task_waits_for_another_writer(place: Path) -> None:
+    (place / "other").mkdir(mode=0o700)
+    there = {name: str(place / "other") for name in ("COWFS_STATE_DIR", "XDG_RUNTIME_DIR", "HOME")}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], env=os.environ | there, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.read(1)
+
+        @cowfs.task(volumes=["base::rw"])
+        def refused() -> None:
+            raise AssertionError("the body ran")
+
+        @cowfs.task(volumes=["base::rw"], wait="120s")
+        def work() -> None:
+            (cowfs.current("base") / "b").write_text("b")
+
+        with pytest.raises(LeaseHeldError):
+            refused()
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
+            with pytest.raises(TimeoutError):
+                done.result(2)
+            other.stdin.close()
+            done.result(120)
+    assert Volume.version("base").files.read("b") == b"b"

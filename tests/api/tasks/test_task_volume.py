@@ -62,6 +62,7 @@ def test_mistakes_show_where_the_function_is_decorated() -> None:
         {"on_error": "publish"},
         {"on_stop": "abort"},
         {"returns": "path"},
+        {"wait": "soon"},
     ):
         with pytest.raises(InvalidInputError) as caught:
             cowfs.task(**arguments)(lambda: None)
