@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from cowfs.errors import NotFoundError
 from cowfs.machine import mount_table, registry
 from cowfs.machine.processes import wait_gone
 from tests.api.conftest import place
+from tests.api.test_volumes_live import another_machine
 from tests.cli.test_json import check
 from tests.cli.test_live import Command, run
 
@@ -114,6 +116,7 @@ def test_failures_of_cowfs_are_125(run: Command, place: Path, data: Path) -> Non
         ("-v", f"data:{data}:rw", "--locators", place / "none" / "file", "touch", marker),
         ("--on-success", "discard", "touch", marker),
         ("--stop-timeout", "soon", "touch", marker),
+        ("--wait", "long", "touch", marker),
         ("--no-such-option", "touch", marker),
         (),
     ):
@@ -162,6 +165,23 @@ def test_a_failure_leaves_work_by_policy(run: Command, data: Path, policy: str) 
         assert read("data", "f") == "two\n"
 
 
+def test_changes_that_cannot_be_published_are_kept(run: Command, place: Path, data: Path) -> None:
+    """The store is gone by then."""
+    assert run("exec", "-v", f"data:{data}:rw", "true").code == 0
+    store, gone = place / "store", place / "gone"
+    for end, code in (("true", 125), ("exit 3", 3)):
+        program = f"echo two > {data}/f; mv {store} {gone}; {end}"
+        said = run("exec", "--json", "--on-failure", "commit", "-v", f"data:{data}:rw", "sh", "-c", program)
+        gone.rename(store)
+        assert said.code == code, said.err
+        if code == 3:
+            assert said.json["outcome"] == "kept"
+            assert "could not be published" in said.json["problem"]
+        assert Volume.open("data").has_changes()
+    assert run("exec", "-v", f"data:{data}:rw", "true").code == 0
+    assert read("data", "f") == "two\n"
+
+
 def test_a_success_can_keep_its_work(run: Command, data: Path) -> None:
     said = run("exec", "-v", f"data:{data}:rw", "--on-success", "keep", "sh", "-c", f"echo one > {data}/f")
     assert said.code == 0
@@ -206,6 +226,30 @@ def test_the_store_of_the_option_is_that_of_the_program(run: Command, place: Pat
     assert said.code == 0
     assert "data" in said.out
     assert Store(store).volume("data").resolve().name == "data"
+
+
+def test_a_volume_that_another_writer_has_is_waited_for(
+    run: Command, start: Start, place: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("create", "data")
+    program = ("-v", f"data:{data}:rw", "--", "grep", "theirs", data / "f")
+    theirs = place / "mnt" / "theirs"
+    with monkeypatch.context() as elsewhere:
+        for variable, value in another_machine(place).items():
+            elsewhere.setenv(variable, value)
+        assert run("mount", "data", theirs).code == 0
+        (theirs / "f").write_text("theirs")
+    refused = run("exec", "--json", "--wait", "0", *program)
+    assert (refused.code, refused.json["error"]["kind"]) == (125, "lease_held")
+    running = start(*program)
+    assert running.stderr is not None
+    assert "data" in running.stderr.readline()
+    with monkeypatch.context() as elsewhere:
+        for variable, value in another_machine(place).items():
+            elsewhere.setenv(variable, value)
+        assert run("unmount", theirs, "--commit").code == 0
+    out, said = running.communicate(timeout=LONG_S)
+    assert (running.returncode, out.strip()) == (0, "theirs"), said
 
 
 def test_open_descriptors_and_ignored_signals_are_inherited(place: Path) -> None:
@@ -258,7 +302,7 @@ def test_sigterm_reaches_the_program_and_decides(
 
 def test_a_program_that_does_not_end_is_killed_with_its_group(start: Start, place: Path, data: Path) -> None:
     program = f"trap '' TERM; echo work > {data}/f; sleep 1000 & echo $! > {place}/child; touch {place}/ready; wait"
-    running = start("-v", f"data:{data}:rw", "--stop-timeout", "0.3s", "--on-stop", "commit", "--", "sh", "-c", program)
+    running = start("-v", f"data:{data}:rw", "--stop-timeout", "0.3", "--on-stop", "commit", "--", "sh", "-c", program)
     wait_for(place / "ready")
     running.terminate()
     _, said = running.communicate(timeout=LONG_S)
@@ -357,10 +401,12 @@ sys.exit(9)
 """
 
 
-def read_until(descriptor: int, text: str) -> str:
-    said = ""
+def read_until(terminal: int, text: str) -> str:
+    said, end_s = "", time.monotonic() + LONG_S
     while text not in said:
-        said += os.read(descriptor, 4096).decode()
+        assert time.monotonic() < end_s, said
+        if select.select([terminal], [], [], 1)[0]:
+            said += os.read(terminal, 4096).decode()
     return said
 
 
@@ -378,4 +424,34 @@ def test_ctrl_c_on_a_terminal_arrives_once(place: Path, data: Path) -> None:
         assert "count 1, read line" in read_until(terminal, "read line")
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     finally:
+        os.close(terminal)
+
+
+def test_ctrl_z_stops_both_and_fg_continues_them(place: Path) -> None:
+    """Below a shell with job control."""
+    (place / "program").write_text(
+        f"""
+        touch {place}/ready
+        until test -e {place}/go; do sleep 0.05; done
+        {sys.executable} -c "import os; print('foreground', os.tcgetpgrp(0) == os.getpgrp())"
+        """
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+        os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+    try:
+        os.write(terminal, f"{sys.executable} -m cowfs.cli exec sh {place}/program\n".encode())
+        wait_for(place / "ready")
+        os.write(terminal, b"\x1a")
+        read_until(terminal, "Stopped")
+        os.write(terminal, b"fg; echo code=$?\n")
+        (place / "go").touch()
+        read_until(terminal, "foreground True")
+        read_until(terminal, "code=0")
+        os.write(terminal, b"exit\n")
+        wait_gone(pid, 5)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
         os.close(terminal)

@@ -59,6 +59,8 @@ def api() -> str:
         "over. What the end of an `async with` block has to do is done for a cancelled caller, too.\n",
         "Objects of both kinds compare equal, and unpickle as what they were. Both raise the errors of `cowfs.errors`.\n",
         f"## list_twins\n\n{inspect.getdoc(blocking.list_twins)}",
+        f"\n## run_program\n\n{_block('run_program' + _short(str(inspect.signature(blocking.run_program))))}\n",
+        f"{inspect.getdoc(blocking.run_program)}",
     ]
     for owner in CLASSES:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from cowfs.api.tasks.supervising import Ended
     from cowfs.api.tasks.task_volume import TaskVolume
 
-STOP_TIMEOUT_S = 10.0
+OWN_FAILURE = 125
+"""The exit code of a program that succeeded, if publishing failed."""
 Outcome = Literal["committed", "kept", "discarded", "not started"]
 _OUTCOMES: dict[str, Outcome] = {"commit": "committed", "keep": "kept", "discard": "discarded"}
 
@@ -83,11 +84,11 @@ def run_program(
     on_success: Literal["commit", "keep"] = "commit",
     on_failure: Policy = "keep",
     on_stop: Policy | None = None,
-    stop_timeout_s: float = STOP_TIMEOUT_S,
+    stop_timeout: float | str = "10s",
     wait: float | str | None = None,
     locators: str | os.PathLike[str] | None = None,
     stdout: int | None = None,
-    started: Callable[[dict[str, str]], None] = lambda _: None,
+    started: Callable[[dict[str, str]], None] | None = None,
 ) -> ProgramRun:
     """Mounts volumes, runs a program, publishes its changes and unmounts. It blocks, and needs the
     main thread, since it handles this process's signals meanwhile.
@@ -96,7 +97,7 @@ def run_program(
     program ends with another exit code than 0, and a stop if it gets SIGTERM by way of this process
     or ends because of SIGINT, SIGTERM, SIGHUP or SIGQUIT. on_success, on_failure, on_stop: "keep"
     keeps uncommitted work on this machine, and the log says how to continue; "commit" publishes it;
-    "discard" drops it. on_stop None: as on_failure. stop_timeout_s: the time from SIGTERM until the
+    "discard" drops it. on_stop None: as on_failure. stop_timeout: the time from SIGTERM until the
     program is killed. locators: a file that gets {path or source: locator} as JSON after success.
     stdout: a descriptor for the program's output. started: called before the program starts with
     {source: path} of the volumes for which no path was given.
@@ -106,6 +107,7 @@ def run_program(
     """
     choices = (("on_success", on_success), ("on_failure", on_failure), ("on_stop", on_stop or on_failure))
     with Signals() as signals:  # before modules are loaded that take time
+        from cowfs.api import arguments
         from cowfs.api.mounts import process_binding
         from cowfs.api.tasks.call import Call, Plan, Policy
         from cowfs.api.tasks.scope import Scope, enter
@@ -119,21 +121,22 @@ def run_program(
             raise InvalidInputError("there is no program to run", hint="Name one, with its arguments.")
         listed = parse_all(volumes)
         file = _require_writable(locators, listed) if locators is not None else None
-        plan = _Plan(on_success, on_failure, on_stop or on_failure, stop_timeout_s, file, stdout)
+        arguments.wait_s(wait)
+        plan = _Plan(on_success, on_failure, on_stop or on_failure, _stop_timeout_s(stop_timeout), file, stdout)
         with enter(Scope()) as scope, process_binding.bind(plan.on_failure):
             call = Call(Plan(listed, os.path.basename(words[0]), wait=wait), scope)
             try:
                 with signals.raising(STOPS):
                     call.open()
+                paths = [str(volume.path) for _, volume in scope.listed]
+                if started is not None:
+                    pairs = zip(scope.listed, paths, strict=True)
+                    started({spec.source: path for (spec, _), path in pairs if spec.path is None})
             except BaseException as error:
                 call.leave(error, "keep")
                 if isinstance(error, Stopped):
                     return ProgramRun(error.exit_code, True, "stopped before it was started", "not started", ())
                 raise
-            paths = [str(volume.path) for _, volume in scope.listed]
-            started(
-                {spec.source: path for (spec, _), path in zip(scope.listed, paths, strict=True) if spec.path is None}
-            )
             return _run(words, plan, call, scope, paths, signals)
 
 
@@ -153,8 +156,12 @@ def _run(words: Sequence[str], plan: _Plan, call: Call, scope: Scope, paths: lis
         policy, outcome = "keep", "not started"
     kind = ProgramStopped if ended.is_stop else ProgramFailed
     call.leave(kind(f"exit code {ended.exit_code}"), policy)
-    left = [_locator_after(volume, outcome) for _, volume in scope.listed]
-    return ProgramRun(ended.exit_code, ended.is_stop, ended.problem, outcome, _describe(scope, paths, left))
+    code, problem = ended.exit_code, ended.problem
+    if policy == "commit" and not all(volume.is_over for _, volume in scope.listed if hasattr(volume, "finalize")):
+        code, outcome = code or OWN_FAILURE, "kept"
+        problem = f"{problem}; " * bool(problem) + "its changes could not be published, and are kept"
+    left = [_locator_after(volume) for _, volume in scope.listed]
+    return ProgramRun(code, ended.is_stop, problem, outcome, _describe(scope, paths, left))
 
 
 def _publish(ended: Ended, plan: _Plan, call: Call, scope: Scope, paths: list[str], signals: Signals) -> ProgramRun:
@@ -171,11 +178,11 @@ def _publish(ended: Ended, plan: _Plan, call: Call, scope: Scope, paths: list[st
     return ProgramRun(0, False, ended.problem, "committed", described)
 
 
-def _locator_after(volume: Any, outcome: Outcome) -> tuple[str | None, bool]:
+def _locator_after(volume: Any) -> tuple[str | None, bool]:
     """(locator, is new) of a volume that was left."""
     if not hasattr(volume, "finalize"):
         return volume.locator, False
-    return (volume.locator, True) if outcome == "committed" and volume.is_over else (None, False)
+    return (volume.locator, True) if volume.handle.ended == "finalized" else (None, False)
 
 
 def _describe(scope: Scope, paths: list[str], found: list[tuple[str | None, bool]]) -> tuple[ProgramVolume, ...]:
@@ -183,6 +190,19 @@ def _describe(scope: Scope, paths: list[str], found: list[tuple[str | None, bool
         ProgramVolume(spec.source, path, spec.mode, locator, is_new and spec.mode not in ("ro", "scratch"))
         for (spec, _), path, (locator, is_new) in zip(scope.listed, paths, found, strict=True)
     )
+
+
+def _stop_timeout_s(given: float | str) -> float:
+    from cowfs.api.declared import durations
+
+    seconds: float | None
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = durations.parsed_s(str(given))
+    if seconds is None or not 0 <= seconds <= durations.LONGEST_S:
+        raise InvalidInputError(f"stop_timeout is {given!r}", hint='Give seconds, or a duration like "30s" or "5m".')
+    return seconds
 
 
 # -- the file of locators

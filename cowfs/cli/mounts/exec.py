@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.errors import CowfsError
 from cowfs.rendering import printable
 
 _POLICIES = ("keep", "commit", "discard")
@@ -43,15 +43,15 @@ _POLICIES = ("keep", "commit", "discard")
 )
 @click.option("--on-stop", type=click.Choice(_POLICIES), help="The same if it is asked to end. [as --on-failure]")
 @click.option(
-    "--stop-timeout", default="10s", show_default=True, metavar="TIME", help="From SIGTERM until CMD is killed."
+    "--stop-timeout", default="10s", show_default=True, metavar="DURATION", help="From SIGTERM until CMD is killed."
 )
 @click.option("--locators", type=click.Path(), metavar="FILE", help="After success, {PATH or SOURCE: locator} as JSON.")
-@click.option("--wait", default="150s", show_default=True, metavar="TIME", help="For a volume that another writer has.")
+@click.option(
+    "--wait", default="150s", show_default=True, metavar="DURATION", help="For a volume that another writer has."
+)
 @output.common_options
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] CMD...")
-def command(
-    volumes: tuple[str, ...], words: tuple[str, ...], stop_timeout: str, store: str | None, as_json: bool, **how: Any
-) -> int:
+def command(volumes: tuple[str, ...], words: tuple[str, ...], store: str | None, as_json: bool, **how: Any) -> int:
     """Mount volumes, run CMD, publish what it has changed, and unmount.
 
     MODE of a volume: ro (a version, read-only), rw (the volume itself, made if it is missing), fork
@@ -85,7 +85,6 @@ def command(
         run = run_program(
             words,
             volumes,
-            stop_timeout_s=_seconds(stop_timeout),
             stdout=sys.stderr.fileno() if as_json else None,
             started=hear,
             **how,
@@ -103,14 +102,3 @@ def command(
             output.say(as_json, f"{verb} {each.source}: {printable(each.locator)}")
     output.emit(as_json, dataclasses.asdict(run), "")
     return run.exit_code
-
-
-def _seconds(text: str) -> float:
-    number = text.strip().removesuffix("s")
-    try:
-        seconds = float(number)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise InvalidInputError(f"--stop-timeout is {text!r}", hint="Give seconds, such as 30s.")
-    return seconds
