@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from cowfs.api.doctor import machine, store_checks
+from cowfs.api.doctor import machine, store_checks, task_systems
 from cowfs.blocking import Volume
 from cowfs.errors import AccessDeniedError
 from cowfs.machine import kernel
@@ -45,6 +46,30 @@ def test_the_other_server_is_needed_only_where_it_is_asked_for(monkeypatch: pyte
     check = machine.pyfuse3()
     assert (check.state, check.kind) == ("fail", "mount_failed")
     assert "cowfs-volumes[pyfuse3]" in check.hint
+
+
+def test_flyte_must_find_cowfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry(value: str) -> None:
+        points = [metadata.EntryPoint("cowfs", value, "flyte.plugins.types")] if value else []
+        monkeypatch.setattr(metadata, "entry_points", lambda **_: points)
+
+    assert task_systems.all_of() == (task_systems.flyte,)
+    entry("cowfs.integrations.flyte:register")
+    assert task_systems.flyte().state == "ok"
+    for broken in ("", "cowfs.integrations.flyte:gone", "cowfs.integrations.gone:register"):
+        entry(broken)
+        check = task_systems.flyte()
+        assert (check.state, "make build" in check.hint) == ("warn", True)
+    entry("cowfs.integrations.flyte:register")
+    monkeypatch.setattr("flyte.__version__", "2.10.0")
+    check = task_systems.flyte()
+    assert (check.state, "cowfs-volumes[flyte]" in check.hint) == ("warn", True)
+
+    def find_none(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", find_none)
+    assert task_systems.all_of() == ()
 
 
 @pytest.mark.parametrize(("refused", "state"), [("delete", "warn"), ("put", "fail")])

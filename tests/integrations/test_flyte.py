@@ -14,15 +14,18 @@ from typing import Any, get_args
 import flyte
 import flyte.errors
 import pytest
+from click.testing import CliRunner
 from flyte._internal.runtime import convert
 from flyte.types import TypeEngine
 from flyteidl2.core import literals_pb2
+from flyteidl2.task import common_pb2
 
 import cowfs
 from cowfs import blocking
 from cowfs.errors import AccessDeniedError, NotFoundError, UnavailableError
 from cowfs.integrations import flyte_volumes
 from cowfs.integrations.flyte import register
+from cowfs.integrations.flyte_commands import cowfs as cowfs_commands
 from cowfs.mounts import status
 from tests.integrations import flyte_tasks as tasks
 
@@ -265,3 +268,37 @@ def test_the_event_loop_runs_while_a_result_is_published() -> None:
 
     assert asyncio.run(convert_beside()) > 100
     assert mounted() == []
+
+
+# -- flyte cowfs show
+
+
+def test_the_command_line_shows_versions_of_a_local_run(place: Path) -> None:
+    flyte.init(local_persistence=True)
+    version = run(tasks.make, "x")[0]
+    shown = CliRunner().invoke(cowfs_commands, ["show", version.produced_by["run"]])
+    assert (shown.exit_code, shown.output.count(version.locator)) == (0, 1)
+    assert "1 file, 1 B" in shown.output
+    assert version.produced_by["action"] in shown.output
+    assert version.locator in CliRunner().invoke(cowfs_commands, ["show", version.produced_by["run"], "make"]).output
+
+
+def test_the_command_line_shows_versions_of_an_action(place: Path) -> None:
+    version = make_version()
+    outputs = place / "action" / "outputs.pb"
+    outputs.parent.mkdir()
+    record = to_literal(tasks.Model.model_validate({"data": version, "more": {"k": version}}), tasks.Model)
+    named = [
+        common_pb2.NamedLiteral(name=f"o{number}", value=value)
+        for number, value in enumerate((to_literal(version, blocking.ROVolume), record))
+    ]
+    outputs.write_bytes(common_pb2.Outputs(literals=named).SerializeToString())
+    for path in (outputs, outputs.parent):
+        shown = CliRunner().invoke(cowfs_commands, ["show", str(path)])
+        assert shown.output.splitlines()[0] == f"action  {version.locator}"
+    (place / "store").rename(place / "elsewhere")
+    assert "cannot be read" in CliRunner().invoke(cowfs_commands, ["show", str(outputs)]).output
+    outputs.write_bytes(b"no protobuf")
+    shown = CliRunner().invoke(cowfs_commands, ["show", str(outputs)])
+    assert shown.exit_code == 1
+    assert CliRunner().invoke(cowfs_commands, ["show", "missing"]).exit_code == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cowfs.api.doctor import hyperstack, machine, store_checks
+from cowfs.api.doctor import hyperstack, machine, store_checks, task_systems
 from cowfs.api.doctor.check import FAIL, OK, WARN, Check
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "run"]
@@ -20,5 +20,6 @@ __all__ = ["FAIL", "OK", "WARN", "Check", "run"]
 
 def run(store_url: str | None = None) -> Iterator[Check]:
     """Yields each check when it is done, one after the other. store_url None: the default store."""
-    for check in (*machine.all_of(), *store_checks.all_of(store_url), *hyperstack.checks()):
+    checks = *machine.all_of(), *task_systems.all_of(), *store_checks.all_of(store_url), *hyperstack.checks()
+    for check in checks:
         yield check()
