@@ -37,6 +37,8 @@ def main() -> None:
         import signal
 
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the caller may ignore it, which hides exit statuses
+        if sys.argv[1:2] == ["exec"]:  # the first process of a container would lose it while modules load
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         from cowfs.cli.main import main as run
 
         run()

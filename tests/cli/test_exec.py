@@ -345,6 +345,24 @@ def test_a_stop_during_the_mount_does_not_start_the_program(
     assert not (place / "marker").exists()
 
 
+def test_a_stop_while_the_command_loads_does_not_start_the_program(place: Path) -> None:
+    """It is pending from the beginning, as it is for a first process that blocks it."""
+
+    def stop_later() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "cowfs.cli", "exec", "touch", place / "marker"],
+        preexec_fn=stop_later,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        timeout=LONG_S,
+    )
+    assert (done.returncode, b"before it was started" in done.stderr) == (128 + signal.SIGTERM, True)
+    assert not (place / "marker").exists()
+
+
 # -- as the first process
 
 

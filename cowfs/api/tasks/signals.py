@@ -50,6 +50,7 @@ class Signals:
         for number in (*FORWARDED, signal.SIGCHLD):
             if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._receive)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)  # the command line blocks SIGTERM while it loads
         return self
 
     def __exit__(
