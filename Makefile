@@ -22,7 +22,7 @@ NATIVE_SOURCES := $(shell find native cowfs/_native.pyi -name target -prune -o -
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export COWFS_TOOLS := $(CURDIR)/.tools/bin
 
-.PHONY: help venv build tools test test-long quick lint rust-test python-test modes-test race demo demo-s3 bench dist clean
+.PHONY: help venv build tools test test-long test-integrations quick lint rust-test python-test modes-test race demo demo-s3 bench dist clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -84,6 +84,13 @@ test: ## everything: lint, Rust tests, Python tests, conformance, real programs
 
 test-long: build tools ## the long tests in full: crashes, random operations, hostile stores; about an hour
 	COWFS_TEST_EFFORT=1 $(BIN)/python -m pytest -m slow -v --durations=15 -n 4 --dist loadfile --no-loadscope-reorder
+
+$(STAMPS)/integrations: $(STAMPS)/native .ci/install-integrations pyproject.toml
+	.ci/install-integrations .tools/integrations
+	@touch $@
+
+test-integrations: $(STAMPS)/integrations ## tasks beneath Dask, Ray, Prefect and Dagster; 700 MB of packages, some five minutes
+	.tools/integrations/bin/python -m pytest -v tests/frameworks
 
 quick: build ## the fast tests only
 	$(BIN)/python -m pytest -m quick -q

@@ -68,6 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
         keep_mounts_apart()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`tests/frameworks` needs large packages: `make test-integrations` names it."""
+    is_apart = collection_path.name == "frameworks" and collection_path.parent.name == "tests"
+    return True if is_apart and not any("frameworks" in each for each in config.args) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def tier(item: pytest.Item) -> int:
         if item.get_closest_marker("quick"):
