@@ -3,8 +3,10 @@ them."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from cowfs import ROVolume, RWVolume, Volume, blocking
 env = flyte.TaskEnvironment("cowfs-tests")
 Decorator = Callable[[Callable[..., Any]], Any]
 calls: dict[str, int] = {}
+has_stalled = threading.Event()
 
 
 def task(**options: Any) -> Decorator:
@@ -193,6 +196,27 @@ async def fail() -> RWVolume:
     volume = await Volume.open("failing", create=True)
     (await volume.mount() / "a").write_text("half")
     raise RuntimeError("midway")
+
+
+@task()
+@cowfs.task
+async def stall() -> None:
+    volume = await Volume.open("cancelled", create=True)
+    (await volume.mount() / "a").write_text("half")
+    has_stalled.set()
+    await asyncio.sleep(60)
+
+
+@task()
+async def cancel() -> str:
+    running = asyncio.ensure_future(stall())
+    await asyncio.to_thread(has_stalled.wait, 60)
+    running.cancel()
+    try:
+        await running
+    except asyncio.CancelledError:
+        return "cancelled"
+    return "ended"
 
 
 @task()
