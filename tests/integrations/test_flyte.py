@@ -18,6 +18,7 @@ import flyte.errors
 import pytest
 from click.testing import CliRunner
 from flyte._internal.runtime import convert
+from flyte._persistence._db import LocalDB
 from flyte.types import TypeEngine
 from flyteidl2.core import literals_pb2
 from flyteidl2.task import common_pb2
@@ -41,12 +42,16 @@ KINDS = (cowfs.ROVolume, cowfs.RWVolume, blocking.ROVolume, blocking.RWVolume)
 
 
 @pytest.fixture(autouse=True)
-def known(place: Path) -> None:
+def known(place: Path) -> Iterator[None]:
+    """Flyte's database is in the home of the test that has opened it, and open until now."""
     register()
     register()
     flyte.init()
     flyte_volumes._content_ids.clear()
     tasks.calls.clear()
+    yield
+    database: Any = LocalDB
+    asyncio.run(database.close())
 
 
 def mounted() -> list[str]:
