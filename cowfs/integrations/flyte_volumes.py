@@ -151,6 +151,8 @@ async def _version_of_result(value: Any) -> Any:
     try:
         return await _call(value.finalize)
     except BaseException as error:
+        if isinstance(error, InvalidStateError) and value.is_over:  # it is in a list twice
+            return _last_version(value)
         await _call(value.leave, error)
         raise
 

@@ -269,3 +269,10 @@ def finalize_first() -> tuple[blocking.RWVolume, blocking.ROVolume]:
     volume = blocking.Volume.new("finalized")
     (volume.mount() / "a").write_text("1")
     return volume, volume.finalize()
+
+
+@task()
+async def return_twice() -> list[RWVolume]:
+    volume = Volume.new("twice")
+    (await volume.mount() / "a").write_text("1")
+    return [volume, volume]

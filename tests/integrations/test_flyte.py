@@ -156,6 +156,13 @@ def test_a_writer_that_the_task_has_finalized_is_its_version() -> None:
     assert volume == version
 
 
+def test_a_writer_in_a_list_twice_is_published_once() -> None:
+    one, other = run(tasks.return_twice)[0]
+    assert one == other
+    assert len(blocking.Volume.open("twice").history()) == 1
+    assert mounted() == []
+
+
 # -- the cache
 
 
@@ -197,6 +204,7 @@ def test_a_result_that_cannot_be_published_is_an_error_of_flyte() -> None:
     assert caught.value.code != "RuntimeUserError"
     assert "hint:" in str(caught.value)
     assert mounted() == []
+    assert [(each.volume, each.uncommitted) for each in status().working_copies] == [("lost", True)]
 
 
 def test_only_an_unavailable_store_is_an_error_of_the_system() -> None:
