@@ -18,6 +18,7 @@ from cowfs.format import keys
 from cowfs.format.manifest import version_id
 from cowfs.store import ObjectStore, open_store
 from cowfs.version.names.source_names import resolve_name
+from cowfs.version.names.tags import set_tag
 from tests.api.conftest import place
 from tests.format.samples import MANIFEST
 
@@ -105,11 +106,38 @@ def test_an_id_may_be_shortened(versions: list[ROVolume], store: ObjectStore) ->
     fork.discard()
 
 
-def test_a_tag_wins_over_an_id_that_begins_so(versions: list[ROVolume]) -> None:
+def test_a_tag_that_could_be_taken_for_a_version_is_refused(versions: list[ROVolume]) -> None:
     one, two, *_ = versions
-    two.tag(one.id[:8])
-    assert Volume.version(f"data@{one.id[:8]}").id == two.id
+    for name in (one.id[:8], one.id[:12], one.id, two.id[:10], "abcdef012345"):
+        with pytest.raises(InvalidInputError, match="version") as caught:
+            two.tag(name)
+        assert "Choose a" in caught.value.hint
+        with pytest.raises(InvalidInputError, match="version"):
+            two.tag(name, move=True)
+    for name in ("20261130", "202611301200", "abcdef01", "deadbeef-1"):
+        two.tag(name)
+        assert Volume.version(f"data@{name}").id == two.id
+    with pytest.raises(InvalidInputError, match="text, not 5"):
+        two.tag(5)  # type: ignore[arg-type]
+
+
+def test_what_fits_a_tag_and_a_version_is_an_error_that_names_both(
+    versions: list[ROVolume], store: ObjectStore
+) -> None:
+    """Tags that an older cowfs has set."""
+    one, two, *_ = versions
+    set_tag(store, "data", one.id[:8], VersionId.from_hex(two.id))
+    set_tag(store, "data", two.id[:8], VersionId.from_hex(two.id))
+    with pytest.raises(InvalidInputError) as caught:
+        Volume.version(f"data@{one.id[:8]}")
+    assert two.id[:12] in caught.value.message
+    assert one.id[:12] in caught.value.message
+    assert "--delete" in caught.value.hint
     assert Volume.version(f"data@{one.id[:9]}").id == one.id
+    assert Volume.version(f"data@{two.id[:8]}").id == two.id, "both are the same version"
+    two.tag(one.id[:8])
+    one.tag(one.id[:8], move=True)
+    assert Volume.version(f"data@{one.id[:8]}").id == one.id
 
 
 def test_the_beginning_of_several_ids_names_them(

@@ -52,13 +52,14 @@ def by_version(store: stores.OpenStore, volume: str) -> dict[str, list[str]]:
 
 def set_tag(version: LocatedVersion, name: str, *, move: bool, expect: str | None) -> Tag:
     """`ROVolume.tag`."""
-    keys.check_tag_name(name)
+    _check_name(name)
     if version.folder:
         raise InvalidInputError(
             f"one folder of a version cannot be tagged: {version.locator}", hint="Tag the whole version."
         )
     store = version.open_store()
-    near_names.read_head(store.objects, version.name)
+    head = near_names.read_head(store.objects, version.name)
+    source_names.require_no_version(store.objects, head, name)
     tag = tags.set_tag(
         store.objects,
         version.name,
@@ -73,11 +74,17 @@ def set_tag(version: LocatedVersion, name: str, *, move: bool, expect: str | Non
 
 def remove_tag(volume: str, name: str, named: stores.Named, *, expect: str | None) -> Tag:
     """`Store.untag`."""
-    keys.check_tag_name(name)
+    _check_name(name)
     store = stores.open_store(named)
     near_names.read_head(store.objects, volume)
     expected = _resolve_expected(expect, volume, named)
     return _show(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=expected))
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidInputError(f"a tag is text, not {name!r}", hint=f"Give {str(name)!r}, for example.")
+    keys.check_tag_name(name)
 
 
 def _resolve_expected(text: str | None, volume: str, named: stores.Named) -> VersionId | None:

@@ -5,8 +5,9 @@
     NAME@{3}        the last version three before                                   its beginning. Local time unless it has an offset
                     it; NAME@{0} is the last one
 
-A tag wins over a shortened id. Times are those that writers' clocks gave the heads. An error
-suggests similar names.
+A tag cannot be set if it could be taken for a version. If a name fits a tag that was set before and
+another version, it is an error that names both. Times are those that writers' clocks gave the
+heads. An error suggests similar names.
 
 Cost, besides the head: a tag two requests; a shortened id one list and a look at each version of
 the store that begins so; `{}` one request for each head on the way.
@@ -32,6 +33,7 @@ from cowfs.version.names.head_line import Step
 from cowfs.version.names.volumes import Head
 
 SHORTEST_PREFIX = 8
+SHOWN_DIGITS = 12
 MOST = 3
 HEADS_LOOKED_AT = 1000
 _PREFIXES_SHOWN = 5
@@ -71,15 +73,35 @@ def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId |
         return _earlier(store, head, at[1:-1].strip()).version
     if _is_hex(at) and len(at) == 2 * VersionId.length:
         return VersionId.from_hex(at)
-    if (tag := _tag(store, volume, at)) is not None:
+    tag = _tag(store, volume, at)
+    may_be_an_id = _is_hex(at) and len(at) >= SHORTEST_PREFIX
+    if tag is not None:
+        if may_be_an_id and (others := _beginning_with(store, volume, head, at) - {tag.version}):
+            raise _tag_or_version(volume, tag, min(others))
         return tag.version
-    if _is_hex(at) and len(at) >= SHORTEST_PREFIX:
+    if may_be_an_id:
         found = sorted(_beginning_with(store, volume, head, at))
         if len(found) == 1:
             return found[0]
         if found:
             raise _ambiguous(at, found)
     raise NotFoundError(f"volume {volume!r} has no tag or version {at!r}", hint=_near(store, head, at))
+
+
+def require_no_version(store: ObjectStore, head: Head, name: str) -> None:
+    """InvalidInputError: as a tag, the name could be taken for a version. Lists print 12 digits of
+    an id. A tag that an older cowfs has set may be set again."""
+    if not _is_hex(name) or len(name) < SHORTEST_PREFIX or _tag(store, head.volume, name) is not None:
+        return
+    if len(name) == SHOWN_DIGITS and not name.isdigit():
+        raise InvalidInputError(
+            f"{name!r} looks like the version ids that lists show", hint=f"Choose another name, such as v-{name}."
+        )
+    if found := _beginning_with(store, head.volume, head, name):
+        raise InvalidInputError(
+            f"{name!r} is the beginning of version {min(found).hex()[: len(name) + 4]} of volume {head.volume!r}",
+            hint=f"Choose another name, such as v-{name}.",
+        )
 
 
 # -- so many before, or at a time
@@ -149,6 +171,15 @@ def _is_of(store: ObjectStore, volume: str, version: VersionId) -> bool:
     except NotFoundError:
         return False
     return True
+
+
+def _tag_or_version(volume: str, tag: tags.Tag, version: VersionId) -> InvalidInputError:
+    tagged = f"{volume}@{tag.version.hex()[: len(tag.name) + 4]}"
+    return InvalidInputError(
+        f"{tag.name!r} is a tag of {tagged}, and the beginning of version {version.hex()[: len(tag.name) + 4]}",
+        hint=f"Give more digits of the version that you mean. Rename the tag: {Command('tag', tagged, f'v-{tag.name}')}, "
+        f"then {Command('tag', '--delete', volume, tag.name)}.",
+    )
 
 
 def _ambiguous(prefix: str, found: list[VersionId]) -> InvalidInputError:
