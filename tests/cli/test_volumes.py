@@ -111,21 +111,16 @@ def test_a_volume_of_a_newer_cowfs_hides_no_other(run: Run, home: Path, what: st
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("command", ["upload", "import"])
-def test_an_upload_that_fails_says_that_it_has_made_the_volume(run: Run, home: Path, command: str) -> None:
-    """Of a directory that the store lies in. The next one has not made the volume."""
-    for is_made in (True, False):
-        said = run(command, str(home), "my-data", "--json")
-        assert said.code == 2
-        hint = said.json["error"]["hint"]
-        assert ("Volume 'my-data' is there now, and empty" in hint) == is_made
-        assert ("`cowfs delete my-data`" in hint) == is_made
-    (home / "source").mkdir()
-    (home / "source" / "f").write_bytes(b"abc")
-    assert run(command, str(home / "source"), "my-data").code == 0
-    said = run(command, str(home), "my-data", "--json")
-    assert said.code == 2
-    assert "empty" not in said.json["error"]["hint"]
+@pytest.mark.parametrize("command", ["upload", "import", "cp"])
+def test_a_source_that_cannot_be_used_makes_no_volume(run: Run, home: Path, command: str) -> None:
+    """One that is missing, and a directory that the store lies in."""
+    assert run("create", "other").code == 0
+    for source, code in ((home / "missing", 3), (home, 2)):
+        target = "my-data:" if command == "cp" else "my-data"
+        said = run(command, *(("-r",) if command == "cp" else ()), str(source), target, "--json")
+        assert said.code == code, said
+        assert "empty" not in said.json["error"]["hint"]
+        assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["other"]
 
 
 @pytest.mark.quick

@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cowfs import store as stores_layer
-from cowfs.api import arguments
+from cowfs.api import arguments, stores
 from cowfs.api.mounts import kept_work, mount_transfer
 from cowfs.api.provenance import commit_request
 from cowfs.api.transfers import local_paths, tree_publishing
@@ -107,15 +107,16 @@ def upload_local(
     """As `upload`; also returns the volume's last version."""
     given, to = os.fsencode(src), _path_in_volume(dst)
     options["is_directory"] = os.fsencode(dst).endswith(b"/")
-    with telling_of_empty(volume):
+    url = volume.opened.url if volume.store is not None else stores.canonical_url(volume.named)
+    with ExitStack() as stack:  # the source first: a mistyped one makes no volume
+        local_paths.require_apart(given, own_directories(url, working_root()))
+        with errors_of_ours(os.fsdecode(given), NOT_HERE):
+            tree, at, name = local_paths.source(stack, given)
+        stack.enter_context(telling_of_empty(volume))
         target = volume.to_upload()
         require_not_mounted(target, to)
-        local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
-        with ExitStack() as stack:
-            with errors_of_ours(os.fsdecode(given), NOT_HERE):
-                tree, at, name = local_paths.source(stack, given)
-            source = Source(tree, at, name)
-            return publish_to(volume, target, source, to, request, progress, **options)
+        source = Source(tree, at, name)
+        return publish_to(volume, target, source, to, request, progress, **options)
 
 
 @contextmanager
