@@ -111,13 +111,12 @@ def test_a_volume_of_a_newer_cowfs_hides_no_other(run: Run, home: Path, what: st
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("command", ["upload", "import", "cp"])
+@pytest.mark.parametrize("command", ["upload", "import"])
 def test_a_source_that_cannot_be_used_makes_no_volume(run: Run, home: Path, command: str) -> None:
     """One that is missing, and a directory that the store lies in."""
     assert run("create", "other").code == 0
     for source, code in ((home / "missing", 3), (home, 2)):
-        target = "my-data:" if command == "cp" else "my-data"
-        said = run(command, *(("-r",) if command == "cp" else ()), str(source), target, "--json")
+        said = run(command, str(source), "my-data", "--json")
         assert said.code == code, said
         assert "empty" not in said.json["error"]["hint"]
         assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["other"]
