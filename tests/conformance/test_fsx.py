@@ -22,7 +22,7 @@ from tests.system.machine import Machine
 HERE = Path(__file__).parent
 SEEDS = (1, 20)
 
-# Weights of operations; what a mix does not name has the program's default (reads, writes, mapped
+# Operations of a full run, and their weights; what a mix does not name has the program's default (reads, writes, mapped
 # ones, truncate: 10).
 MIXES: dict[str, tuple[int, str]] = {
     "defaults": (4000, ""),
@@ -42,7 +42,7 @@ def run_fsx(directory: Path, mix: str, seed: int, scratch: Path) -> str:
     configuration.write_text(settings)
     file = directory / f"{mix.replace(' ', '-')}-{seed}"
     done = subprocess.run(
-        [find_tool("fsx"), "-f", configuration, "-N", str(operations), "-S", str(seed), "-P", scratch, file],
+        [find_tool("fsx"), "-f", configuration, "-N", str(share(operations)), "-S", str(seed), "-P", scratch, file],
         capture_output=True,
         text=True,
         timeout=600,
