@@ -65,7 +65,7 @@ class Subtree(Index):
             if found is None:
                 raise NotFoundError(
                     f"the version has no {os.fsdecode(path)!r}",
-                    hint=f"{Command('ls', _place(source, names[:depth]))}, or a mount of the whole Volume.version, shows the existing "
+                    hint=f"{Command('ls', _place(source, names[:depth]))}, or a mount of the whole version, shows the existing "
                     "entries; links are not followed.",
                 )
             ino = found

@@ -151,14 +151,16 @@ def _choose(spec: Spec, name: str | None) -> tuple[str, int]:
     """(list of the spec, place in it) of the container."""
     names = {key: [each.get("name") for each in spec.get(key) or []] for key in ("containers", "initContainers")}
     ordinary = names["containers"]
+    missing = f"no container {name!r}"
     if name is None:
         name = ordinary[0] if len(ordinary) == 1 else _PRIMARY
+        missing = f"not exactly one container, and none is named {name!r}"
     for key, found in names.items():
         if name in found:
             return key, found.index(name)
     listed = ", ".join(str(each) for found in names.values() for each in found) or "none"
     raise InvalidInputError(
-        f"the pod has no container {name!r}; there are: {listed}",
+        f"the pod has {missing}; there are: {listed}",
         hint="Name the one that mounts: container=NAME, --container NAME.",
     )
 

@@ -85,6 +85,11 @@ def test_only_texts_and_volumes_are_accepted(value: object) -> None:
         Config(data=value)  # type: ignore[arg-type]
 
 
+def test_a_writer_is_no_version() -> None:
+    with pytest.raises(ValidationError, match="not a writer"):
+        Config(data=blocking.Volume.new("v"))  # type: ignore[arg-type]
+
+
 def test_objects_of_either_class_become_the_declared_one() -> None:
     made = version()
     found = AsyncConfig(data=made, out=blocking.Volume.open("v"))  # type: ignore[arg-type]

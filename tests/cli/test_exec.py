@@ -211,6 +211,7 @@ def test_each_mode(run: Command, place: Path) -> None:
     locators = {Path(path).name: locator for path, locator in json.loads((place / "locators").read_text()).items()}
     assert locators["ro"] == base.locator
     assert locators["shared"] == Volume.version("base").locator
+    assert [each["is_new"] for each in said.json["volumes"]] == [False, True, True, False]
     assert read("base", "h") == "shared\n"
     fork = Volume.from_locator(locators["fork"])
     assert fork.files.read("g") == b"fork\n"
@@ -341,7 +342,7 @@ def test_a_stop_during_the_mount_does_not_start_the_program(
             running.send_signal(number)
             _, said = running.communicate(timeout=LONG_S)
     assert running.returncode == 128 + number, said
-    assert "stopped before it was started" in said
+    assert "the program was not started, because of a signal to stop" in said
     assert not (place / "marker").exists()
 
 
@@ -359,7 +360,7 @@ def test_a_stop_while_the_command_loads_does_not_start_the_program(place: Path) 
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         timeout=LONG_S,
     )
-    assert (done.returncode, b"before it was started" in done.stderr) == (128 + signal.SIGTERM, True)
+    assert (done.returncode, b"the program was not started" in done.stderr) == (128 + signal.SIGTERM, True)
     assert not (place / "marker").exists()
 
 

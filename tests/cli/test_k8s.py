@@ -52,9 +52,11 @@ def test_standard_input_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_refusal_changes_no_file(run: Run, file: Path) -> None:
     said = run("k8s", "patch", "-f", str(file), "-o", str(file))
     assert said.code == 2
-    assert "Pod/p: the pod has no container 'primary'; there are: a, b" in said.err
+    assert "Pod/p: the pod has not exactly one container, and none is named 'primary'; there are: a, b" in said.err
     assert "--container NAME" in said.err
     assert file.read_text() == POD
     assert run("k8s", "patch", "-f", str(file.parent / "absent")).code == 2
+    said = run("k8s", "patch", "-f", str(file), "--container", "a", "-o", str(file.parent / "absent" / "file"))
+    assert (said.code, "in no directory that exists" in said.err) == (2, True)
     file.write_bytes(b"a: \xff\n")
     assert "not UTF-8" in run("k8s", "patch", "-f", str(file)).err

@@ -61,6 +61,10 @@ def api() -> str:
         f"## list_twins\n\n{inspect.getdoc(blocking.list_twins)}",
         f"\n## run_program\n\n{_block('run_program' + _short(str(inspect.signature(blocking.run_program))))}\n",
         f"{inspect.getdoc(blocking.run_program)}",
+        *(
+            f"\n## {each.__name__}\n\n{_block(each.__name__ + _short(str(inspect.signature(each))))}\n\n{inspect.getdoc(each)}"
+            for each in (blocking.task, blocking.current)
+        ),
     ]
     for owner in CLASSES:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")

@@ -270,5 +270,5 @@ def test_a_refusal_names_the_document() -> None:
     import yaml
 
     given = yaml.safe_dump_all([pod(named("a")), {**pod(named("a"), named("b")), "kind": "Pod"}])
-    with pytest.raises(ValueError, match="Pod/p: the pod has no container 'primary'"):
+    with pytest.raises(ValueError, match="Pod/p: the pod has not exactly one container, and none is named 'primary'"):
         allow_fuse_in_manifests(given)

@@ -1,5 +1,9 @@
-"""A text that is given for a parameter annotated as a volume: a version is looked up, a volume is
-opened. A parameter that may be a text as well gets the text."""
+"""What is given for a parameter annotated as a volume.
+
+A text: a version is looked up, a volume is opened. A parameter that may be a text as well gets the
+text. A volume: an async function whose annotation is async gets the async object, a blocking one
+likewise, since the task before it may have returned the other kind.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import Any
 
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
+from cowfs.api.twins.one_type import unwrap
 from cowfs.api.twins.twin import Twin, as_async
 from cowfs.api.volume import Volume
 
@@ -51,7 +56,12 @@ def look_up(
     except TypeError:  # the call itself raises it
         return given, named
     for name, kind in kinds.items():
-        if isinstance(text := bound.arguments.get(name), str):
-            volume = Volume.open(text) if issubclass(kind, RWVolume) else Volume.version(text)
-            bound.arguments[name] = as_async(volume) if Twin in kind.__mro__ else volume
+        value, is_async = bound.arguments.get(name), Twin in kind.__mro__
+        if isinstance(value, str):
+            volume = Volume.open(value) if issubclass(kind, RWVolume) else Volume.version(value)
+            bound.arguments[name] = as_async(volume) if is_async else volume
+        elif isinstance(value, RWVolume | ROVolume) and is_async == inspect.iscoroutinefunction(function):
+            blocking = unwrap(value)
+            if (blocking is value) == is_async:
+                bound.arguments[name] = as_async(blocking) if is_async else blocking
     return bound.args, bound.kwargs

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cowfs.api import names, stores
@@ -89,6 +90,7 @@ class Call:
         self.scope.listed.append((spec, volume))
         if spec.mode == "rw":
             volume.mount(spec.path, options=spec.options, wait=self.plan.wait)
+            _warn_if_shared(volume)
         elif spec.mode == "scratch":
             volume.mount(spec.path, options=spec.options, scratch=True)
         else:
@@ -187,6 +189,17 @@ class Call:
             _delete_if_empty(volume)
 
 
+def _warn_if_shared(volume: RWVolume) -> None:
+    """Says it if the mount was there: its users publish each other's unfinished work."""
+    entry = volume.handle.live()
+    if volume.started is None and entry is not None and entry.kind == "fuse":
+        _log.warning(
+            "volume %s was mounted at %s already. Its users on this machine are one writer: the first to end publishes "
+            "what all of them have written. Calls that run at the same time need mode shared",
+            *(volume.name, entry.mount_path),
+        )
+
+
 def _end(volume: Opened) -> None:
     """Ends the use of a version, or of a writer that the body has mounted and did not return."""
     if not isinstance(volume, RWVolume):
@@ -224,11 +237,12 @@ def _merge(spec: TaskVolume, fork: str, version: ROVolume) -> ROVolume:
         error.details["fork"] = fork
         error.set_hint(
             f"Volume {fork!r} has the work, in version {version.id[:12]}. Merge it with a strategy: "
-            f"{Command('merge', target.name, fork, '--strategy', '…')}, or merge(). {error.open_hint}"
+            f"{Command('merge', fork, '--into', target.name, '--strategy', '…')}, or merge(). {error.open_hint}"
         )
         raise
     _delete(fork, version)
-    return Volume.from_locator(report.locator)
+    merged = Volume.from_locator(report.locator)
+    return ROVolume.made(replace(merged.located, is_new=report.is_new))
 
 
 def _commit_after(volume: RWVolume, error: BaseException) -> None:

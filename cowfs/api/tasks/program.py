@@ -135,7 +135,13 @@ def run_program(
             except BaseException as error:
                 call.leave(error, "keep")
                 if isinstance(error, Stopped):
-                    return ProgramRun(error.exit_code, True, "stopped before it was started", "not started", ())
+                    return ProgramRun(
+                        error.exit_code,
+                        True,
+                        "the program was not started, because of a signal to stop",
+                        "not started",
+                        (),
+                    )
                 raise
             return _run(words, plan, call, scope, paths, signals)
 

@@ -43,7 +43,9 @@ def run(words: Sequence[str], signals: Signals, *, stop_timeout_s: float, stdout
     this process's caller."""
     for number in signals.take():
         if number in STOPS:
-            return Ended(128 + number, True, "stopped before it was started", is_started=False)
+            return Ended(
+                128 + number, True, "the program was not started, because of a signal to stop", is_started=False
+            )
     with _adopt_orphans():
         try:
             program = programs.start(words, env=dict(os.environ), process_group=0, close_fds=False, stdout=stdout)

@@ -58,7 +58,8 @@ def task(
     records, are finalized, and the result has their versions instead; then the other listed
     volumes that can be written to are finalized; then everything that the list or the body has
     mounted is unmounted. Other writers that the body mounted are not published. A text that is
-    given for a parameter annotated as a volume is looked up.
+    given for a parameter annotated as a volume is looked up; a volume becomes the async object in
+    an async function that is annotated so, and the blocking one in a blocking function.
 
     on_error: after an exception nothing is published. "keep" keeps uncommitted work on this
     machine; a note of the exception and the log say how to continue. "commit" publishes it, with
@@ -66,11 +67,14 @@ def task(
     on_error, too. on_stop: the same after a cancellation, Ctrl-C and SIGTERM; None: as on_error.
 
     returns: "version", or "locator" for texts in place of volumes. wait: how long to wait for a
-    volume that another writer has, in seconds or as "150s"; None: LeaseHeldError at once.
+    volume that another writer has, in seconds or as "150s"; None: LeaseHeldError at once. Calls on
+    this machine that mount a volume with mode rw at the same path are one writer.
 
     Threads that the body starts by itself do not belong to the call. InvalidInputError, when the
     function is decorated: something in the list is not understood.
     """
+    if function is not None and not callable(function):
+        raise InvalidInputError(f"{function!r} is not a function", hint="Name the list: @cowfs.task(volumes=[...]).")
     listed = parse_all(volumes)
     on_stop = on_error if on_stop is None else on_stop
     for name, value, kind in (

@@ -8,12 +8,14 @@ as in declared volumes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from cowfs.api import sources
+from cowfs.api.versions.merge_report import resolver
 from cowfs.base.errors import InvalidInputError
 from cowfs.control import MountOptions
 from cowfs.format.locator import is_locator
@@ -26,7 +28,7 @@ MODES = get_args(Mode)
 OF_A_VOLUME = ("rw", "shared")
 """The modes that publish to the volume that the source names."""
 _PATH = re.compile(r":(?=/(?!/)|~|\.{1,2}/)")
-_LIKE_A_MODE = re.compile(r"(.*):([a-z]+)", re.DOTALL)
+_LIKE_A_MODE = re.compile(r"(.*):([A-Za-z]+)", re.DOTALL)
 _NOTATION = "Write SOURCE[:PATH][:MODE], for example base:/data:fork."
 
 
@@ -35,8 +37,8 @@ class TaskVolume:
     """A volume that a task mounts.
 
     source        as for `Volume.version`; for rw and shared the name of a volume, created if it is missing
-    path          where it is mounted; None: a directory of its own. Calls that run at the same time on one machine need
-                  directories of their own, except for ro
+    path          where it is mounted; None: a directory of the volume's own below ~/cowfs. Calls that run at the same time
+                  on one machine need None or different paths, except for ro
     mode          ro: the version, read-only. rw: the volume itself. fork: a new volume that starts from the version. shared: a
                   fork that is merged into the volume at the end and then deleted. scratch: writable, and dropped at the end
     fork_name     for fork and shared; a taken name becomes NAME-<6 hex>. None: made of the names of the volume and the function
@@ -59,7 +61,8 @@ class TaskVolume:
         if self.mode in OF_A_VOLUME and (is_locator(self.source) or "@" in self.source or ":" in self.source):
             raise InvalidInputError(
                 f"mode {self.mode} publishes to a volume, and {self.source!r} names a version",
-                hint="Give the volume's name, or the mode fork for a volume that starts from that version.",
+                hint="Give the volume's name, or the mode fork for a volume that starts from that version. A path begins "
+                "with /, ~, ./ or ../.",
             )
         if self.fork_name is not None and self.mode not in ("fork", "shared"):
             raise InvalidInputError(
@@ -67,6 +70,8 @@ class TaskVolume:
             )
         if self.strategy is not None and self.mode != "shared":
             raise InvalidInputError(f"mode {self.mode} merges nothing", hint="Leave strategy out, or use mode shared.")
+        if self.strategy is not None:
+            resolver(self.strategy)
         sources.place(self.source)
 
     @classmethod
@@ -82,14 +87,30 @@ class TaskVolume:
 
 
 def parse_all(given: Sequence[str | TaskVolume]) -> tuple[TaskVolume, ...]:
-    """The volumes of a task. InvalidInputError: two of them have the same path."""
+    """The volumes of a task. InvalidInputError: two of them have the same path, or one a path in
+    another, which would become part of that volume; or a volume is written to twice."""
     if isinstance(given, str | TaskVolume):
         raise InvalidInputError(f"volumes is {given!r}", hint=f"Give a list: volumes=[{given!r}].")
     found = tuple(each if isinstance(each, TaskVolume) else TaskVolume.parse(each) for each in given)
-    paths = [each.path for each in found if each.path is not None]
-    if twice := next((path for path in paths if paths.count(path) > 1), None):
-        raise InvalidInputError(f"two volumes have the path {twice}", hint="Give each a path of its own, or none.")
+    _require_own_paths([each.path for each in found if each.path is not None])
+    writers = [each.source for each in found if each.mode == "rw"]
+    if twice := next((source for source in writers if writers.count(source) > 1), None):
+        raise InvalidInputError(
+            f"volume {twice!r} is listed twice with mode rw", hint="List it once: a volume has one writer."
+        )
     return found
+
+
+def _require_own_paths(paths: Sequence[str]) -> None:
+    hint = "Give each a path of its own, or none."
+    for number, path in enumerate(paths):
+        for other in paths[:number]:
+            ours, theirs = (os.path.abspath(os.path.expanduser(each)) for each in (path, other))
+            if ours == theirs:
+                raise InvalidInputError(f"two volumes have the path {path}", hint=hint)
+            for inner, outer in ((ours, theirs), (theirs, ours)):
+                if inner.startswith(outer.rstrip("/") + "/"):
+                    raise InvalidInputError(f"the path {inner} lies in {outer}, the path of another volume", hint=hint)
 
 
 def _split_mode(text: str) -> tuple[str, Mode]:

@@ -48,6 +48,10 @@ def core_schema(kind: Any, convert: Callable[[object], object]) -> CoreSchema:
             return kind.deserialize({"locator": value})
         if isinstance(value, kind):
             return convert(value)
+        if hasattr(value, "finalize"):
+            raise PydanticCustomError(
+                "cowfs_volume", "Input should be a version, not a writer: give what finalize() or commit() returns"
+            )
         raise PydanticCustomError("cowfs_volume", "Input should be a locator, or the name of a volume")
 
     def write(value: Any) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 import click
 
 from cowfs.cli import output
-from cowfs.errors import InvalidInputError
+from cowfs.errors import InvalidInputError, from_local_disk
 from cowfs.rendering import count
 
 STDOUT = "-"
@@ -57,7 +57,14 @@ def command(
         _read(file), resource=resource or FUSE_RESOURCE, privileged=privileged, container=container
     )
     if target != STDOUT:
-        _write(target, text)
+        try:
+            _write(target, text)
+        except FileNotFoundError as error:
+            raise InvalidInputError(
+                f"{target} is in no directory that exists", hint="Make the directory first, or leave --output out."
+            ) from error
+        except OSError as error:
+            raise from_local_disk(error, f"{target} cannot be written") from error
     said = f"Changed {', '.join(changed)}" if changed else "Nothing was to be changed"
     output.say(as_json, said)
     shown = text if target == STDOUT else None

@@ -113,6 +113,36 @@ def test_a_text_is_looked_up_where_a_volume_is_expected(place: Path) -> None:
         work("nothing", "a", "b")  # type: ignore[arg-type]
 
 
+def test_a_volume_is_of_the_kind_of_the_function(place: Path) -> None:
+    @cowfs.task
+    async def work(version: cowfs.ROVolume) -> Any:
+        return await version.mount(), version
+
+    @cowfs.task
+    def after(version: blocking.ROVolume) -> Any:
+        return version.mount(), version
+
+    first = Volume.version("base")
+    path, version = anyio.run(work, first)  # type: ignore[arg-type]
+    assert type(version) is cowfs.ROVolume
+    assert after(version) == (path, first)  # type: ignore[arg-type]
+    assert type(after(version)[1]) is blocking.ROVolume  # type: ignore[arg-type]
+    assert after(first)[1] is first
+
+
+def test_a_mount_that_was_there_is_warned_of(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @cowfs.task(volumes=["base::rw"])
+    def work() -> None:
+        (cowfs.current("base") / "b").write_text("b")
+
+    with caplog.at_level(logging.WARNING, "cowfs"):
+        work()
+        assert "already" not in caplog.text
+        with Volume.open("base"):
+            work()
+    assert "need mode shared" in caplog.text
+
+
 def test_locators_as_a_result(place: Path) -> None:
     @cowfs.task(volumes=["out::rw"], returns="locator")
     def work(given: blocking.ROVolume) -> Any:
@@ -287,7 +317,7 @@ def test_a_true_conflict_names_the_fork_that_is_kept(place: Path) -> None:
     with pytest.raises(ConflictError) as caught:
         work()
     fork = caught.value.details["fork"]
-    assert fork in caught.value.hint
+    assert f"cowfs merge {fork} --into base --strategy" in caught.value.hint
     assert Volume.version(fork).files.read("a") == b"from the fork"
     assert Volume.version("base").files.read("a") == b"from elsewhere"
 

@@ -43,6 +43,7 @@ def test_what_a_text_means(text: str, meant: TaskVolume) -> None:
         ("", "names no volume"),
         (":/data", "names no volume"),
         ("base:/data:forkk", "no mode 'forkk'"),
+        ("base:/data:RW", "no mode 'RW'"),
         ("base@v1::rw", "names a version"),
         (f"{LOCATOR}::shared", "names a version"),
         ("https://example.com/x", "is a URL"),
@@ -59,6 +60,10 @@ def test_mistakes_show_where_the_function_is_decorated() -> None:
         {"volumes": ["base:/data:forkk"]},
         {"volumes": "base"},
         {"volumes": ["a:/data", "b:/data:fork"]},
+        {"volumes": ["a:/data", "b:/data/"]},
+        {"volumes": ["a:/data/b", "b:/data:rw"]},
+        {"volumes": ["a:/data:rw", "a::rw"]},
+        {"function": ["a"]},
         {"on_error": "publish"},
         {"on_stop": "abort"},
         {"returns": "path"},
@@ -71,6 +76,9 @@ def test_mistakes_show_where_the_function_is_decorated() -> None:
         TaskVolume("a", fork_name="b")
     with pytest.raises(InvalidInputError, match="merges nothing"):
         TaskVolume("a", mode="fork", strategy="union")
+    with pytest.raises(InvalidInputError, match="no way to resolve"):
+        TaskVolume("a", mode="shared", strategy={"log": "unoin"})
+    cowfs.task(volumes=["a:/data", "a:/data-2:rw"])
 
 
 def test_a_generator_is_no_task() -> None:
