@@ -28,8 +28,8 @@ Fuse = Literal["device", "privileged"]
 FIRST_VERSION = (2, 11)
 """Earlier ones take a volume for a directory, whose format is also a blob."""
 _WHEEL_PLACE = "/opt/cowfs"
-_GRACE = re.compile(r"(\d+)\s*(s|min|h)")
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
+_GRACE = re.compile(r"(\d+)\s*(s|m|min|h)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def register() -> None:

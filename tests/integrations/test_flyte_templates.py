@@ -93,6 +93,7 @@ def test_a_pod_may_mount_and_has_time_to_commit() -> None:
     assert only_container(pod(fuse="privileged")).security_context.privileged
     assert only_container(pod(resource="github.com/fuse")).resources.limits == {"github.com/fuse": "1"}
     given = templates()[2]
+    assert plain(pod(given, grace="5m")) == plain(pod(given, grace="5min"))
     assert plain(pod(given, grace="1h")) == plain(given.allow_fuse().with_termination_grace_period(3600))
     assert plain(given) == plain(templates()[2])
 

@@ -27,6 +27,17 @@ def resume_hint(name: str, store_url: str | None) -> str:
     )
 
 
+def overtaken_hint(name: str, store_url: str | None) -> str:
+    """What to do with work after a LeaseLostError: a mount could not publish it."""
+    opened = hints.opening(name, store_url)
+    return hints.about(
+        store_url,
+        f"Uncommitted work of volume {name!r} was not published, since the volume has another writer or was deleted. "
+        f"It is kept on this machine: save it under another name with {opened}.fork(NAME) or {Command('fork', name, 'NAME')}, "
+        f"or drop it with {opened}.discard() or {Command('unmount', name, '--discard')}.",
+    )
+
+
 def tell(error: BaseException, notes: Iterable[str], *, is_logged: bool = False) -> None:
     """is_logged: log them in any case. A task system shows its users the message of an error and
     the log, and no notes."""

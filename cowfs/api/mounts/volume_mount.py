@@ -22,7 +22,7 @@ from cowfs.api.mounts.base import Mount, mount_of
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import interruptible, log
-from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError
+from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError, LeaseLostError
 from cowfs.control.messages import Left
 from cowfs.machine import sharing
 from cowfs.writer.lease_waiting import LeaseWaiting
@@ -211,7 +211,8 @@ def abandon(volume: VolumeHandle, error: BaseException, *, force: bool = False, 
         with suppress(CowfsError):
             is_dirty = volume.has_changes()
     if is_dirty:
-        notes.insert(0, abandoned.resume_hint(volume.name, volume.store_url))
+        hint = abandoned.overtaken_hint if isinstance(error, LeaseLostError) else abandoned.resume_hint
+        notes.insert(0, hint(volume.name, volume.store_url))
     if (published := volume.locator) != before:
         notes.insert(0, f"Volume {volume.name!r} was committed all the same: {published}")
     abandoned.tell(error, notes, is_logged=is_logged)

@@ -28,7 +28,7 @@ MODES = get_args(Mode)
 OF_A_VOLUME = ("rw", "shared")
 """The modes that publish to the volume that the source names."""
 _PATH = re.compile(r":(?=/(?!/)|~|\.{1,2}/)")
-_LIKE_A_MODE = re.compile(r"(.*):([A-Za-z]+)", re.DOTALL)
+_LIKE_A_MODE = re.compile(r"(.*):([A-Za-z]*)", re.DOTALL)
 _NOTATION = "Write SOURCE[:PATH][:MODE], for example base:/data:fork."
 
 

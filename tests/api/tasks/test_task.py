@@ -19,7 +19,7 @@ import pytest
 import cowfs
 from cowfs import TaskVolume, blocking
 from cowfs.blocking import Store, Volume
-from cowfs.errors import ConflictError, InvalidInputError, LeaseHeldError, NotFoundError
+from cowfs.errors import ConflictError, InvalidInputError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.machine import registry
 from tests.api.conftest import machine
 
@@ -361,3 +361,25 @@ def test_a_task_waits_for_another_writer(place: Path) -> None:
             other.stdin.close()
             done.result(120)
     assert Volume.version("base").files.read("b") == b"b"
+
+
+def test_work_that_was_overtaken_is_not_said_to_go_on(place: Path) -> None:
+    (place / "other").mkdir(mode=0o700)
+    there = {name: str(place / "other") for name in ("COWFS_STATE_DIR", "XDG_RUNTIME_DIR", "HOME")}
+
+    @cowfs.task(volumes=["base::rw"])
+    def work() -> None:
+        (cowfs.current("base") / "b").write_text("b")
+        program = (
+            "from cowfs.blocking import Volume; v = Volume.open('base'); v.mount(take_over=True); v.finalize('theirs')"
+        )
+        subprocess.run([sys.executable, "-c", program], env=os.environ | there, check=True, timeout=120)
+
+    with pytest.raises(LeaseLostError) as caught:
+        work()
+    notes = "\n".join(caught.value.__notes__)
+    assert "cowfs fork base NAME" in notes
+    assert "cowfs mount base" not in notes
+    saved = Volume.open("base").fork("saved")
+    with saved:
+        assert (saved / "b").read_text() == "b"

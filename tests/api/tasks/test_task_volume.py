@@ -44,6 +44,7 @@ def test_what_a_text_means(text: str, meant: TaskVolume) -> None:
         (":/data", "names no volume"),
         ("base:/data:forkk", "no mode 'forkk'"),
         ("base:/data:RW", "no mode 'RW'"),
+        ("base:/data:", "no mode ''"),
         ("base@v1::rw", "names a version"),
         (f"{LOCATOR}::shared", "names a version"),
         ("https://example.com/x", "is a URL"),
