@@ -227,12 +227,13 @@ class RWVolume(VolumeField):
         block, commit the writes of all of them, and the last one unmounts. If another party ends
         the mount, commit and finalize raise InvalidStateError until the volume is mounted again.
 
-        mount_path: an empty directory, or a name in an existing one; None: one per volume under
-        ~/cowfs. Uncommitted work of an earlier mount on this machine is restored; progress receives
-        the state of its replay. cache_dir: the directory for chunks; cache_size: its maximum size
-        ("20GiB"); meta_dir: the directory for uncommitted work; resident: load every name first;
-        take_over: take the volume from a writer that is gone. `MountOptions` explains these and the
-        other options. `options` accepts a `MountOptions`; options passed by name override it.
+        mount_path: an empty directory, or a new one; missing parents are made below the user's home
+        only. None: one per volume under ~/cowfs. Uncommitted work of an earlier mount on this
+        machine is restored; progress receives the state of its replay. cache_dir: the directory for
+        chunks; cache_size: its maximum size ("20GiB"); meta_dir: the directory for uncommitted
+        work; resident: load every name first; take_over: take the volume from a writer that is
+        gone. `MountOptions` explains these and the other options. `options` accepts a
+        `MountOptions`; options passed by name override it.
 
         wait: seconds, or a duration like "150s", to wait for another writer to end or for its lease
         to run out, which takes 120 s after its death; None: do not wait. The log says who has the

@@ -51,13 +51,40 @@ def test_nothing_to_do_is_not_said_while_somebody_undoes_it(run: Command, place:
         assert run("apply", "--no-mount", "--dry-run").code == 0
 
 
-def test_a_plan_finds_what_no_mount_can_be_made_in(run: Command, place: Path, file: Path) -> None:
-    path = place / "no" / "such" / "ckpt"
+@pytest.mark.mount
+def test_missing_parents_are_made_below_the_home_and_the_files_directory(
+    run: Command, place: Path, file: Path, tmp_path: Path
+) -> None:
+    paths = [place / "home" / "a" / "b" / "ckpt", file.parent / "c" / "d" / "other"]
+    names = ("ckpt", "other")
+    rows = [f'{{name = "{name}", path = "{path}", read_only = false}}' for name, path in zip(names, paths, strict=True)]
+    file.write_text(f"volumes = [{', '.join(rows)}]\n")
+    assert run("apply", "--dry-run").code == 2
+    assert not paths[0].parent.exists(), "a plan makes nothing"
+    try:
+        assert run("apply", "-y").code == 0
+        assert all(path.is_mount() for path in paths)
+    finally:
+        run("down", str(file))
+    at = place / "home" / "x" / "y" / "z"
+    try:
+        assert run("mount", "ckpt", str(at)).code == 0
+        assert at.is_mount()
+    finally:
+        run("unmount", str(at))
+    said = run("mount", "ckpt", str(tmp_path / "no" / "such"))
+    assert said.code == 3
+    assert f"mkdir -p {tmp_path / 'no'}" in said.err
+
+
+def test_a_plan_finds_what_no_mount_can_be_made_in(run: Command, place: Path, file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "no" / "such" / "ckpt"
     file.write_text(f'volumes = [{{name = "ckpt", path = "{path}", read_only = false}}]\n')
     for options in (["--dry-run"], ["-y"]):
-        said = run("apply", *options)
+        said = run("apply", "-f", str(file), *options)
         assert said.code == 3
         assert f"mkdir -p {path.parent}" in said.err
+        assert "volume 'ckpt'" in said.err
         assert not (place / "store").exists(), "nothing is done by halves"
     assert run("apply", "--no-mount", "-y").code == 0
 

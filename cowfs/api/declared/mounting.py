@@ -25,8 +25,8 @@ from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.declared import found_files, host_paths, plan, targets
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
+from cowfs.api.mounts import mount_paths, version_mount, volume_mount
 from cowfs.api.mounts import targets as live_targets
-from cowfs.api.mounts import version_mount, volume_mount
 from cowfs.api.mounts.targets import Mounted
 from cowfs.api.mounts.used_mount import UsedMount
 from cowfs.api.versions.located_version import LocatedVersion
@@ -230,6 +230,7 @@ def _mount(declared: Declaration, target: Target, progress: ProgressListener) ->
     if target.is_host_path:
         host_paths.link(target.source, place)
         return host_paths.LINKED
+    mount_paths.make_parent(place, below=declared.file.parent if declared.file is not None else None)
     folder, store = target.declared.folder, targets.store_of(declared, target.declared)
     options = MountOptions(mode=target.declared.mode, copy_limit=target.declared.copy_limit)
     if target.declared.read_only:

@@ -32,7 +32,7 @@ from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
 from cowfs.api.mounts import mount_paths
 from cowfs.api.twins.one_type import OneType
-from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.base.errors import CowfsError, InvalidInputError, NotFoundError, report_done
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.machine import applied, registry
@@ -217,11 +217,18 @@ def _steps(
     if mounts and (why := targets.not_mounted(target)) is not None:
         check_place(target, recorded)
         if not (target.declared.optional or target.is_host_path):
-            mount_paths.check_path(target.path)
+            _check_parent(declared, target)
         mount = _step("mount", target, details=why)
         is_first = before is not None and _fits_beside(target, before)
         steps = [mount, *steps] if is_first else [*steps, mount]
     return steps or [_step("keep", target)]
+
+
+def _check_parent(declared: Declaration, target: Target) -> None:
+    try:
+        mount_paths.check_path(target.path, below=declared.file.parent if declared.file is not None else None)
+    except CowfsError as error:
+        raise report_done(error, f"volume {target.volume!r} is declared at {target.path}", hint="") from error
 
 
 def _fits_beside(target: Target, before: AppliedVolume) -> bool:

@@ -2,8 +2,9 @@
 
 The default is one directory per volume under ~/cowfs. It is made when needed and removed with its
 mount, so that nothing is written below it by mistake. A path that the user gave stays. If only its
-last component is missing, the daemon makes it. This module does not check a path in full; the
-daemon does, just before it mounts.
+last component is missing, the daemon makes it. Further parents are made below the user's home, and
+for declared volumes below the file's directory; elsewhere a missing parent is more likely a
+mistake. This module does not check a path in full; the daemon does, just before it mounts.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
                 hint=f"Choose another path, or unmount the copy ({Command('unmount', path)}, unmount()); "
                 f"{Command('status')} shows its work.",
             )
+        make_parent(path)
         with reservation.reserve(path) if _is_default(path) else contextlib.nullcontext():
             yield path
         return
@@ -65,10 +67,10 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
             raise
 
 
-def check_path(given: str | os.PathLike[str] | None) -> None:
-    """Refuses an unusable path before anything is claimed in a store: its parent is missing, no
-    directory or out of reach, as in a mount whose daemon has died. Refuses every path if /proc
-    belongs to another PID namespace."""
+def check_path(given: str | os.PathLike[str] | None, *, below: Path | None = None) -> None:
+    """Refuses an unusable path before anything is claimed in a store: its parent is missing and
+    would not be made, no directory or out of reach, as in a mount whose daemon has died. Refuses
+    every path if /proc belongs to another PID namespace. below: as for `make_parent`."""
     proc.require_own()
     if given is None:
         return
@@ -79,8 +81,26 @@ def check_path(given: str | os.PathLike[str] | None) -> None:
     found = next(path for path in (Path(parent), *Path(parent).parents) if os.path.lexists(path))
     if not found.is_dir():
         raise InvalidInputError(f"{found} is not a directory", hint="Choose a path below one.")
-    if str(found) != parent:
+    if str(found) != parent and not _may_make(parent, below):
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
+
+
+def make_parent(path: str, *, below: Path | None = None) -> None:
+    """Makes the missing parents of a canonical path below the user's home, or below that
+    directory."""
+    parent = os.path.dirname(path)
+    if _may_make(parent, below):
+        try:
+            os.makedirs(parent, exist_ok=True)
+        except OSError as error:
+            raise unusable(error, f"{parent} cannot be made", elsewhere="choose another path.") from error
+
+
+def _may_make(parent: str, below: Path | None) -> bool:
+    roots = [below] if below is not None else []
+    with contextlib.suppress(AccessDeniedError):  # a user without a home
+        roots.append(config.home_dir())
+    return any(Path(parent).is_relative_to(os.path.realpath(root)) for root in roots)
 
 
 def require_alive(path: str) -> None:
