@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from cowfs.api import names, stores
+from cowfs.api import arguments, names, stores
 from cowfs.api.declared import placeholders
 from cowfs.api.mounts import abandoned, volume_mount
 from cowfs.api.ro_volume import ROVolume
@@ -29,7 +29,7 @@ from cowfs.api.twins.one_type import unwrap
 from cowfs.api.twins.twin import as_async
 from cowfs.api.versions import deleting, waiting
 from cowfs.api.volume import Volume
-from cowfs.base import clock, log
+from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import (
     ConflictError,
     CowfsError,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 Policy = Literal["keep", "commit", "discard"]
 Returns = Literal["version", "locator"]
 ERROR_LABEL = "cowfs.error"
+PAUSE_S = 0.2
+"""Between looks at a mount of this machine."""
 
 _log = log.get("task")
 
@@ -89,8 +91,7 @@ class Call:
             volume = Volume.version(source)
         self.scope.listed.append((spec, volume))
         if spec.mode == "rw":
-            volume.mount(spec.path, options=spec.options, wait=self.plan.wait)
-            _warn_if_shared(volume)
+            _mount_alone(volume, spec, self.plan.wait)
         elif spec.mode == "scratch":
             volume.mount(spec.path, options=spec.options, scratch=True)
         else:
@@ -189,15 +190,30 @@ class Call:
             _delete_if_empty(volume)
 
 
-def _warn_if_shared(volume: RWVolume) -> None:
-    """Says it if the mount was there: its users publish each other's unfinished work."""
-    entry = volume.handle.live()
-    if volume.started is None and entry is not None and entry.kind == "fuse":
-        _log.warning(
-            "volume %s was mounted at %s already. Its users on this machine are one writer: the first to end publishes "
-            "what all of them have written. Calls that run at the same time need mode shared",
-            *(volume.name, entry.mount_path),
-        )
+def _mount_alone(volume: RWVolume, spec: TaskVolume, wait: float | str | None) -> None:
+    """Mounts the volume for this call alone. The users of a mount are one writer: each would
+    publish what the others have half written. LeaseHeldError: it is mounted on this machine
+    already, also after `wait`."""
+    end_s = clock.monotonic_s() + arguments.wait_s(wait)
+    while True:
+        volume.resolve()
+        entry = volume.handle.live()
+        if entry is None:
+            left_s = max(0.0, end_s - clock.monotonic_s())
+            volume.mount(spec.path, options=spec.options, wait=left_s)
+            entry = volume.handle.live()
+            is_copy = entry is not None and not entry.has_daemon
+            if volume.started is not None or (is_copy and volume.is_last_user):
+                return
+            volume.unmount()
+        if clock.monotonic_s() >= end_s or interruptible.is_cancelled():
+            at = f" at {entry.mount_path}" if entry is not None else ""
+            raise LeaseHeldError(
+                f"volume {volume.name!r} is mounted{at} by another call or program of this machine",
+                hint="Wait until that ends (wait=...), or list the volume as shared, which gives each call a fork.",
+            )
+        interruptible.require_wanted()
+        clock.sleep_s(PAUSE_S)
 
 
 def _end(volume: Opened) -> None:

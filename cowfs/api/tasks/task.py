@@ -67,8 +67,8 @@ def task(
     on_error, too. on_stop: the same after a cancellation, Ctrl-C and SIGTERM; None: as on_error.
 
     returns: "version", or "locator" for texts in place of volumes. wait: how long to wait for a
-    volume that another writer has, in seconds or as "150s"; None: LeaseHeldError at once. Calls on
-    this machine that mount a volume with mode rw at the same path are one writer.
+    volume that another writer has, in seconds or as "150s"; None: LeaseHeldError at once. A
+    volume with mode rw is mounted for one call alone.
 
     Threads that the body starts by itself do not belong to the call. InvalidInputError, when the
     function is decorated: something in the list is not understood.

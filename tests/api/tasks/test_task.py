@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,19 +129,6 @@ def test_a_volume_is_of_the_kind_of_the_function(place: Path) -> None:
     assert after(version) == (path, first)  # type: ignore[arg-type]
     assert type(after(version)[1]) is blocking.ROVolume  # type: ignore[arg-type]
     assert after(first)[1] is first
-
-
-def test_a_mount_that_was_there_is_warned_of(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    @cowfs.task(volumes=["base::rw"])
-    def work() -> None:
-        (cowfs.current("base") / "b").write_text("b")
-
-    with caplog.at_level(logging.WARNING, "cowfs"):
-        work()
-        assert "already" not in caplog.text
-        with Volume.open("base"):
-            work()
-    assert "need mode shared" in caplog.text
 
 
 def test_locators_as_a_result(place: Path) -> None:
@@ -383,3 +371,57 @@ def test_work_that_was_overtaken_is_not_said_to_go_on(place: Path) -> None:
     saved = Volume.open("base").fork("saved")
     with saved:
         assert (saved / "b").read_text() == "b"
+
+
+def test_calls_on_one_machine_take_turns_with_a_volume(place: Path) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    @cowfs.task(volumes=["out::rw"])
+    def hold() -> None:
+        (cowfs.current("out") / "half").write_text("half")
+        begun.set()
+        assert may_end.wait(60)
+        (cowfs.current("out") / "half").unlink()
+
+    @cowfs.task(volumes=["out::rw"])
+    def refused() -> None:
+        raise AssertionError("the body ran")
+
+    @cowfs.task(volumes=["out::rw"], wait=60)
+    def work() -> Any:
+        assert not (cowfs.current("out").path / "half").exists()
+        (cowfs.current("out") / "b").write_text("b")
+        return cowfs.current("out")
+
+    with ThreadPoolExecutor(2) as pool:
+        holding = pool.submit(hold)
+        assert begun.wait(60)
+        with pytest.raises(LeaseHeldError, match="another call or program") as caught:
+            refused()
+        assert "shared" in caught.value.hint
+        working = pool.submit(work)
+        with pytest.raises(TimeoutError):
+            working.result(1)
+        may_end.set()
+        holding.result(60)
+        assert read(working.result(60), "b") == "b"
+    with Volume.open("out") as outside:
+        with pytest.raises(LeaseHeldError, match=str(outside.path)):
+            refused()
+        assert outside.is_mounted
+
+
+def test_of_many_calls_at_once_each_has_the_volume_alone(place: Path) -> None:
+    inside: list[int] = []
+
+    @cowfs.task(volumes=["out::rw"], wait=120)
+    def work(number: int) -> None:
+        inside.append(number)
+        assert len(inside) == 1
+        (cowfs.current("out") / str(number)).write_text("x")
+        assert len(inside) == 1
+        inside.remove(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert sorted(entry.name for entry in Volume.version("out").files.ls()) == ["0", "1", "2", "3"]
