@@ -94,10 +94,9 @@ def pod(
 
 
 def _seconds(grace: int | str | timedelta) -> int:
-    if isinstance(grace, timedelta):
-        return int(grace.total_seconds())
-    if isinstance(grace, int) and grace >= 0:
-        return grace
+    seconds = int(grace.total_seconds()) if isinstance(grace, timedelta) else grace
+    if isinstance(seconds, int) and seconds >= 0:
+        return seconds
     found = _GRACE.fullmatch(grace.strip()) if isinstance(grace, str) else None
     if found is None:
         raise InvalidInputError(f"grace is {grace!r}", hint='Give seconds, or a text such as "90s", "5min", "1h".')

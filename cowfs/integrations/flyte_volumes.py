@@ -34,7 +34,6 @@ from cowfs.integrations import mashumaro
 
 FORMAT = "cowfs.volume/1"
 TAG = "cowfs.volume"
-SCHEMA_FORMAT = "cowfs-volume"
 READ_AS: dict[type, Any] = {
     cowfs.ROVolume: cowfs.ROVolume,
     cowfs.RWVolume: cowfs.ROVolume,
@@ -63,7 +62,7 @@ class VolumeTransformer(_Transformer):  # type: ignore[misc] # untyped where fly
         raise ValueError(f"{TAG} does not describe {literal_type}")
 
     def schema_match(self, schema: dict[str, Any]) -> bool:
-        return schema.get("format") == SCHEMA_FORMAT
+        return schema.get("format") == mashumaro.SCHEMA_FORMAT
 
     async def to_literal(self, python_val: Any, python_type: Any, expected: Any) -> literals_pb2.Literal:
         if find_output() is None:
@@ -176,7 +175,10 @@ async def _looked_up(value: Any) -> Any:
 def _last_version(writer: Any) -> Any:
     """Of one that the task has finalized itself."""
     if writer.locator is None:
-        raise InvalidStateError(f"volume {writer.name!r} was discarded, and has no version")
+        raise InvalidStateError(
+            f"volume {writer.name!r} was discarded, and has no version",
+            hint="Pass or return it before it is discarded, or leave it out.",
+        )
     return blocking.ROVolume.deserialize({"locator": writer.locator})
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import cowfs
 from cowfs import blocking
 
+SCHEMA_FORMAT = "cowfs-volume"
+"""As in the JSON schema of pydantic."""
 _KINDS = (cowfs.ROVolume, cowfs.RWVolume, blocking.ROVolume, blocking.RWVolume)
 _is_registered = False
 
@@ -36,7 +38,7 @@ def register(write: Callable[[Any], str] = write_volume) -> None:
     from mashumaro.jsonschema import schema as json_schema
 
     make_formats: Any = models.JSONSchemaInstanceFormat
-    formats = make_formats("Formats", {"VOLUME": "cowfs-volume"})
+    formats = make_formats("Formats", {"VOLUME": SCHEMA_FORMAT})
 
     def pack(spec: Any) -> str | None:
         if spec.origin_type not in _KINDS:

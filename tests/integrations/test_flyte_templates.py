@@ -99,7 +99,7 @@ def test_a_pod_may_mount_and_has_time_to_commit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grace", "seconds"), [(7, 7), ("90s", 90), ("2 min", 120), ("1h", 3600), (timedelta(minutes=1), 60)]
+    ("grace", "seconds"), [(7, 7), ("90s", 90), ("2 min", 120), ("2m", 120), ("1h", 3600), (timedelta(minutes=1), 60)]
 )
 def test_a_grace_period_is_written_as_people_do(grace: Any, seconds: int) -> None:
     template: Any = pod(grace=grace)
@@ -107,7 +107,7 @@ def test_a_grace_period_is_written_as_people_do(grace: Any, seconds: int) -> Non
 
 
 def test_mistakes_in_a_pod_are_refused() -> None:
-    for grace in ("soon", -1, "5 weeks"):
+    for grace in ("soon", -1, "5 weeks", timedelta(seconds=-1)):
         with pytest.raises(InvalidInputError, match="grace is"):
             pod(grace=grace)
     with pytest.raises(InvalidInputError, match="fuse is 'broker'"):
