@@ -7,6 +7,8 @@
 
 It works in the main thread, where Python runs signal handlers, and if nothing else handles SIGTERM.
 Otherwise the process dies, and the daemons of its mounts leave them (`mounts.process_binding`).
+`signals` is for `cowfs exec`: it takes all signals of the process, which a function's caller may
+need itself.
 """
 
 from __future__ import annotations
