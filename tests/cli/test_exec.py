@@ -60,7 +60,7 @@ def start(place: Path) -> Iterator[Start]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            env=environment(),
         )
         running.append(process)
         return process
@@ -69,6 +69,10 @@ def start(place: Path) -> Iterator[Start]:
     for process in running:
         process.kill()
         process.communicate()
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
 
 
 def read(name: str, path: str) -> str:
@@ -260,7 +264,7 @@ def test_open_descriptors_and_ignored_signals_are_inherited(place: Path) -> None
         ["nohup", sys.executable, "-m", "cowfs.cli", "exec", "bash", "-c", program],
         pass_fds=[writer],
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        env=environment(),
         timeout=LONG_S,
     )
     os.close(writer)
@@ -357,7 +361,7 @@ def test_a_stop_while_the_command_loads_does_not_start_the_program(place: Path) 
         [sys.executable, "-m", "cowfs.cli", "exec", "touch", place / "marker"],
         preexec_fn=stop_later,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        env=environment(),
         timeout=LONG_S,
     )
     assert (done.returncode, b"the program was not started" in done.stderr) == (128 + signal.SIGTERM, True)
@@ -432,7 +436,7 @@ def read_until(terminal: int, text: str) -> str:
 def test_ctrl_c_on_a_terminal_arrives_once(place: Path, data: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+        os.environ.update(environment())
         words = [sys.executable, "-m", "cowfs.cli", "exec", "-v", f"data:{data}:rw", "--", sys.executable, "-c", COUNTS]
         os.execv(sys.executable, words)
     try:
@@ -457,7 +461,7 @@ def test_ctrl_z_stops_both_and_fg_continues_them(place: Path) -> None:
     )
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+        os.environ.update(environment())
         os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
     try:
         os.write(terminal, f"{sys.executable} -m cowfs.cli exec sh {place}/program\n".encode())

@@ -269,9 +269,7 @@ def test_a_mount_by_command_stays(version: ROVolume, place: Path) -> None:
 
 
 def test_a_copy_is_left_as_it_is(version: ROVolume) -> None:
-    killed(
-        f"{bound('discard', SOURCES['rw'].replace('mount()', 'mount(mode=chr(99) + chr(111) + chr(112) + chr(121))'))}"
-    )
+    killed(bound("discard", SOURCES["rw"].replace("mount()", "mount(mode='copy')")))
     (summary,) = overview.status().mounts
     assert summary.kind == "folder"
     Volume.open("data").finalize("goes on")

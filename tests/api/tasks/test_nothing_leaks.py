@@ -54,7 +54,6 @@ async def async_work():
 
 asyncio.run(async_work()) if is_async else work()
 """
-WRITERS = ("out", "base-work", "target-work")
 
 
 @pytest.fixture

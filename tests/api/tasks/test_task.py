@@ -199,19 +199,21 @@ def test_after_an_exception_it_is_published_or_dropped_as_asked(place: Path) -> 
 
 def test_a_cancelled_task(place: Path) -> None:
     @cowfs.task(volumes=["out::rw"], on_error="discard", on_stop="commit")
-    async def work() -> None:
-        (cowfs.current("out") / "a").write_text("1")
+    async def work(name: str) -> None:
+        (cowfs.current("out") / name).write_text("1")
         await asyncio.sleep(60)
 
     async def main() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(work(), 3)
+            await asyncio.wait_for(work("a"), 3)
         with anyio.move_on_after(3) as scope:
-            await work()
+            await work("b")
         assert scope.cancelled_caught
 
     asyncio.run(main())
-    assert Volume.version("out").message == "after an error: CancelledError"
+    history = Volume.open("out").history()
+    assert [version.message for version in history] == ["after an error: CancelledError"] * 2
+    assert sorted(entry.name for entry in history[0].files.ls()) == ["a", "b"]
 
 
 def test_a_failed_mount_leaves_those_before_it(place: Path) -> None:
