@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
@@ -14,6 +15,8 @@ from cowfs.base.errors import InvalidInputError
 from cowfs.control import MountOptions
 from cowfs.control.typed import field_types
 from cowfs.version.commit import ProgressListener
+
+_NUMBER = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
 
 
 def mount_options(given: MountOptions | None, tuning: Mapping[str, Any]) -> MountOptions:
@@ -43,16 +46,23 @@ def byte_range(offset: object, length: object) -> None:
 
 def wait_s(given: object) -> float:
     """The seconds of a `wait`; 0.0 for None."""
-    if given is None:
-        return 0.0
-    seconds: object = given
-    if isinstance(given, str):  # a command line's number is text
-        seconds = int(given) if given.isascii() and given.isdecimal() and len(given) < 11 else durations.parsed_s(given)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= durations.LONGEST_S:
-        raise InvalidInputError(
-            f"wait is {given!r}", hint='Give seconds, or a duration like "150s" or "5m"; None: do not wait.'
-        )
-    return float(seconds)
+    return 0.0 if given is None else seconds("wait", given)
+
+
+def seconds(name: str, given: object) -> float:
+    """Seconds as a number, as text (a command line's number is one), or in the notation of
+    `durations`."""
+    found: object = given
+    if isinstance(given, str):
+        found = float(given) if _NUMBER.fullmatch(given) else durations.parsed_s(given)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= durations.LONGEST_S:
+        raise InvalidInputError(f"{name} is {given!r}", hint='Give seconds, or a duration like "150s" or "5m".')
+    return float(found)
+
+
+def one_of(name: str, given: object, allowed: Sequence[str]) -> None:
+    if given not in allowed:
+        raise InvalidInputError(f"{name} is {given!r}", hint=f"Use one of {', '.join(allowed)}.")
 
 
 def listener(given: ProgressListener | None) -> ProgressListener:

@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from cowfs import run_program
 from cowfs.blocking import Store, Volume
-from cowfs.errors import NotFoundError
+from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import mount_table, registry
 from cowfs.machine.processes import wait_gone
 from tests.api.conftest import place
@@ -130,6 +132,16 @@ def test_failures_of_cowfs_are_125(run: Command, place: Path, data: Path) -> Non
     assert not marker.exists()
     error = run("exec", "--json", "-v", f"absent:{data}", "--", "true", "--json")
     assert (error.code, error.json["error"]["kind"]) == (125, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("stop_timeout", None), ("stop_timeout", True), ("stop_timeout", "soon"), ("on_stop", ""), ("on_success", "discard")],
+)  # fmt: skip
+def test_wrong_options_are_refused(place: Path, option: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"{option} is"):
+        run_program(["touch", str(place / "marker")], **{option: value})
+    assert not (place / "marker").exists()
 
 
 def test_json_is_the_only_output_and_that_of_the_program_is_its_own(run: Command, data: Path) -> None:

@@ -91,7 +91,7 @@ def of_volume(
                 mount_path=path,
                 registration=registration,
                 socket=str(registry.socket_path(registration)),
-                binding=(binding := process_binding.current()),
+                binding=(binding := process_binding.find_binding()),
                 options=options.resolved(),
             )
             known = {**store.known(), **(seen.objects if seen is not None else {})}
@@ -173,7 +173,7 @@ def _serve_version(
             mount_path=path,
             registration=registration,
             socket=str(registry.socket_path(registration)),
-            binding=(binding := process_binding.current()),
+            binding=(binding := process_binding.find_binding()),
             options=options.resolved(),
         )
         started = launch.start(spec, access=store.access, known=store.known(manifest))

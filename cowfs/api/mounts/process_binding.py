@@ -32,11 +32,14 @@ from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import CommitRequest
 
 MESSAGE = "after the process ended"
-LABELS = {"cowfs.error": "process ended"}
-"""Of the version that on_error="commit" publishes."""
+ERROR_LABEL = "cowfs.error"
+"""The label of a version that was published after a failure: what failed."""
+LABELS = {ERROR_LABEL: "process ended"}
+"""With MESSAGE, of the version that on_error="commit" publishes."""
 
 _on_error: ContextVar[OnError | None] = ContextVar("on_error", default=None)
-_told: dict[tuple[int, str], Binding] = {}
+_sent: dict[tuple[int, str], Binding] = {}
+"""The binding that a mount's daemon has, by this process and the mount's registration."""
 _log = log.get("volume")
 
 
@@ -50,7 +53,7 @@ def bind(on_error: OnError) -> Iterator[None]:
         _on_error.reset(before)
 
 
-def current() -> Binding | None:
+def find_binding() -> Binding | None:
     """For a mount that is made or found now; None: it is not bound. In a Flyte task it is: the task
     has no block that would end it, and a pod is never used again."""
     on_error = _on_error.get()
@@ -67,25 +70,25 @@ def current() -> Binding | None:
 def note_made(registration: str, binding: Binding | None) -> None:
     """After a mount was made with that binding."""
     if binding is not None:
-        _told[os.getpid(), registration] = binding
+        _sent[os.getpid(), registration] = binding
 
 
 def is_bound(entry: MountEntry) -> bool:
-    """Whether the mount ends with this process, as far as its daemon was told."""
-    return (os.getpid(), entry.id) in _told
+    """Whether this process has bound the mount to itself."""
+    return (os.getpid(), entry.id) in _sent
 
 
 def forget(ended: MountEntry) -> None:
     """After the mount has ended."""
-    _told.pop((os.getpid(), ended.id), None)
+    _sent.pop((os.getpid(), ended.id), None)
 
 
 def update(entry: MountEntry, uses: Iterable[Binding | None]) -> None:
-    """Tells the mount's daemon when the binding has changed. uses: the bindings of the objects of
-    this process that use the mount."""
+    """Sends the binding to the mount's daemon if it has changed. uses: the bindings of the objects
+    of this process that use the mount."""
     key = (os.getpid(), entry.id)
-    wanted, told = _merge(list(uses)), _told.get(key)
-    if wanted == told or not entry.has_daemon:
+    wanted = _merge(list(uses))
+    if wanted == _sent.get(key) or not entry.has_daemon:
         return
     try:
         live_mount.bind(entry, wanted or Binding(processes.this_process(), None))
@@ -94,9 +97,9 @@ def update(entry: MountEntry, uses: Iterable[Binding | None]) -> None:
             _log.warning("the mount at %s does not end with this process: %s", entry.mount_path, error.message)
         return
     if wanted is None:
-        del _told[key]
+        del _sent[key]
     else:
-        _told[key] = wanted
+        _sent[key] = wanted
 
 
 def _merge(uses: list[Binding | None]) -> Binding | None:

@@ -54,7 +54,7 @@ class UsedMount:
         if not sharing.join(entry, self):
             return False
         if self._joined != (key := (os.getpid(), entry.id)):
-            self._joined, self._binding = key, process_binding.current()
+            self._joined, self._binding = key, process_binding.find_binding()
             self._update_binding(entry)
         return True
 

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cowfs.api import arguments, names, stores
 from cowfs.api.declared import placeholders
-from cowfs.api.mounts import abandoned, volume_mount
+from cowfs.api.mounts import abandoned
+from cowfs.api.mounts.process_binding import ERROR_LABEL
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.tasks.returned import replace_volumes
+from cowfs.api.tasks.task_volume import FORKING
 from cowfs.api.twins.one_type import unwrap
 from cowfs.api.twins.twin import as_async
 from cowfs.api.versions import deleting, waiting
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 
 Policy = Literal["keep", "commit", "discard"]
 Returns = Literal["version", "locator"]
-ERROR_LABEL = "cowfs.error"
 PAUSE_S = 0.2
 """Between looks at a mount of this machine."""
 
@@ -84,7 +85,7 @@ class Call:
         source = placeholders.filled(spec.source)
         if spec.mode == "rw":
             volume: Opened = Volume.open(source, create=True)
-        elif spec.mode in ("fork", "shared"):
+        elif spec.mode in FORKING:
             base = self._base(spec, source)
             volume = base.fork(self._fork_name(spec, base))
         else:
@@ -184,9 +185,9 @@ class Call:
                 _commit_after(volume, error)
             if policy == "discard" and volume.is_last_user:
                 volume.discard(force=True)
-            elif not volume.is_over:
-                volume_mount.abandon(volume.handle, error, force=True, is_logged=True)
-        if (spec := self._spec_of(volume)) is not None and spec.mode in ("fork", "shared"):
+            else:
+                volume.leave(error)
+        if (spec := self._spec_of(volume)) is not None and spec.mode in FORKING:
             _delete_if_empty(volume)
 
 

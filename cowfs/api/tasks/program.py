@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from cowfs.api.tasks.signals import STOPS, Signals, Stopped
+from cowfs.api.tasks.signals import NOT_STARTED, STOPS, Signals, Stopped
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, from_local_disk
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class ProgramStopped(Exception):
     """The program was asked to end."""
 
 
-class _Plan(NamedTuple):
+class _Options(NamedTuple):
+    """Those of `run_program`, checked."""
+
     on_success: Policy
     on_failure: Policy
     on_stop: Policy
@@ -105,7 +107,6 @@ def run_program(
     Children that this process has not started through cowfs are reaped, so call it in a process
     that is there for the program.
     """
-    choices = (("on_success", on_success), ("on_failure", on_failure), ("on_stop", on_stop or on_failure))
     with Signals() as signals:  # before modules are loaded that take time
         from cowfs.api import arguments
         from cowfs.api.mounts import process_binding
@@ -113,64 +114,69 @@ def run_program(
         from cowfs.api.tasks.scope import Scope, enter
         from cowfs.api.tasks.task_volume import parse_all
 
-        for name, value in choices:
-            allowed = get_args(Policy)[: 2 if name == "on_success" else 3]
-            if value not in allowed:
-                raise InvalidInputError(f"{name} is {value!r}", hint=f"Use one of {', '.join(allowed)}.")
+        on_stop = on_failure if on_stop is None else on_stop
+        arguments.one_of("on_success", on_success, ("commit", "keep"))
+        arguments.one_of("on_failure", on_failure, get_args(Policy))
+        arguments.one_of("on_stop", on_stop, get_args(Policy))
         if not words:
             raise InvalidInputError("there is no program to run", hint="Name one, with its arguments.")
         listed = parse_all(volumes)
         file = _require_writable(locators, listed) if locators is not None else None
         arguments.wait_s(wait)
-        plan = _Plan(on_success, on_failure, on_stop or on_failure, _stop_timeout_s(stop_timeout), file, stdout)
-        with enter(Scope()) as scope, process_binding.bind(plan.on_failure):
+        stop_timeout_s = arguments.seconds("stop_timeout", stop_timeout)
+        options = _Options(on_success, on_failure, on_stop, stop_timeout_s, file, stdout)
+        with enter(Scope()) as scope, process_binding.bind(on_failure):
             call = Call(Plan(listed, os.path.basename(words[0]), wait=wait), scope)
             try:
-                with signals.raising(STOPS):
-                    call.open()
-                paths = [str(volume.path) for _, volume in scope.listed]
-                if started is not None:
-                    pairs = zip(scope.listed, paths, strict=True)
-                    started({spec.source: path for (spec, _), path in pairs if spec.path is None})
-            except BaseException as error:
-                call.leave(error, "keep")
-                if isinstance(error, Stopped):
-                    return ProgramRun(
-                        error.exit_code,
-                        True,
-                        "the program was not started, because of a signal to stop",
-                        "not started",
-                        (),
-                    )
-                raise
-            return _run(words, plan, call, scope, paths, signals)
+                paths = _open(call, signals, started)
+            except Stopped as error:
+                return ProgramRun(error.exit_code, True, NOT_STARTED, "not started", ())
+            return _run(words, options, call, scope, paths, signals)
 
 
-def _run(words: Sequence[str], plan: _Plan, call: Call, scope: Scope, paths: list[str], signals: Signals) -> ProgramRun:
-    from cowfs.api.tasks import supervising
-
+def _open(call: Call, signals: Signals, started: Callable[[dict[str, str]], None] | None) -> list[str]:
+    """The paths of the listed volumes. After an error none is mounted."""
     try:
-        ended = supervising.run(words, signals, stop_timeout_s=plan.stop_timeout_s, stdout=plan.stdout)
+        with signals.raising(STOPS):
+            call.open()
+        listed = call.scope.listed
+        if started is not None:
+            started({spec.source: str(volume.path) for spec, volume in listed if spec.path is None})
+        return [str(volume.path) for _, volume in listed]
     except BaseException as error:
         call.leave(error, "keep")
         raise
-    if ended.exit_code == 0 and not ended.is_stop and plan.on_success == "commit":
-        return _publish(ended, plan, call, scope, paths, signals)
-    policy = plan.on_stop if ended.is_stop else plan.on_failure if ended.exit_code else plan.on_success
+
+
+def _run(
+    words: Sequence[str], options: _Options, call: Call, scope: Scope, paths: list[str], signals: Signals
+) -> ProgramRun:
+    from cowfs.api.tasks import supervising
+
+    try:
+        ended = supervising.run(words, signals, stop_timeout_s=options.stop_timeout_s, stdout=options.stdout)
+    except BaseException as error:
+        call.leave(error, "keep")
+        raise
+    if ended.exit_code == 0 and not ended.is_stop and options.on_success == "commit":
+        return _publish(ended, options, call, scope, paths, signals)
+    policy = options.on_stop if ended.is_stop else options.on_failure if ended.exit_code else options.on_success
     outcome = _OUTCOMES[policy]
     if not ended.is_started:
         policy, outcome = "keep", "not started"
     kind = ProgramStopped if ended.is_stop else ProgramFailed
     call.leave(kind(f"exit code {ended.exit_code}"), policy)
     code, problem = ended.exit_code, ended.problem
-    if policy == "commit" and not all(volume.is_over for _, volume in scope.listed if hasattr(volume, "finalize")):
+    if policy == "commit" and not all(volume.is_over for _, volume in scope.listed if _is_writer(volume)):
         code, outcome = code or OWN_FAILURE, "kept"
         problem = f"{problem}; " * bool(problem) + "its changes could not be published, and are kept"
     left = [_locator_after(volume) for _, volume in scope.listed]
     return ProgramRun(code, ended.is_stop, problem, outcome, _describe(scope, paths, left))
 
 
-def _publish(ended: Ended, plan: _Plan, call: Call, scope: Scope, paths: list[str], signals: Signals) -> ProgramRun:
+def _publish(
+    ended: Ended, options: _Options, call: Call, scope: Scope, paths: list[str], signals: Signals
+) -> ProgramRun:
     try:
         with signals.raising(STOPS[:1]):
             versions = call.finish([volume for _, volume in scope.listed])
@@ -178,17 +184,22 @@ def _publish(ended: Ended, plan: _Plan, call: Call, scope: Scope, paths: list[st
         return ProgramRun(error.exit_code, True, "interrupted while it was published", "kept", ())
     found = [(version.locator, version.is_new) for version in versions]
     described = _describe(scope, paths, found)
-    if plan.locators is not None:
+    if options.locators is not None:
         pairs = zip(scope.listed, found, strict=True)
-        _write(plan.locators, {spec.path or spec.source: locator for (spec, _), (locator, _) in pairs})
+        _write(options.locators, {spec.path or spec.source: locator for (spec, _), (locator, _) in pairs})
     return ProgramRun(0, False, ended.problem, "committed", described)
 
 
 def _locator_after(volume: Any) -> tuple[str | None, bool]:
     """(locator, is new) of a volume that was left."""
-    if not hasattr(volume, "finalize"):
+    if not _is_writer(volume):
         return volume.locator, False
     return (volume.locator, True) if volume.handle.ended == "finalized" else (None, False)
+
+
+def _is_writer(volume: Any) -> bool:
+    """This module does not know the classes (tests/base/test_layout.py)."""
+    return hasattr(volume, "finalize")
 
 
 def _describe(scope: Scope, paths: list[str], found: list[tuple[str | None, bool]]) -> tuple[ProgramVolume, ...]:
@@ -196,19 +207,6 @@ def _describe(scope: Scope, paths: list[str], found: list[tuple[str | None, bool
         ProgramVolume(spec.source, path, spec.mode, locator, is_new and spec.mode not in ("ro", "scratch"))
         for (spec, _), path, (locator, is_new) in zip(scope.listed, paths, found, strict=True)
     )
-
-
-def _stop_timeout_s(given: float | str) -> float:
-    from cowfs.api.declared import durations
-
-    seconds: float | None
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = durations.parsed_s(str(given))
-    if seconds is None or not 0 <= seconds <= durations.LONGEST_S:
-        raise InvalidInputError(f"stop_timeout is {given!r}", hint='Give seconds, or a duration like "30s" or "5m".')
-    return seconds
 
 
 # -- the file of locators

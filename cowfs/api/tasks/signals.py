@@ -4,6 +4,9 @@ on where the code asks for them.
 Python writes the number of each signal to a pipe, from which `wait` and `take` read them. The
 handlers themselves do nothing, except within `raising`. A signal that the caller of this process
 ignores (nohup) stays ignored, here and in the program.
+
+Only for a process that exists for the program. `stopping` is for functions: it takes SIGTERM alone,
+and only if nothing else handles it, since asyncio has the pipe (`set_wakeup_fd`) and Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from cowfs.base.errors import InvalidStateError
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FORWARDED = (*STOPS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM)
+NOT_STARTED = "the program was not started, because of a signal to stop"
 
 
 class Stopped(BaseException):

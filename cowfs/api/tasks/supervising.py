@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from cowfs.api.tasks.signals import FORWARDED, STOPS, Signals
+from cowfs.api.tasks.signals import FORWARDED, NOT_STARTED, STOPS, Signals
 from cowfs.base import clock, programs
 from cowfs.base.programs import Program
 
@@ -43,9 +43,7 @@ def run(words: Sequence[str], signals: Signals, *, stop_timeout_s: float, stdout
     this process's caller."""
     for number in signals.take():
         if number in STOPS:
-            return Ended(
-                128 + number, True, "the program was not started, because of a signal to stop", is_started=False
-            )
+            return Ended(128 + number, True, NOT_STARTED, is_started=False)
     with _adopt_orphans():
         try:
             program = programs.start(words, env=dict(os.environ), process_group=0, close_fds=False, stdout=stdout)

@@ -15,9 +15,10 @@ from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 import anyio
 
-from cowfs.api.arguments import wait_s
+from cowfs.api import arguments
 from cowfs.api.mounts import process_binding
-from cowfs.api.tasks import arguments, stopping
+from cowfs.api.tasks import stopping
+from cowfs.api.tasks.arguments import look_up
 from cowfs.api.tasks.call import Call, Plan, Policy, Returns
 from cowfs.api.tasks.scope import Scope, enter, get_running
 from cowfs.api.tasks.stopping import Stop
@@ -77,15 +78,10 @@ def task(
         raise InvalidInputError(f"{function!r} is not a function", hint="Name the list: @cowfs.task(volumes=[...]).")
     listed = parse_all(volumes)
     on_stop = on_error if on_stop is None else on_stop
-    for name, value, kind in (
-        ("on_error", on_error, Policy),
-        ("on_stop", on_stop, Policy),
-        ("returns", returns, Returns),
-    ):
-        if value not in get_args(kind):
-            raise InvalidInputError(f"{name} is {value!r}", hint=f"Use one of {', '.join(get_args(kind))}.")
-
-    wait_s(wait)
+    arguments.one_of("on_error", on_error, get_args(Policy))
+    arguments.one_of("on_stop", on_stop, get_args(Policy))
+    arguments.one_of("returns", returns, get_args(Returns))
+    arguments.wait_s(wait)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -106,7 +102,7 @@ def _blocking(function: Callable[..., Any], plan: Plan) -> Callable[..., Any]:
             volumes = Call(plan, scope)
             try:
                 with stop.interrupts():
-                    given, named = arguments.look_up(function, given, named)
+                    given, named = look_up(function, given, named)
                     volumes.open()
                     result = function(*given, **named)
             except BaseException as error:
@@ -132,7 +128,7 @@ def _async(function: Callable[..., Coroutine[Any, Any, Any]], plan: Plan) -> Cal
             volumes = Call(plan, scope)
             try:
                 with stop.interrupts():
-                    given, named = await in_thread(arguments.look_up, function, given, named)
+                    given, named = await in_thread(look_up, function, given, named)
                     await in_thread(volumes.open)
                     result = await function(*given, **named)
             except BaseException as error:

@@ -27,6 +27,8 @@ Mode = Literal["ro", "rw", "fork", "shared", "scratch"]
 MODES = get_args(Mode)
 OF_A_VOLUME = ("rw", "shared")
 """The modes that publish to the volume that the source names."""
+FORKING = ("fork", "shared")
+"""The modes that make a volume of their own."""
 _PATH = re.compile(r":(?=/(?!/)|~|\.{1,2}/)")
 _LIKE_A_MODE = re.compile(r"(.*):([A-Za-z]*)", re.DOTALL)
 _NOTATION = "Write SOURCE[:PATH][:MODE], for example base:/data:fork."
@@ -64,7 +66,7 @@ class TaskVolume:
                 hint="Give the volume's name, or the mode fork for a volume that starts from that version. A path begins "
                 "with /, ~, ./ or ../.",
             )
-        if self.fork_name is not None and self.mode not in ("fork", "shared"):
+        if self.fork_name is not None and self.mode not in FORKING:
             raise InvalidInputError(
                 f"mode {self.mode} makes no fork to be named {self.fork_name!r}", hint="Leave fork_name out."
             )
