@@ -178,7 +178,7 @@ class Daemon:
         leaving = Leaving(spec, registration, requests, lambda discard: self._end_alone(mappings, discard))
         self._bound = bound = BoundProcesses(leaving.leave)
         if spec.binding is not None:
-            bound.bind(spec.binding)
+            bound.bind(requests.spare_earlier_work(spec.binding))
         self._control = Server(spec.socket, requests.handlers)
         stack.callback(self._close_server)
         stack.callback(keeper.stop)

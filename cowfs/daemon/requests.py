@@ -133,8 +133,13 @@ class Requests:
         return self._commit(request, lambda _: None)
 
     def _bind(self, binding: Binding, listener: Listener) -> Nothing:
-        self._bind_process(binding)
+        self._bind_process(self.spare_earlier_work(binding))
         return Nothing()
+
+    def spare_earlier_work(self, binding: Binding) -> Binding:
+        """With "keep" for "discard", if there is work that the process did not write."""
+        is_spared = binding.on_error == "discard" and self.has_writer and self._session.engine.is_dirty()
+        return replace(binding, on_error="keep") if is_spared else binding
 
     def _ping(self, _: Nothing, listener: Listener) -> Pong:
         return Pong(os.getpid())

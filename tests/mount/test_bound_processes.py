@@ -260,6 +260,14 @@ def test_an_unbound_object_of_the_process_keeps_the_work(version: ROVolume) -> N
     assert Volume.open("data").resolve().has_changes()
 
 
+def test_work_of_an_earlier_run_is_kept(version: ROVolume) -> None:
+    killed(f"{SOURCES['rw']}\n(path / 'early').write_text('1')\nvolume.unmount()")
+    killed(f"{bound('discard')}(path / 'late').write_text('2')")
+    wait_ended()
+    with Volume.open("data") as volume:
+        assert (volume / "early").read_text() == "1"
+
+
 def test_a_mount_by_command_stays(version: ROVolume, place: Path) -> None:
     command = str(Path(sys.executable).with_name("cowfs"))
     subprocess.run([command, "mount", "data", place / "mnt" / "data"], check=True, capture_output=True, timeout=WAIT_S)

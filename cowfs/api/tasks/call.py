@@ -6,7 +6,7 @@
     leave      after an exception or a stop, each volume of the call by its policy:
                keep      unmount and keep uncommitted work; a note of the exception and the log say how to go on
                commit    publish it with a message and a label that name the exception
-               discard   drop uncommitted work
+               discard   drop uncommitted work, except for a volume that had some before the call
                Forks that hold nothing of their own are deleted.
 
 Everything here is blocking and runs in one thread at a time. The volumes are blocking objects.
@@ -14,6 +14,7 @@ Everything here is blocking and runs in one thread at a time. The volumes are bl
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,13 +67,30 @@ class Plan:
     returns: Returns = "version"
     wait: float | str | None = None
 
+    @property
+    def may_discard(self) -> bool:
+        return "discard" in (self.on_error, self.on_stop)
+
 
 class Call:
     def __init__(self, plan: Plan, scope: Scope) -> None:
         self.plan = plan
         self.scope = scope
+        self._pid = os.getpid()
         self._published: dict[int, ROVolume] = {}
         """By the id of the writer, which the scope or the result keeps alive."""
+
+    @property
+    def is_in_child(self) -> bool:
+        """Whether this is a child that the body has forked. The volumes are its parent's."""
+        return os.getpid() != self._pid
+
+    def require_parent(self) -> None:
+        if self.is_in_child:
+            raise InvalidStateError(
+                f"a child that was forked in {self.plan.name} has returned from it",
+                hint="Only the process that was called publishes. End the child with os._exit().",
+            )
 
     # -- before the body
 
@@ -183,7 +201,8 @@ class Call:
         if not volume.is_over:
             if policy == "commit":
                 _commit_after(volume, error)
-            if policy == "discard" and volume.is_last_user:
+            had_no_work = any(each is volume for each in self.scope.had_no_work)
+            if policy == "discard" and had_no_work and volume.is_last_user:
                 volume.discard(force=True)
             else:
                 volume.leave(error)

@@ -125,7 +125,8 @@ def run_program(
         arguments.wait_s(wait)
         stop_timeout_s = arguments.seconds("stop_timeout", stop_timeout)
         options = _Options(on_success, on_failure, on_stop, stop_timeout_s, file, stdout)
-        with enter(Scope()) as scope, process_binding.bind(on_failure):
+        may_discard = "discard" in (on_failure, on_stop)
+        with enter(Scope(may_discard=may_discard)) as scope, process_binding.bind(on_failure):
             call = Call(Plan(listed, os.path.basename(words[0]), wait=wait), scope)
             try:
                 paths = _open(call, signals, started)

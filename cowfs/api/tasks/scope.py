@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from cowfs.base.errors import InvalidInputError, NotFoundError
+from cowfs.base.errors import CowfsError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from cowfs.api.tasks.task_volume import TaskVolume
@@ -23,14 +23,17 @@ Opened = Any
 
 
 class Scope:
-    """The volumes of one call."""
+    """The volumes of one call. may_discard: it may drop uncommitted work."""
 
-    def __init__(self, *, is_async: bool = False) -> None:
+    def __init__(self, *, is_async: bool = False, may_discard: bool = False) -> None:
         self.is_async = is_async
+        self.may_discard = may_discard
         self.listed: list[tuple[TaskVolume, Opened]] = []
         """The volumes of the decorator's list, mounted."""
         self.mounted: list[Opened] = []
         """Objects that were mounted meanwhile, those of the list among them."""
+        self.had_no_work: list[Opened] = []
+        """Of a call that may discard: the writers whose uncommitted work began after the mount."""
 
     def find(self, wanted: str | os.PathLike[str]) -> Opened:
         """NotFoundError: the call has no such volume."""
@@ -75,3 +78,7 @@ def note_mounted(volume: Opened) -> None:
     scope = _scope.get()
     if scope is not None and all(each is not volume for each in scope.mounted):
         scope.mounted.append(volume)
+        if scope.may_discard and hasattr(volume, "finalize"):
+            with suppress(CowfsError):
+                if not volume.has_changes():
+                    scope.had_no_work.append(volume)

@@ -8,12 +8,13 @@
 It works in the main thread, where Python runs signal handlers, and if nothing else handles SIGTERM.
 Otherwise the process dies, and the daemons of its mounts leave them (`mounts.process_binding`).
 `signals` is for `cowfs exec`: it takes all signals of the process, which a function's caller may
-need itself.
+need itself. A child that the body forks dies as without a task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ class Stop:
         self._interrupt = interrupt
         self._may_interrupt = False
         self._is_installed = False
+        self._pid = os.getpid()
         self.was_received = False
 
     def __enter__(self) -> Self:
@@ -65,9 +67,18 @@ class Stop:
             raise SystemExit(EXIT_CODE)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
         is_first, self.was_received = not self.was_received, True
         if is_first and self._may_interrupt:
             self._interrupt()
+
+
+def is_or_has(error: BaseException, kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    """Also for a group with such an error in it, as a cancelled nursery of trio raises."""
+    return isinstance(error, kinds) or (isinstance(error, BaseExceptionGroup) and error.subgroup(kinds) is not None)
 
 
 def exit_now() -> NoReturn:

@@ -21,7 +21,7 @@ from cowfs.api.tasks import stopping
 from cowfs.api.tasks.arguments import look_up
 from cowfs.api.tasks.call import Call, Plan, Policy, Returns
 from cowfs.api.tasks.scope import Scope, enter, get_running
-from cowfs.api.tasks.stopping import Stop
+from cowfs.api.tasks.stopping import Stop, is_or_has
 from cowfs.api.tasks.task_volume import TaskVolume, parse_all
 from cowfs.api.twins.threads import in_any_case, in_thread
 from cowfs.api.twins.twin import as_async
@@ -64,8 +64,9 @@ def task(
 
     on_error: after an exception nothing is published. "keep" keeps uncommitted work on this
     machine; a note of the exception and the log say how to continue. "commit" publishes it, with
-    the label `cowfs.error`. "discard" drops it. If the process is killed, its mounts are left by
-    on_error, too. on_stop: the same after a cancellation, Ctrl-C and SIGTERM; None: as on_error.
+    the label `cowfs.error`. "discard" drops it, unless the volume had uncommitted work before. If
+    the process is killed, its mounts are left by on_error, too. on_stop: the same after a
+    cancellation, Ctrl-C and SIGTERM; None: as on_error.
 
     returns: "version", or "locator" for texts in place of volumes. wait: how long to wait for a
     volume that another writer has, in seconds or as "150s"; None: LeaseHeldError at once. A
@@ -98,15 +99,22 @@ def task(
 def _blocking(function: Callable[..., Any], plan: Plan) -> Callable[..., Any]:
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        with Stop(stopping.exit_now) as stop, enter(Scope()) as scope, process_binding.bind(plan.on_error):
+        with (
+            Stop(stopping.exit_now) as stop,
+            enter(Scope(may_discard=plan.may_discard)) as scope,
+            process_binding.bind(plan.on_error),
+        ):
             volumes = Call(plan, scope)
             try:
                 with stop.interrupts():
                     given, named = look_up(function, given, named)
                     volumes.open()
                     result = function(*given, **named)
+                volumes.require_parent()
             except BaseException as error:
-                is_stop = stop.was_received or isinstance(error, KeyboardInterrupt)
+                if volumes.is_in_child:
+                    raise
+                is_stop = stop.was_received or is_or_has(error, KeyboardInterrupt)
                 volumes.leave(error, plan.on_stop if is_stop else plan.on_error)
                 raise
             result = volumes.finish(result)
@@ -122,7 +130,7 @@ def _async(function: Callable[..., Coroutine[Any, Any, Any]], plan: Plan) -> Cal
         with (
             anyio.CancelScope() as cancel,
             Stop(stopping.make_canceller(cancel)) as stop,
-            enter(Scope(is_async=True)) as scope,
+            enter(Scope(is_async=True, may_discard=plan.may_discard)) as scope,
             process_binding.bind(plan.on_error),
         ):
             volumes = Call(plan, scope)
@@ -131,8 +139,11 @@ def _async(function: Callable[..., Coroutine[Any, Any, Any]], plan: Plan) -> Cal
                     given, named = await in_thread(look_up, function, given, named)
                     await in_thread(volumes.open)
                     result = await function(*given, **named)
+                volumes.require_parent()
             except BaseException as error:
-                is_stop = isinstance(error, anyio.get_cancelled_exc_class() | KeyboardInterrupt)
+                if volumes.is_in_child:
+                    raise
+                is_stop = stop.was_received or is_or_has(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
                 await in_any_case(volumes.leave, error, plan.on_stop if is_stop else plan.on_error)
                 raise
             result = await in_any_case(volumes.finish, result)
