@@ -32,10 +32,10 @@ T = TypeVar("T")
 Spec = dict[str, Any]
 
 
-class _Wanted(NamedTuple):
-    resource: str
-    privileged: bool
-    container: str | None
+class Wanted(NamedTuple):
+    resource: str = FUSE_RESOURCE
+    privileged: bool = False
+    container: str | None = None
 
 
 def allow_fuse(
@@ -53,21 +53,27 @@ def allow_fuse(
     InvalidInputError, a ValueError: the template forbids what is needed, or it is not clear which
     container is meant.
     """
-    wanted = _Wanted(resource, privileged, container)
+    wanted = Wanted(resource, privileged, container)
     flyte = sys.modules.get("flyte")
     if flyte is not None and isinstance(template, flyte.PodTemplate):
         return _change_flyte_template(template, wanted)
     if isinstance(template, dict):
-        found = path_to_pod(template)
-        if found is None:
-            raise _no_pod("the manifest")
-        return _change_at(copy.deepcopy(template), found, wanted)  # type: ignore[no-any-return]
+        return change_manifest(copy.deepcopy(template), wanted)  # type: ignore[return-value]
     if hasattr(template, "openapi_types"):
         return _change_in_model(template, wanted)
     raise InvalidInputError(
         f"a {type(template).__name__} is not a pod template",
         hint="Pass a manifest as a dict, a model of kubernetes.client, or a flyte.PodTemplate.",
     )
+
+
+def change_manifest(manifest: Spec, wanted: Wanted) -> Spec:
+    """`allow_fuse` for a manifest. The result has the same objects where nothing changes, so that
+    comparing the two takes no long time, whatever aliases there are."""
+    found = path_to_pod(manifest)
+    if found is None:
+        raise _no_pod("the manifest")
+    return _change_at(manifest, found, wanted)  # type: ignore[no-any-return]
 
 
 def path_to_pod(manifest: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -83,14 +89,14 @@ def path_to_pod(manifest: Mapping[str, Any]) -> tuple[str, ...] | None:
 # -- kinds of templates
 
 
-def _change_at(manifest: Any, path: Sequence[str], wanted: _Wanted) -> Any:
+def _change_at(manifest: Any, path: Sequence[str], wanted: Wanted) -> Any:
     """No object is changed in place: aliases of YAML let several containers share one."""
     if not path:
         return _add_fuse(manifest, wanted)
     return {**manifest, path[0]: _change_at(manifest[path[0]], path[1:], wanted)}
 
 
-def _change_in_model(template: T, wanted: _Wanted) -> T:
+def _change_in_model(template: T, wanted: Wanted) -> T:
     changed = copy.deepcopy(template)
     above: Any = None
     name, spec = "", changed
@@ -107,7 +113,7 @@ def _change_in_model(template: T, wanted: _Wanted) -> T:
     return changed
 
 
-def _change_flyte_template(template: T, wanted: _Wanted) -> T:
+def _change_flyte_template(template: T, wanted: Wanted) -> T:
     """flyte makes the primary container if the template has none, and so does this."""
     from kubernetes.client import V1PodSpec
 
@@ -140,7 +146,7 @@ def _change_model(spec: T, change: Callable[[Spec], Spec]) -> T:
 # -- the spec of a pod
 
 
-def _add_fuse(spec: Spec, wanted: _Wanted) -> Spec:
+def _add_fuse(spec: Spec, wanted: Wanted) -> Spec:
     key, index = _choose(spec, wanted.container)
     containers = list(spec[key])
     containers[index] = _add_fuse_to(containers[index], spec.get("securityContext") or {}, wanted)
@@ -165,7 +171,7 @@ def _choose(spec: Spec, name: str | None) -> tuple[str, int]:
     )
 
 
-def _add_fuse_to(container: Spec, of_pod: Spec, wanted: _Wanted) -> Spec:
+def _add_fuse_to(container: Spec, of_pod: Spec, wanted: Wanted) -> Spec:
     name, context = container.get("name"), container.get("securityContext") or {}
     if wanted.privileged:
         return {**container, "securityContext": _make_privileged(context, name)}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from cowfs.errors import InvalidInputError
-from cowfs.integrations.kubernetes import FUSE_RESOURCE, allow_fuse, path_to_pod
+from cowfs.integrations.kubernetes import FUSE_RESOURCE, Wanted, change_manifest, path_to_pod
 
 _MARK = re.compile(r"^(?=---(?:\s|$))", re.MULTILINE)
 """The beginnings of documents. YAML permits no such line within one."""
@@ -40,9 +40,14 @@ def allow_fuse_in_manifests(
 
     def change(manifest: dict[str, Any]) -> dict[str, Any]:
         try:
-            new = allow_fuse(manifest, resource=resource, privileged=privileged, container=container)
+            new = change_manifest(manifest, Wanted(resource, privileged, container))
         except InvalidInputError as error:
             raise InvalidInputError(f"{_name(manifest)}: {error.message}", hint=error.hint) from error
+        except (AttributeError, TypeError) as error:
+            raise InvalidInputError(
+                f"{_name(manifest)}: a field of the pod has a value of another kind than Kubernetes expects: {error}",
+                hint="Compare it with `kubectl explain pod.spec`.",
+            ) from error
         if new != manifest:
             changed.append(_name(manifest))
         return new
@@ -55,16 +60,27 @@ def _patch(document: str, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         return document
     try:
         manifest = yaml.load(document, Loader=_Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the latter by wrong values of tags
         raise InvalidInputError(
             f"this is not a manifest in YAML: {' '.join(str(error).split())}",
             hint="Fill in templates before, as with `helm template` or `kustomize build`.",
         ) from error
-    new = _change_items(manifest, change)
-    if new == manifest:
-        return document
+    except RecursionError as error:
+        raise _recursion() from error
+    try:
+        new = _change_items(manifest, change)
+        if new == manifest:
+            return document
+    except RecursionError as error:
+        raise _recursion() from error
     start = "---\n" if document.startswith("---") else ""
     return start + yaml.dump(new, Dumper=_Dumper, sort_keys=False, width=4096)
+
+
+def _recursion() -> InvalidInputError:
+    return InvalidInputError(
+        "this is no manifest: it is nested too deeply, or contains itself", hint="Remove what is nested in it."
+    )
 
 
 def _change_items(manifest: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

@@ -272,3 +272,25 @@ def test_a_refusal_names_the_document() -> None:
     given = yaml.safe_dump_all([pod(named("a")), {**pod(named("a"), named("b")), "kind": "Pod"}])
     with pytest.raises(ValueError, match="Pod/p: the pod has not exactly one container, and none is named 'primary'"):
         allow_fuse_in_manifests(given)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Pod\nspec: &a\n  template: *a\n",
+        "x: " + "[" * 3000,
+        "spec:\n  containers: [{name: c}]\nx: !!timestamp foo\n",
+        "spec:\n  containers: [1]\n",
+        "spec:\n  containers: [{name: c, securityContext: x}]\n",
+    ],
+)
+def test_malformed_manifests_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        allow_fuse_in_manifests(text)
+
+
+def test_aliases_of_aliases_take_no_long_time() -> None:
+    """Compared one by one, these are 9**40 entries."""
+    levels = [f"l{at}: &l{at} [{', '.join([f'*l{at - 1}' if at else 'x'] * 9)}]" for at in range(40)]
+    text = "\n".join([*levels, "kind: Pod", "spec:", "  containers: [{name: c}]", ""])
+    assert allow_fuse_in_manifests(text).changed == ["Pod/?"]
