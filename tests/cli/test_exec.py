@@ -115,11 +115,15 @@ def test_success_publishes_and_failures_have_their_codes(run: Command, place: Pa
 
 def test_failures_of_cowfs_are_125(run: Command, place: Path, data: Path) -> None:
     marker = place / "marker"
+    os.mkfifo(place / "fifo")
+    (place / "link").symlink_to("/proc/self/fd/1")
     for arguments in (
         ("-v", f"absent:{data}", "touch", marker),
         ("-v", f"absent@tag:{data}:rw", "touch", marker),
         ("-v", f"data:{data}:rw", "-v", f"other:{data}:rw", "touch", marker),
         ("-v", f"data:{data}:rw", "--locators", place / "none" / "file", "touch", marker),
+        ("-v", f"data:{data}:rw", "--locators", place / "fifo", "touch", marker),
+        ("-v", f"data:{data}:rw", "--locators", place / "link", "touch", marker),
         ("--on-success", "discard", "touch", marker),
         ("--stop-timeout", "soon", "touch", marker),
         ("--wait", "long", "touch", marker),
@@ -130,6 +134,8 @@ def test_failures_of_cowfs_are_125(run: Command, place: Path, data: Path) -> Non
         assert said.code == 125, said
         assert "cowfs: " in said.err
     assert not marker.exists()
+    assert (place / "fifo").is_fifo()
+    assert (place / "link").is_symlink()
     error = run("exec", "--json", "-v", f"absent:{data}", "--", "true", "--json")
     assert (error.code, error.json["error"]["kind"]) == (125, "not_found")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -221,6 +222,11 @@ def _require_writable(file: str | os.PathLike[str], listed: Sequence[TaskVolume]
             f"the file of locators would have {twice!r} twice", hint="Give these volumes paths: SOURCE:PATH[:MODE]."
         )
     path = Path(os.path.abspath(file))
+    if os.path.lexists(path) and (not stat.S_ISREG(os.lstat(path).st_mode) or os.path.ismount(path)):
+        raise InvalidInputError(
+            f"the file of locators {path} is no plain file, and would be replaced by one",
+            hint="Name a new file, or a plain one.",
+        )
     if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
         raise AccessDeniedError(
             f"the file of locators {path} cannot be written", hint="Name a file in a directory that you may write to."
