@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 PLAIN = (str, bytes, int, float, type(None))
@@ -23,18 +24,19 @@ def replace_volumes(value: Any, replace: Replace) -> Any:
 class _Replacing:
     def __init__(self, replace: Replace) -> None:
         self._replace = replace
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[int, tuple[Any, Any]] = {}
+        """By id: a value, which is kept so that no other one gets its id, and its replacement."""
 
     def of(self, value: Any) -> Any:
         if isinstance(value, PLAIN):
             return value
         if id(value) in self._seen:
-            return self._seen[id(value)]
-        self._seen[id(value)] = value  # a container that holds itself stays as it is in there
+            return self._seen[id(value)][1]
+        self._seen[id(value)] = value, value  # a container that holds itself stays as it is in there
         result = self._replace(value)
         if result is value:
             result = self._rebuild(value)
-        self._seen[id(value)] = result
+        self._seen[id(value)] = value, result
         return result
 
     def _rebuild(self, value: Any) -> Any:
@@ -43,8 +45,7 @@ class _Replacing:
         if isinstance(value, list):
             return self._change(value, enumerate(value), _set_item)
         if isinstance(value, tuple):
-            kind = type(value)
-            return self._remake(value, (lambda parts: kind(*parts)) if hasattr(kind, "_fields") else kind)
+            return self._remake(value, partial(tuple.__new__, type(value)))  # its own may take other arguments
         if isinstance(value, set | frozenset):
             return self._remake(value, type(value))
         if (names := _fields(value)) is not None:

@@ -24,6 +24,11 @@ class Pair(NamedTuple):
     second: int = 0
 
 
+class Doubled(Pair):
+    def __new__(cls, volume: Any) -> Doubled:
+        return super().__new__(cls, volume, 2)
+
+
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     volume: Any
@@ -57,6 +62,7 @@ def replace(value: Any) -> Any:
         lambda v: [1, v],
         lambda v: (v, v),
         lambda v: Pair(v, 3),
+        Doubled,
         lambda v: {v},
         lambda v: frozenset([v]),
         lambda v: {"a": v, "b": 2},
