@@ -585,7 +585,7 @@ class Store(metaclass=OneType):
 
     def set_quota(self, name: str, size: int | str | None) -> None:
         """Limits the total size of the volume's regular files, holes included. The limit is an int
-        or a text like "100GB" (powers of 1024); None removes it.
+        or a text like "100GB" or "64GiB"; None removes it.
 
         Changes that would make the volume larger are then refused: with EDQUOT in a mount and in
         `files`, and with NoSpaceError for a version that is uploaded, imported, merged or restored.

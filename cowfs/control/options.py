@@ -42,8 +42,8 @@ TAKEN = {
     bool | None: "True, False or None",
     float | None: "seconds, 0 or more",
     int | None: "an open descriptor above 2",
-    int | str | None: "bytes, or a size like 512M or 20GiB",
-    int | str: "bytes, or a size like 512M or 20GiB",
+    int | str | None: f"a number of bytes, or {byte_sizes.WANTED}",
+    int | str: f"a number of bytes, or {byte_sizes.WANTED}",
     str | os.PathLike[str] | None: "a path",
     Transport: "auto, device or uring",
     Mode: "auto, fuse or copy",
@@ -265,7 +265,7 @@ def _size_bytes(name: str, value: int | str) -> int:
         return value
     parsed = byte_sizes.parse_size(value) if isinstance(value, str) else None
     if parsed is None:
-        raise _wrong(name, value, "bytes, or a size like 512M or 20GiB")
+        raise _wrong(name, value, byte_sizes.WANTED)
     return parsed
 
 

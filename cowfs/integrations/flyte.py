@@ -122,5 +122,5 @@ def environment(
     if trusted_endpoints:
         found["COWFS_TRUSTED_ENDPOINTS"] = ",".join(trusted_endpoints)
     if cache_size is not None:
-        found["COWFS_CACHE_SIZE"] = str(MountOptions(cache_size=cache_size).cache_size_bytes)
+        found["COWFS_CACHE_SIZE"] = f"{MountOptions(cache_size=cache_size).cache_size_bytes}B"
     return found

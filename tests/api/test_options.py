@@ -51,7 +51,17 @@ def test_a_wrong_option_is_named(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("given", "bytes_"),
-    [(0, 0), ("0", 0), ("1k", 1024), ("512M", 512 << 20), ("20GiB", 20 << 30), ("1.5 G", 3 << 29), ("7B", 7)],
+    [
+        (0, 0),
+        ("0B", 0),
+        ("1k", 1024),
+        ("1kB", 1000),
+        ("2GB", 2 * 10**9),
+        ("512M", 512 << 20),
+        ("20GiB", 20 << 30),
+        ("1.5 G", 3 << 29),
+        ("7B", 7),
+    ],
 )
 def test_sizes(given: int | str, bytes_: int) -> None:
     assert MountOptions(cache_size=given).cache_size_bytes == bytes_

@@ -303,20 +303,20 @@ def test_a_declared_size_is_the_quota(place: Path) -> None:
         plan.apply()
         assert not Declared.load(file).plan(mounts=False).has_changes
 
-    for said, quota_bytes in ((', size = "1KB"', KIB), (', size = "2KB"', 2 * KIB), ("", None)):
+    for said, quota_bytes in ((', size = "1KiB"', KIB), (', size = "2KiB"', 2 * KIB), ("", None)):
         apply(said)
         assert Store().quota("v") == quota_bytes
         if quota_bytes is not None:
-            Store().set_quota("v", "8KB")
+            Store().set_quota("v", "8KiB")
             (step,) = Declared.load(file).plan(mounts=False).steps
             assert step.details == f"quota {8 * KIB} → {quota_bytes}", "somebody has changed it by hand"
             apply(said)
             assert Store().quota("v") == quota_bytes
     Volume.new("v", exist_ok=True).commit("something to read")
-    file.write_text(file.read_text().replace("false", 'true, size = "1KB"'))
+    file.write_text(file.read_text().replace("false", 'true, size = "1KiB"'))
     Declared.load(file).plan(mounts=False).apply()
     assert Store().quota("v") is None
-    apply(', size = "1KB"')
+    apply(', size = "1KiB"')
     assert Store().quota("v") == KIB
     newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
     newest.write_bytes(newest.read_bytes()[:-20])

@@ -173,7 +173,7 @@ def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> No
 
 def test_what_is_too_large_says_what_to_do(run: Run, copied: Path, home: Path) -> None:
     locator = run("commit", "data").out.strip()
-    refused = run("mount", locator, str(home / "mnt" / "v"), "--mode", "copy", "--copy-limit", "2", "--json")
+    refused = run("mount", locator, str(home / "mnt" / "v"), "--mode", "copy", "--copy-limit", "2B", "--json")
     assert refused.code == 15
     assert refused.json["error"]["kind"] == "needs_fuse"
     assert "--copy-limit" in refused.json["error"]["hint"]

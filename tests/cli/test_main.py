@@ -99,6 +99,7 @@ def test_every_mount_option_has_its_flag() -> None:
         ("mount", "a", "b", "--max-uploads", "many"),
         ("mount", "a", "b", "--max-uploads", "0"),
         ("mount", "a", "b", "--cache-size", "much"),
+        ("mount", "a", "b", "--cache-size", "10"),
         ("mount", "@a", "b"),
         ("mount", "cowfs+file:///x/-/a@12", "b"),
         ("log", "cowfs+nothing"),

@@ -54,7 +54,10 @@ def test_a_quota_is_shown_set_and_removed(run: Run) -> None:
     assert run("quota", "a").out == "1.5 MiB\n"
     assert run("get", "a", "--json").json["volume"]["quota_bytes"] == 3 << 19
     assert run("quota", "a", "none", "--json").json["quota_bytes"] is None
-    assert run("quota", "a", "much").code == 2
+    for wrong in ("much", "10", "1.5", "1KK"):
+        assert run("quota", "a", wrong).code == 2
+    for size, size_bytes in (("1kB", 1000), ("1KiB", 1024), ("1k", 1024), ("0.5MB", 500_000), ("7B", 7)):
+        assert run("quota", "a", size, "--json").json["quota_bytes"] == size_bytes
     assert run("quota", "b", "1M").code == 3
 
 

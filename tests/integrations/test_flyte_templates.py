@@ -135,7 +135,7 @@ def test_the_environment_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == {
         "COWFS_STORE": "s3://bucket/x",
         "COWFS_TRUSTED_ENDPOINTS": "https://a.example,b.example",
-        "COWFS_CACHE_SIZE": str(1 << 30),
+        "COWFS_CACHE_SIZE": f"{1 << 30}B",
     }
     monkeypatch.setenv("COWFS_CACHE_SIZE", found["COWFS_CACHE_SIZE"])
     assert MountOptions().cache_size_bytes == 1 << 30

@@ -77,15 +77,15 @@ def _check_source(text: str) -> str:
 
 def _size(given: object) -> object:
     if isinstance(given, str) and byte_sizes.parse_size(given) is None:
-        raise InvalidInputError(f"{given!r} is no size", hint="Write bytes, or a size like 512M or 100GB.")
+        raise InvalidInputError(f"{given!r} is no size", hint=f"Write {byte_sizes.WANTED}.")
     if isinstance(given, int) and not isinstance(given, bool) and given < 0:
-        raise InvalidInputError(f"{given} is no size", hint="Write bytes, or a size like 512M or 100GB.")
+        raise InvalidInputError(f"{given} is no size", hint=f"Write {byte_sizes.WANTED}.")
     return given
 
 
 def _quota(given: object) -> object:
     if given == 0 or (isinstance(given, str) and byte_sizes.parse_size(given) == 0):
-        raise InvalidInputError(f"{given!r} leaves no room", hint="Write a size like 512M or 100GB; no size: no quota.")
+        raise InvalidInputError(f"{given!r} leaves no room", hint=f"Write {byte_sizes.WANTED}; no size: no quota.")
     return _size(given)
 
 

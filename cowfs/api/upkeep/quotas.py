@@ -24,7 +24,5 @@ def set_quota(name: str, named: stores.Named, size: int | str | None) -> None:
 def _bytes(size: int | str) -> int:
     found = byte_sizes.parse_size(size) if isinstance(size, str) else size
     if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < 1 << 63:
-        raise InvalidInputError(
-            f"{size!r} is no quota", hint="Give bytes, or a size like 512M or 100GB; None (none) for no quota."
-        )
+        raise InvalidInputError(f"{size!r} is no quota", hint=f"Give {byte_sizes.WANTED}; None (none) for no quota.")
     return found

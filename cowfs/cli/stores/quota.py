@@ -13,7 +13,7 @@ from cowfs.rendering import format_size
 @click.argument("size", required=False)
 @output.common_options
 def command(name: str, size: str | None, store: str | None, as_json: bool) -> None:
-    """Limit the total size of volume NAME's files to SIZE (512M, 100GB, in powers of 1024), or
+    """Limit the total size of volume NAME's files to SIZE (512MiB, 100GB), or
     remove the limit with `none`. Without SIZE, print the quota.
 
     Writes beyond it fail with "Disk quota exceeded"; existing files stay. A mount uses the quota

@@ -66,7 +66,7 @@ def test_both_formats_say_the_same(project: Path) -> None:
         "train",
         ("imagenet",),
     )
-    assert (second.candidates, second.optional, second.size_bytes) == (("ckpt-eu", "ckpt-us"), True, 100 << 30)
+    assert (second.candidates, second.optional, second.size_bytes) == (("ckpt-eu", "ckpt-us"), True, 100 * 10**9)
     assert second.idle_delete_s == 30 * 86_400
     assert toml.stores["near"].url == str(project / "store"), "a directory is relative to the file"
 

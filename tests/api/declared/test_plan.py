@@ -109,7 +109,7 @@ def test_a_changed_file_is_a_change_and_a_candidate_before_it_another_volume(fil
     file.write_text(file.read_text().replace("1GB", "2GB").replace('"/data"', '"/else"'))
     plan = planned(file)
     assert actions(plan) == [("change", "ckpt"), ("change", "data")]
-    assert [step.details for step in plan.steps] == [f"size {1 << 30} → {2 << 30}", "path /data → /else"]
+    assert [step.details for step in plan.steps] == [f"size {10**9} → {2 * 10**9}", "path /data → /else"]
     plan.apply()
     assert not planned(file).has_changes
     assert {each.volume: each.made for each in applied.load(file).volumes} == {"ckpt": "created", "data": "registered"}
