@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import errno as _errno
 import os
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from cowfs.base import hints
 from cowfs.base.hints import Command
@@ -69,6 +69,12 @@ class CowfsError(Exception):
         self.details: dict[str, Any] = {
             name: redact(value) if isinstance(value, str) else value for name, value in (details or {}).items()
         }
+
+    def __copy__(self) -> Self:
+        """Other libraries register functions that copy every exception, and share its fields."""
+        made = type(self).__new__(type(self), *self.args)
+        made.__dict__.update(self.__dict__)
+        return made
 
     def set_hint(self, hint: str) -> None:
         """Replaces the next step to take; a traceback shows it, too. `open_hint` is the same with

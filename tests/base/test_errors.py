@@ -4,6 +4,7 @@ made of it and of theirs."""
 from __future__ import annotations
 
 import copy
+import copyreg
 import multiprocessing
 import pickle
 from collections.abc import Callable
@@ -79,6 +80,24 @@ def test_copies_have_every_field(cls: type[CowfsError], copied: Callable[[CowfsE
     assert fields(error)[:-1] == before[:-1]
     if cls is not OfAUser:
         assert fields(from_record(to_record(error)))[:-1] == before[:-1]
+
+
+def test_a_copy_is_apart_whatever_other_libraries_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tblib, which Dask loads, registers a function for every exception that shares its fields."""
+
+    def share(error: CowfsError) -> tuple[object, ...]:
+        return _made_again, (type(error), error.args), error.__dict__
+
+    monkeypatch.setitem(copyreg.dispatch_table, ConflictError, share)
+    error = ConflictError("gone", hint="what to do")
+    found = copy.copy(error)
+    found.set_hint("something else")
+    assert error.hint == "what to do"
+    assert (type(found), found.args, found.message) == (ConflictError, error.args, "gone")
+
+
+def _made_again(cls: type[CowfsError], args: tuple[str, ...]) -> CowfsError:
+    return cls(*args)
 
 
 def test_a_field_of_a_subclass_is_kept_and_its_kind_is_the_parents() -> None:
