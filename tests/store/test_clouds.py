@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import fsspec
@@ -400,3 +401,17 @@ def test_a_file_of_credentials_that_cannot_be_used_is_named(
 def test_what_gcsfs_says_in_words_alone_is_understood() -> None:
     assert isinstance(from_foreign_error(OSError("Forbidden: x\nno"), "here"), AccessDeniedError)
     assert isinstance(from_foreign_error(ValueError("Bad Request: x\ninvalid"), "here"), InvalidInputError)
+
+
+def test_another_file_system_of_the_protocol_changes_nothing(
+    kind: str, store: RetryingStore, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flyte registers its own for gs and abfs."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    monkeypatch.setitem(import_module("fsspec.registry")._registry, kind, MemoryFileSystem)
+    assert fsspec.get_filesystem_class(kind) is MemoryFileSystem
+    again = opened(kind, store_url)
+    again.put("a", b"x")
+    assert store.get("a") == b"x"
+    again.close()

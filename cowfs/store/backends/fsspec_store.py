@@ -67,13 +67,21 @@ def open_http_store(place: StoreUrl, *, create: bool, access: Access, untrusted_
     return ReadOnlyStore(open_through_fsspec(partial(FsspecStore, can_list=False), place, access, untrusted_server))
 
 
-def open_through_fsspec(kind: Callable[..., S], place: StoreUrl, access: Access, untrusted_server: str | None) -> S:
+def open_through_fsspec(
+    kind: Callable[..., S],
+    place: StoreUrl,
+    access: Access,
+    untrusted_server: str | None,
+    find_class: Callable[[str], type[AbstractFileSystem]] = fsspec.get_filesystem_class,
+) -> S:
     """A store of this class at `place`, with the options that its file system takes from the URL.
-    InvalidInputError: fsspec has no such protocol, or its package is not installed."""
+    find_class: the file system of a protocol; that of fsspec's registry may be another one than a
+    backend is written for, since other libraries exchange it (Flyte does). InvalidInputError:
+    fsspec has no such protocol, or its package is not installed."""
     url = str(place)
     plain = f"{place.protocol}://{place.authority}/{place.path}".rstrip("/")
     try:
-        cls = fsspec.get_filesystem_class(place.protocol)
+        cls = find_class(place.protocol)
     except ImportError as error:
         raise package_missing(place, error) from error
     except (ValueError, AttributeError) as error:  # AttributeError: the package no longer has that class

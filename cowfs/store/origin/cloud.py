@@ -14,7 +14,7 @@ from typing import Any
 
 from cowfs.base.errors import CorruptError, InvalidStateError, NotFoundError
 from cowfs.format.store_url import StoreUrl
-from cowfs.store.backends.cloud.cloud_store import CloudStore, unproven
+from cowfs.store.backends.cloud.cloud_store import CloudStore, find_file_system, unproven
 from cowfs.store.backends.cloud.provider import PART_STEP_BYTES, PARTS_MAX
 from cowfs.store.backends.fsspec_store import no_bucket, open_through_fsspec
 from cowfs.store.contract import ObjectInfo
@@ -36,7 +36,7 @@ UPLOADS = 3
 
 
 def open_cloud_origin(place: StoreUrl, *, is_page: bool, access: Access, untrusted_server: str | None) -> CloudOrigin:
-    return open_through_fsspec(CloudOrigin, place, access, untrusted_server)
+    return open_through_fsspec(CloudOrigin, place, access, untrusted_server, find_file_system)
 
 
 class CloudOrigin(CloudStore):

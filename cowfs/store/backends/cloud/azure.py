@@ -48,6 +48,7 @@ _CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 class Azure:
+    file_system = AzureBlobFileSystem
     credentials_hint = (
         "Check AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN and until when "
         "it is valid; without them, `az login`."

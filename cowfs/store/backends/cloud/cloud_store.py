@@ -25,7 +25,11 @@ from cowfs.store.credentials.identity import Access, Credentials
 
 
 def open_cloud_store(place: StoreUrl, *, create: bool, access: Access, untrusted_server: str | None) -> CloudStore:
-    return open_through_fsspec(CloudStore, place, access, untrusted_server)
+    return open_through_fsspec(CloudStore, place, access, untrusted_server, find_file_system)
+
+
+def find_file_system(protocol: str) -> type[AbstractFileSystem]:
+    return _provider_of(protocol).file_system
 
 
 class CloudStore(FsspecStore):

@@ -63,6 +63,7 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]  # untyped
 
 
 class Google:
+    file_system = GCSFileSystem
     credentials_hint = (
         "Check the credentials where Google's tools look for them: GOOGLE_APPLICATION_CREDENTIALS, or "
         "`gcloud auth application-default login`."

@@ -26,6 +26,8 @@ NOT_FOUND_BY_OTHERS = "it answers with status 404, and not in the words of this 
 
 class Provider(Protocol):
     credentials_hint: str
+    file_system: type[AbstractFileSystem]
+    """Its class, which interprets the URL."""
 
     def open(self, options: dict[str, Any], given: Credentials | None) -> AbstractFileSystem:
         """The file system whose connection and credentials the other calls use. options: of the
