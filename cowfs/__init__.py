@@ -72,6 +72,9 @@ HOMES = {
 """The module of each public name. A pair: the first has the async class, the second the blocking
 one."""
 
+MODULES = ("blocking", "errors", "mounts", "storage")
+"""Public modules, which are there without an import of their own."""
+
 __all__ = list(HOMES)
 __all__ += ["__version__", "errors"]
 
@@ -79,8 +82,8 @@ __all__ += ["__version__", "errors"]
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "errors":
-        return import_module("cowfs.errors")
+    if name in MODULES:
+        return import_module(f"cowfs.{name}")
     if name == "__version__":
         from importlib import metadata
 
@@ -95,4 +98,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *MODULES})

@@ -35,6 +35,7 @@ from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import NothingThere
 from cowfs.api.twins.one_type import OneType
+from cowfs.base.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.api.access.volume_handle import VolumeHandle
@@ -152,6 +153,10 @@ class ROFiles(metaclass=OneType):
         given = _check_given(path)
         with self._tree(given) as tree, tree.open(_follow(tree, given), os.O_RDONLY) as file:
             return file.read(offset, max(file.size() - offset, 0) if length is None else length)
+
+    def read_text(self, path: FilePath | Entry, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The text of a file. UnicodeDecodeError: it is in another encoding."""
+        return self.read(path).decode(encoding, errors)
 
     def download(
         self,
@@ -370,7 +375,7 @@ class RWFiles(ROFiles):
         Up to 64 MiB and without a mount, the write is atomic: if this process dies meanwhile, an
         existing file has its old content or the new one.
         """
-        content, given = bytes(memoryview(data)), _check_given(path)
+        content, given = bytes(memoryview(_check_data(data))), _check_given(path)
         if _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
         with (
@@ -379,8 +384,15 @@ class RWFiles(ROFiles):
         ):
             file.replace(content)
 
+    def write_text(self, path: FilePath | Entry, text: str, encoding: str = "utf-8", errors: str = "strict") -> None:
+        """As `write`, with the text in that encoding."""
+        if not isinstance(text, str):
+            raise InvalidInputError(f"{type(text).__name__} is no text", hint="write() takes bytes.")
+        self.write(path, text.encode(encoding, errors))
+
     def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Appends to a file, which is created if it is missing."""
+        data = _check_data(data)
         with self.open(path, "ab") as file:
             file.write(data)
 
@@ -476,6 +488,19 @@ class RWFiles(ROFiles):
                             with suppress(FileNotFoundError):
                                 tree.remove(new)
                             tree.new_symlink(new, tree.readlink(old))
+
+
+def _check_data(data: object) -> bytes | bytearray | memoryview:
+    if isinstance(data, str):
+        raise InvalidInputError(
+            "files hold bytes, and this is text", hint="write_text() writes text; or encode it: text.encode()."
+        )
+    try:
+        return memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInputError(
+            f"{type(data).__name__} is no data to write", hint="Give bytes, or an object with a buffer of them."
+        ) from None
 
 
 def _check_given(path: FilePath | Entry) -> bytes:

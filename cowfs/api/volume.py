@@ -19,8 +19,11 @@ class Volume(metaclass=OneType):
     """The entry point of cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with
     credentials; None: COWFS_STORE, the config file, else a directory of the user."""
 
-    def __init__(self) -> None:
-        raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
+    def __init__(self, *given: object, **named: object) -> None:
+        raise TypeError(
+            "Volume is not made directly: use Volume.open(NAME), Volume.new(NAME), Volume.version(NAME@TAG) or "
+            "Volume.from_locator(LOCATOR)"
+        )
 
     @staticmethod
     def new(

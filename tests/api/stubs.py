@@ -51,8 +51,8 @@ def _public(flavour: int) -> str:
     homes = {name: home if isinstance(home, str) else home[flavour] for name, home in cowfs.HOMES.items()}
     lines = [f"from {home} import {name} as {name}" for name, home in homes.items()]
     if flavour == 0:
-        lines.append("from cowfs import errors as errors")
-        lines += ["HOMES: dict[str, str | tuple[str, str]]", "__version__: str"]
+        lines += [f"from cowfs import {each} as {each}" for each in cowfs.MODULES]
+        lines += ["HOMES: dict[str, str | tuple[str, str]]", "MODULES: tuple[str, ...]", "__version__: str"]
     return "\n".join([*lines, f"__all__ = {sorted(cowfs.__all__ if flavour == 0 else homes)}"])
 
 

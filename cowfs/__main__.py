@@ -1,0 +1,5 @@
+"""`python -m cowfs` is `cowfs`."""
+
+from cowfs.cli.start import main
+
+main()
