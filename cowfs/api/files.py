@@ -35,7 +35,6 @@ from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import NothingThere
 from cowfs.api.twins.one_type import OneType
-from cowfs.base.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.api.access.volume_handle import VolumeHandle
@@ -387,7 +386,7 @@ class RWFiles(ROFiles):
     def write_text(self, path: FilePath | Entry, text: str, encoding: str = "utf-8", errors: str = "strict") -> None:
         """As `write`, with the text in that encoding."""
         if not isinstance(text, str):
-            raise InvalidInputError(f"{type(text).__name__} is no text", hint="write() takes bytes.")
+            raise TypeError(f"{type(text).__name__} is no text: write() takes bytes")
         self.write(path, text.encode(encoding, errors))
 
     def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
@@ -492,15 +491,11 @@ class RWFiles(ROFiles):
 
 def _check_data(data: object) -> bytes | bytearray | memoryview:
     if isinstance(data, str):
-        raise InvalidInputError(
-            "files hold bytes, and this is text", hint="write_text() writes text; or encode it: text.encode()."
-        )
+        raise TypeError("files hold bytes, and this is text: use write_text(), or encode it")
     try:
         return memoryview(data)  # type: ignore[arg-type]
     except TypeError:
-        raise InvalidInputError(
-            f"{type(data).__name__} is no data to write", hint="Give bytes, or an object with a buffer of them."
-        ) from None
+        raise TypeError(f"{type(data).__name__} is no data to write: give bytes, or an object with a buffer") from None
 
 
 def _check_given(path: FilePath | Entry) -> bytes:

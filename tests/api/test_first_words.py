@@ -10,7 +10,6 @@ import pytest
 
 import cowfs
 from cowfs.blocking import Volume
-from cowfs.errors import InvalidInputError
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -47,11 +46,10 @@ def test_texts_and_bytes(place: Path) -> None:
         files.read_text("/b")
     assert files.read_text("/b", errors="replace") == "\ufffd"
     for write in (files.write, files.append):
-        with pytest.raises(InvalidInputError, match="text") as caught:
+        with pytest.raises(TypeError, match=r"write_text\(\)"):
             write("/a", "text")  # type: ignore[arg-type]
-        assert "write_text()" in caught.value.hint
-        with pytest.raises(InvalidInputError, match="int"):
+        with pytest.raises(TypeError, match="int"):
             write("/a", 5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="bytes is no text"):
+    with pytest.raises(TypeError, match="bytes is no text"):
         files.write_text("/a", b"x")  # type: ignore[arg-type]
     assert files.read_text("/a") == "Grüße\n"
