@@ -1,14 +1,15 @@
 """Streams the contents of many inodes with one query for each table.
 
 A row is checked before it is returned, and the rows of one inode are not kept: a file may have
-millions of extents. Inodes without rows are left out. The groups of rows must be read in order, and
-one connection is in use until the last is read.
+millions of extents. Inodes without rows are left out. The groups of rows must be read in order,
+within the block, which uses one connection.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +22,24 @@ if TYPE_CHECKING:
     from cowfs.index.index import Index
 
 
-def extents_by_inode(index: Index, inodes: Iterable[int]) -> Iterator[tuple[int, Iterator[ExtentRow]]]:
+@contextmanager
+def extents_by_inode(index: Index, inodes: Iterable[int]) -> Iterator[Iterator[tuple[int, Iterator[ExtentRow]]]]:
     """(inode, extents by offset), ascending. Linked files have none."""
     with index.connections.connection() as connection:
         rows = connection.rows(statements.READ_EXTENTS_OF_EACH, (json.dumps(list(inodes)),))
-        for ino, group in _group(connection.title, rows):
-            yield ino, check_extents(connection.title, group)
+        title = connection.title
+        yield ((ino, check_extents(title, group)) for ino, group in _group(title, rows))
 
 
-def xattrs_by_inode(index: Index, inodes: Iterable[int]) -> Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]:
+@contextmanager
+def xattrs_by_inode(
+    index: Index, inodes: Iterable[int]
+) -> Iterator[Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]]:
     """(inode, extended attributes by name), ascending."""
     with index.connections.connection() as connection:
         rows = connection.rows(statements.READ_XATTRS_OF_EACH, (json.dumps(list(inodes)),))
-        for ino, group in _group(connection.title, rows):
-            yield ino, check_xattrs(connection.title, group)
+        title = connection.title
+        yield ((ino, check_xattrs(title, group)) for ino, group in _group(title, rows))
 
 
 def _group(title: str, rows: Iterable[Any]) -> Iterator[tuple[int, Iterator[Any]]]:

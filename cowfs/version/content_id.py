@@ -119,13 +119,14 @@ def _hash_bytes(index: Index, files: Iterable[InodeRow]) -> tuple[dict[int, byte
     """Inode → hash of its extents, and inode → name of the state that it is linked to."""
     mapped = {row[INO]: row[_MAPPED_BYTES] for row in files}
     stored: dict[int, bytes] = {}
-    for ino, extents in extents_by_inode(index, mapped):
-        if not mapped[ino]:
-            raise index.damage_error(f"inode {ino} has extents and maps no bytes")
-        hasher = blake3()
-        for offset, length, chunk, _, _, _, _, skip, _ in extents:
-            hasher.update(_EXTENT.pack(offset, length, skip) + chunk)
-        stored[ino] = hasher.digest()
+    with extents_by_inode(index, mapped) as found:
+        for ino, extents in found:
+            if not mapped[ino]:
+                raise index.damage_error(f"inode {ino} has extents and maps no bytes")
+            hasher = blake3()
+            for offset, length, chunk, _, _, _, _, skip, _ in extents:
+                hasher.update(_EXTENT.pack(offset, length, skip) + chunk)
+            stored[ino] = hasher.digest()
     links = links_by_inode(index, mapped.keys() - stored.keys())
     return stored, {ino: range_name(link, 0, link.size) for ino, link in links.items()}
 
@@ -137,8 +138,9 @@ def _hash_xattrs(index: Index, rows: dict[int, InodeRow]) -> dict[int, bytes]:
         xattrs = index.read_stored_content(ROOT_INO)[1]
         if xattrs:
             found[ROOT_INO] = _hash_pairs(xattrs)
-    for ino, pairs in xattrs_by_inode(index, rows.keys() - {ROOT_INO}):
-        found[ino] = _hash_pairs(pairs)
+    with xattrs_by_inode(index, rows.keys() - {ROOT_INO}) as others:
+        for ino, pairs in others:
+            found[ino] = _hash_pairs(pairs)
     for ino in found:
         if not rows[ino][FLAGS] & HAS_XATTRS:
             raise index.damage_error(f"inode {ino} has extended attributes that its flags deny")
