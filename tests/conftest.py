@@ -30,8 +30,9 @@ MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
 # Started in the background, or by nohup: programs we start would ignore these too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
 
 settings.register_profile(
     "cowfs",

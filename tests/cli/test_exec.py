@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -69,8 +70,12 @@ def start(place: Path) -> Iterator[Start]:
 
     yield starter
     for process in running:
+        if process.poll() is None:  # the program has a process group of its own, and the pipes
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LONG_S)
         process.kill()
-        process.communicate()
+        process.communicate(timeout=LONG_S)
 
 
 def environment() -> dict[str, str]:
