@@ -43,6 +43,7 @@ def commands() -> str:
     ]
     for name in COMMANDS:
         command = importlib.import_module(module_of(name)).command
+        command._help_option = None  # click keeps that of the first context, perhaps of another test
         parts.append(f"\n## cowfs {name}\n\n{_block(command.get_help(_context(command, name)))}")
     return "\n".join(parts) + "\n"
 

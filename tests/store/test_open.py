@@ -35,8 +35,10 @@ def test_bad_urls(url: str) -> None:
     ],
 )
 def test_a_missing_package_is_named(url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, url.partition(":")[0], raising=False)
+    for missing in (package, f"{package}.core"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    for module in ("azure", "gcs"):
+        monkeypatch.delitem(sys.modules, f"cowfs.store.backends.cloud.{module}", raising=False)
     with pytest.raises(InvalidInputError, match="is not installed") as caught:
         open_store(url)
     assert f"pip install '{extra}'" in caught.value.hint
