@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cowfs.api.transfers.path_errors import NothingThere, errors_of_ours
 from cowfs.base import config, log
+from cowfs.base.beneath import Root
 from cowfs.base.errors import (
     AccessDeniedError,
     ConflictError,
@@ -81,26 +82,33 @@ def check_path(given: str | os.PathLike[str] | None, *, below: Path | None = Non
     found = next(path for path in (Path(parent), *Path(parent).parents) if os.path.lexists(path))
     if not found.is_dir():
         raise InvalidInputError(f"{found} is not a directory", hint="Choose a path below one.")
-    if str(found) != parent and not _may_make(parent, below):
+    if str(found) != parent and _root_of(Path(parent), below) is None:
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
 
 
 def make_parent(path: str, *, below: Path | None = None) -> None:
     """Makes the missing parents of a canonical path below the user's home, or below that
     directory."""
-    parent = os.path.dirname(path)
-    if _may_make(parent, below):
-        try:
-            os.makedirs(parent, exist_ok=True)
-        except OSError as error:
-            raise unusable(error, f"{parent} cannot be made", elsewhere="choose another path.") from error
+    parent = Path(path).parent
+    root = _root_of(parent, below)
+    if root is None or parent.is_dir():
+        return
+    try:
+        with Root.open(root) as opened:  # others may write to the file's directory, and exchange parts of the path
+            parts = parent.relative_to(root).parts
+            for count in range(1, len(parts) + 1):
+                opened.make_directory(os.fsencode(os.path.join(*parts[:count])))
+    except OSError as error:
+        raise unusable(error, f"{parent} cannot be made", elsewhere="choose another path.") from error
 
 
-def _may_make(parent: str, below: Path | None) -> bool:
+def _root_of(parent: Path, below: Path | None) -> Path | None:
+    """The directory below which this missing directory may be made; None: it may not."""
     roots = [below] if below is not None else []
     with contextlib.suppress(AccessDeniedError):  # a user without a home
         roots.append(config.home_dir())
-    return any(Path(parent).is_relative_to(os.path.realpath(root)) for root in roots)
+    found = (Path(os.path.realpath(root)) for root in roots)
+    return next((root for root in found if parent.is_relative_to(root)), None)
 
 
 def require_alive(path: str) -> None:

@@ -43,6 +43,7 @@ from cowfs.base.errors import (
 )
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+from cowfs.version.names import volumes
 
 if TYPE_CHECKING:
     from cowfs.api.tasks.scope import Opened, Scope
@@ -77,6 +78,7 @@ class Call:
         self.plan = plan
         self.scope = scope
         self._pid = os.getpid()
+        self._is_open = False
         self._published: dict[int, ROVolume] = {}
         """By the id of the writer, which the scope or the result keeps alive."""
 
@@ -98,6 +100,7 @@ class Call:
         """An error leaves volumes mounted, for `leave`."""
         for spec in self.plan.volumes:
             self._open(spec)
+        self._is_open = True
 
     def _open(self, spec: TaskVolume) -> None:
         source = placeholders.filled(spec.source)
@@ -141,7 +144,8 @@ class Call:
     # -- after the body
 
     def finish(self, result: Any) -> Any:
-        """The result with versions in place of writers. An error leaves what is not published."""
+        """The result with versions in place of writers. After an error the work that is not
+        published is kept, whatever the policy: the body has succeeded."""
         try:
             result = replace_volumes(result, self._as_result)
             for spec, volume in self.scope.listed:
@@ -150,7 +154,7 @@ class Call:
             for volume in self._volumes():
                 _end(volume)
         except BaseException as error:
-            self.leave(error, self.plan.on_error)
+            self.leave(error, "keep")
             raise
         return result
 
@@ -187,7 +191,9 @@ class Call:
     # -- instead of that
 
     def leave(self, error: BaseException, policy: Policy) -> None:
-        """Leaves each volume that is still mounted. Never hides the error."""
+        """Leaves each volume that is still mounted. Never hides the error. If the body did not begin,
+        any work is of an earlier call, and is kept."""
+        policy = policy if self._is_open else "keep"
         for volume in self._volumes():
             try:
                 if isinstance(volume, RWVolume):
@@ -222,8 +228,9 @@ def _mount_alone(volume: RWVolume, spec: TaskVolume, wait: float | str | None) -
             left_s = max(0.0, end_s - clock.monotonic_s())
             volume.mount(spec.path, options=spec.options, wait=left_s)
             entry = volume.handle.live()
-            is_copy = entry is not None and not entry.has_daemon
-            if volume.started is not None or (is_copy and volume.is_last_user):
+            made = volume.started.ready.registration if volume.started is not None else None
+            is_alone = entry is None or (entry.id == made if entry.has_daemon else volume.is_last_user)
+            if is_alone:
                 return
             volume.unmount()
         if clock.monotonic_s() >= end_s or interruptible.is_cancelled():
@@ -295,13 +302,16 @@ def _delete_if_empty(fork: RWVolume) -> None:
     """Deletes a fork that has neither a version nor work of its own: a task that is tried again
     would leave one each time."""
     base = fork.forked_from
-    if base is not None and fork.handle.version == base.located.version and not fork.handle.has_changes():
+    if base is not None and not fork.handle.has_changes():
         _delete(fork.name, base)
 
 
 def _delete(fork: str, version: ROVolume) -> None:
-    """A fork that cannot be deleted stays: it is no failure of the task. version: of its store."""
+    """Deletes the fork if that version is still its last one. A fork that cannot be deleted stays:
+    it is no failure of the task."""
+    store = version.located.storage or version.store_url
     try:
-        deleting.delete(fork, version.located.storage or version.store_url, force=False)
+        if volumes.read_head(stores.open_store(store).objects, fork).version == version.located.version:
+            deleting.delete(fork, store, force=False)
     except CowfsError as error:
         _log.info("the fork %s stays: %s", fork, error)

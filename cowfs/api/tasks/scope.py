@@ -48,13 +48,13 @@ class Scope:
     def _describe(self) -> str:
         if not self.listed:
             return "Its decorator lists none: @cowfs.task(volumes=[...])."
-        return f"It has {', '.join(f'{spec.source} at {volume.path}' for spec, volume in self.listed)}."
+        return f"It has {', '.join(f'{spec.source} ({volume.name})' for spec, volume in self.listed)}."
 
 
 def _fits(text: str, spec: TaskVolume, volume: Opened) -> bool:
-    return text in (spec.source, spec.path, volume.name) or os.path.abspath(os.path.expanduser(text)) == str(
-        volume.path
-    )
+    if text in (spec.source, spec.path, volume.name):
+        return True
+    return volume.is_mounted and os.path.abspath(os.path.expanduser(text)) == str(volume.path)
 
 
 _scope: ContextVar[Scope | None] = ContextVar("cowfs_task", default=None)

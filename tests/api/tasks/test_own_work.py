@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,17 @@ import pytest
 import cowfs
 from cowfs import TaskVolume
 from cowfs.blocking import Volume
-from cowfs.errors import ConflictError
+from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
 from tests.api.conftest import place
 
 __all__ = ["place"]
 
 pytestmark = pytest.mark.mount
+
+
+def make_base() -> None:
+    with Volume.new("base") as base:
+        (base / "a").write_text("in")
 
 
 def keep_work(name: str) -> None:
@@ -153,3 +160,57 @@ def test_a_stop_is_noticed_behind_another_error(place: Path, backend: str) -> No
     with pytest.raises(RuntimeError, match="hides"):
         anyio.run(work, backend=backend)
     assert Volume.open("data").has_changes()
+
+
+def test_work_that_could_not_be_published_is_kept_whatever_the_policy(place: Path) -> None:
+    """The body has succeeded; here another volume of its result cannot be published."""
+
+    @cowfs.task(volumes=["out::rw"], on_error="discard")
+    def work() -> Any:
+        (cowfs.current("out") / "a").write_text("1")
+        gone = Volume.new("gone")
+        gone.mount()
+        gone.discard()
+        return [gone, cowfs.current("out")]
+
+    with pytest.raises(InvalidStateError, match="has no version"):
+        work()
+    assert Volume.open("out").resolve().has_changes()
+
+
+def test_a_mount_that_fails_publishes_nothing_of_an_earlier_call(place: Path) -> None:
+    keep_work("out")
+
+    @cowfs.task(volumes=["out::rw", "missing"], on_error="commit")
+    def work() -> None:
+        raise AssertionError("the body ran")
+
+    with pytest.raises(NotFoundError):
+        work()
+    assert Volume.open("out").resolve().locator is None
+
+
+def test_a_fork_that_another_program_committed_to_stays(place: Path) -> None:
+    make_base()
+
+    @cowfs.task(volumes=["base::fork"])
+    def work() -> None:
+        path = cowfs.current("base").path
+        (path / "b").write_text("b")
+        subprocess.run([sys.executable, "-m", "cowfs", "unmount", "--commit", "--force", str(path)], check=True)
+        raise ValueError("midway")
+
+    with pytest.raises(ValueError, match="midway"):
+        work()
+    assert Volume.version("base-work").files.read("b") == b"b"
+
+
+def test_a_volume_is_found_beside_one_that_the_body_has_ended(place: Path) -> None:
+    make_base()
+
+    @cowfs.task(volumes=["out::rw", "base"])
+    def work() -> str:
+        cowfs.current("out").discard()
+        return str((cowfs.current("base") / "a").read_text())
+
+    assert work() == "in"
