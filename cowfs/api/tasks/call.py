@@ -191,8 +191,8 @@ class Call:
     # -- instead of that
 
     def leave(self, error: BaseException, policy: Policy) -> None:
-        """Leaves each volume that is still mounted. Never hides the error. If the body did not begin,
-        any work is of an earlier call, and is kept."""
+        """Leaves each volume that is still mounted. Never hides the error. If the body did not
+        begin, any work is of an earlier call, and is kept."""
         policy = policy if self._is_open else "keep"
         for volume in self._volumes():
             try:
