@@ -22,7 +22,7 @@ NATIVE_SOURCES := $(shell find native cowfs/_native.pyi -name target -prune -o -
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export COWFS_TOOLS := $(CURDIR)/.tools/bin
 
-.PHONY: help venv build tools test test-long test-integrations quick lint rust-test python-test modes-test race demo demo-s3 bench dist clean
+.PHONY: help venv build tools test test-long test-integrations test-look test-training quick lint rust-test python-test modes-test race demo demo-s3 bench dist check-aarch64 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -86,11 +86,32 @@ test-long: build tools ## the long tests in full: crashes, random operations, ho
 	COWFS_TEST_EFFORT=1 $(BIN)/python -m pytest -m slow -v --durations=15 -n 4 --dist loadfile --no-loadscope-reorder
 
 $(STAMPS)/integrations: $(STAMPS)/native .ci/install-integrations pyproject.toml
-	.ci/install-integrations .tools/integrations
+	.ci/install-integrations .tools/integrations integrations
 	@touch $@
 
-test-integrations: $(STAMPS)/integrations ## tasks beneath Dask, Ray, Prefect and Dagster; 700 MB of packages, some five minutes
-	.tools/integrations/bin/python -m pytest -v tests/frameworks
+$(STAMPS)/airflow: $(STAMPS)/native .ci/install-integrations pyproject.toml
+	.ci/install-integrations .tools/airflow airflow
+	@touch $@
+
+test-integrations: $(STAMPS)/integrations $(STAMPS)/airflow ## tasks of Dask, Ray, Prefect, Dagster, Metaflow and Airflow; a notebook; policies by MinIO's code; 1.6 GB, some eight minutes
+	.tools/integrations/bin/python -m pytest -v tests/frameworks --ignore tests/frameworks/test_airflow.py
+	.tools/airflow/bin/python -m pytest -v tests/frameworks/test_airflow.py
+	$(BIN)/python -m pytest -v tests/permissions/minio
+
+$(STAMPS)/look: $(STAMPS)/native .ci/install-integrations .ci/system-packages pyproject.toml
+	.ci/system-packages chromium
+	.ci/install-integrations .tools/look look
+	@touch $@
+
+test-look: $(STAMPS)/look ## `cowfs web` in Debian's Chromium: all pages by keyboard, axe, schemathesis; some two minutes
+	.tools/look/bin/python -m pytest -v tests/web/browser
+
+$(STAMPS)/training: $(STAMPS)/native .ci/install-integrations pyproject.toml
+	.ci/install-integrations .tools/training training
+	@touch $@
+
+test-training: $(STAMPS)/training ## checkpoints of PyTorch, Lightning and Hugging Face; 5.7 GB of packages, some five minutes
+	.tools/training/bin/python -m pytest -v tests/training
 
 quick: build ## the fast tests only
 	$(BIN)/python -m pytest -m quick -q
@@ -109,8 +130,12 @@ bench: $(STAMPS)/bench ## cowfs beside other file systems, into docs/benchmarks;
 	cargo build --quiet --release --manifest-path native/Cargo.toml --locked -p cowfs-lane --example do_nothing
 	$(BIN)/python -m benchmarks.suite $(BENCH)
 
-dist: $(STAMPS)/packages ## sdist and wheel in dist/; the wheel installs without a compiler
+dist: $(STAMPS)/packages ## sdist and wheels in dist/, for x86-64 and aarch64; the wheels install without a compiler
 	.ci/build-dist $(BIN)/python dist
+	.ci/build-other-wheel $(BIN)/python dist
+
+check-aarch64: ## the aarch64 wheel of dist/ beside Debian's arm64 Python, under qemu-user
+	.ci/check-aarch64 $(BIN)/python dist/cowfs_volumes-*_aarch64.whl
 
 clean: ## all that was built here
 	rm -rf .venv .tools native/target dist cowfs/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

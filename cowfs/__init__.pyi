@@ -12,7 +12,9 @@ from cowfs.api.asynchronous import ROVolume as ROVolume
 from cowfs.api.asynchronous import RWFiles as RWFiles
 from cowfs.api.asynchronous import RWVolume as RWVolume
 from cowfs.api.asynchronous import Store as Store
+from cowfs.api.asynchronous import VersionLog as VersionLog
 from cowfs.api.asynchronous import Volume as Volume
+from cowfs.api.asynchronous import VolumeChanges as VolumeChanges
 from cowfs.api.asynchronous import volume as volume
 from cowfs.api.declared.asynchronous import Declared as Declared
 from cowfs.api.declared.declared_store import DeclaredStore as DeclaredStore
@@ -23,6 +25,9 @@ from cowfs.api.mounts.advice import Advice as Advice
 from cowfs.api.mounts.overview import VolumeSummary as VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary as MountSummary
 from cowfs.api.mounts.summaries import WorkingCopySummary as WorkingCopySummary
+from cowfs.api.tasks.checkpoints import Checkpoints as Checkpoints
+from cowfs.api.tasks.checkpoints import checkpoints as checkpoints
+from cowfs.api.tasks.mapping import map as map
 from cowfs.api.tasks.program import ProgramRun as ProgramRun
 from cowfs.api.tasks.program import ProgramVolume as ProgramVolume
 from cowfs.api.tasks.program import run_program as run_program
@@ -39,17 +44,24 @@ from cowfs.api.upkeep.collecting import GcPlan as GcPlan
 from cowfs.api.upkeep.counting import StoredReport as StoredReport
 from cowfs.api.upkeep.pruning import PlannedVersion as PlannedVersion
 from cowfs.api.upkeep.pruning import PrunePlan as PrunePlan
+from cowfs.api.upkeep.purge_report import PurgedVersion as PurgedVersion
+from cowfs.api.upkeep.purge_report import PurgeReport as PurgeReport
+from cowfs.api.upkeep.purging import PurgePlan as PurgePlan
+from cowfs.api.upkeep.store_overview import StoreOverview as StoreOverview
+from cowfs.api.upkeep.store_overview import VolumeInTree as VolumeInTree
 from cowfs.api.versions.changes import Change as Change
+from cowfs.api.versions.changes import Changes as Changes
 from cowfs.api.versions.details import VolumeDetails as VolumeDetails
+from cowfs.api.versions.editing import EditReport as EditReport
 from cowfs.api.versions.forking import ForkReport as ForkReport
-from cowfs.api.versions.head_changes import VolumeChanges as VolumeChanges
+from cowfs.api.versions.index_files import IndexFile as IndexFile
 from cowfs.api.versions.merge_report import MergedPath as MergedPath
 from cowfs.api.versions.merge_report import MergeReport as MergeReport
 from cowfs.api.versions.named_comparisons import Diff as Diff
 from cowfs.api.versions.restoring import RestoreReport as RestoreReport
 from cowfs.api.versions.tagging import Tag as Tag
-from cowfs.api.versions.version_log import VersionLog as VersionLog
 from cowfs.api.versions.version_log import VersionNames as VersionNames
+from cowfs.api.versions.version_tree import VersionTree as VersionTree
 from cowfs.control.options import MountOptions as MountOptions
 from cowfs.format.locator import Locator as Locator
 from cowfs.format.manifest import Stats as Stats
@@ -71,7 +83,9 @@ __all__ = [
     "Advice",
     "BrokenPath",
     "Change",
+    "Changes",
     "Check",
+    "Checkpoints",
     "Conflict",
     "CopyReport",
     "DamagedPack",
@@ -81,11 +95,13 @@ __all__ = [
     "DeclaredVolume",
     "Diff",
     "DirectoryUsage",
+    "EditReport",
     "Entry",
     "ForkReport",
     "FoundEntry",
     "GcPlan",
     "GcReport",
+    "IndexFile",
     "Listing",
     "Locator",
     "MergeReport",
@@ -98,6 +114,9 @@ __all__ = [
     "ProgramVolume",
     "Progress",
     "PrunePlan",
+    "PurgePlan",
+    "PurgeReport",
+    "PurgedVersion",
     "PushReport",
     "ROFiles",
     "ROVolume",
@@ -107,6 +126,7 @@ __all__ = [
     "RestoreReport",
     "Stats",
     "Store",
+    "StoreOverview",
     "StoredBytes",
     "StoredReport",
     "Tag",
@@ -116,17 +136,21 @@ __all__ = [
     "VerifyReport",
     "VersionLog",
     "VersionNames",
+    "VersionTree",
     "Volume",
     "VolumeChanges",
     "VolumeDetails",
+    "VolumeInTree",
     "VolumeSummary",
     "WarmReport",
     "WhyReport",
     "WorkingCopySummary",
     "__version__",
+    "checkpoints",
     "current",
     "errors",
     "list_twins",
+    "map",
     "run_program",
     "task",
     "volume",

@@ -22,6 +22,9 @@ InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, in
 # raw length, skip into the raw chunk, codec)
 ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
+# (inode of an open file or directory, number)
+Handle: TypeAlias = tuple[int, int]
+
 INODE_HAS_XATTRS: int
 ROOT_INO: int  # 1
 LAST_INO: int  # 2^48 - 1
@@ -38,19 +41,19 @@ CODEC_ZSTD: int  # 1
 class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
-    version: which of the versions beside the mount's own it is about (`Engine.open_version`); 0:
-    the mount's own.
+    attachment: what it is about: 0 is the mount's own volume, others are versions beside it
+    (`Engine.open_version`).
 
     what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of
     that number), "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content"
     (ino; `load_content`; if the call reads bytes, `wanted` says which, and `absent_chunks` what
     they need besides), "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`,
-    only asked for by the lane). Of the versions beside: "closed" (version; `open_version`), "name"
-    (name; `name_version`, or fail the call), "names" (`list_versions`).
+    only asked for by the lane). Of the versions beside: "closed" (name: the id; `open_version`),
+    "name" (name; `name_version`, or fail the call), "names" (`list_versions`).
     """
 
     what: str
-    version: int
+    attachment: int
     name: bytes
     ino: int
     wanted: tuple[int, int]
@@ -275,24 +278,32 @@ class Engine:
     def with_versions(self, is_listed: bool) -> Engine:
         """The same engine for a server of its mount: calls about files find the versions beside it,
         and changes of those are EROFS. is_listed: a listing of the root has `.cowfs`."""
-    def name_version(self, name: bytes, target: int | bytes) -> None:
-        """What a name in `.cowfs/versions` leads to: a version's number, if it is its whole id;
-        else the id that it stands for, which is believed for a moment."""
-    def list_versions(self, names: list[tuple[bytes, int | bytes]]) -> None:
+    def name_version(self, name: bytes, target: bytes | None) -> None:
+        """What a name in `.cowfs/versions` leads to: None if it is a version's whole id; else the
+        id that it stands for, which is believed for a moment. OSError ENFILE: the kernel refers to
+        as many versions as a mount can show."""
+    def list_versions(self, names: list[tuple[bytes, bytes | None]]) -> None:
         """The names for the next listing, as for `name_version`."""
-    def open_version(self, version: int, engine: Engine) -> None:
-        """version: 1 to 65534; its inodes and handles have it in their highest 16 bits. engine:
-        read-only."""
-    def close_version(self, version: int) -> bool:
-        """Lets go of the version's engine, which nobody is asking then. False: a file is open in
-        it."""
+    def open_version(self, attachment: int, id: bytes, engine: Engine) -> bool:
+        """engine: read-only, of the version with this id. False: the attachment is gone, and its
+        number may belong to another version."""
+    def close_version(self, attachment: int) -> bool:
+        """Drops the version's engine, which answers no call then. False: a file is open in it."""
     def open_versions(self) -> list[int]:
-        """The one that was asked longest ago first."""
+        """Attachments of versions with an engine; the one that was asked longest ago first."""
+    def next_ino(self) -> int:
+        """The number that the next new inode of the volume gets, at least."""
+    @staticmethod
+    def shown_ino(node: int) -> int:
+        """The number of an inode that programs see, below 2**53. node: as calls about files take
+        and return it."""
+    @staticmethod
+    def node_of_shown(shown: int) -> int:
+        """The node that `shown_ino` was asked about, where inodes are below 2**37."""
     def may_move(self, ino: int) -> bool:
         """Whether nobody is to remember names of this inode, or in it."""
     def generation(self, ino: int) -> int:
-        """What an entry of the inode says to tell it from others that have its number in another
-        mount."""
+        """What an entry of the inode says to tell it from others that had its number, or will."""
     def is_only_named(self, ino: int) -> bool:
         """Whether a listing's entry says no more than that it is a directory."""
 
@@ -408,41 +419,40 @@ class Engine:
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, caller: Caller) -> None:
         """flags: 0 or RENAME_EXCHANGE = 2, or some of RENAME_NOREPLACE = 1 and RENAME_WHITEOUT = 4,
         which leaves a character device 0:0 under the old name."""
-    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> tuple[Attr, int]: ...
-    def open_file(self, ino: int, flags: int) -> int:
-        """Returns a file handle. O_TRUNC in flags truncates."""
-    def read(self, fh: int, offset: int, size: int) -> bytes: ...
-    def write(self, fh: int, offset: int, data: bytes) -> int:
+    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> tuple[Attr, Handle]: ...
+    def open_file(self, ino: int, flags: int) -> Handle:
+        """O_TRUNC in flags truncates."""
+    def read(self, fh: Handle, offset: int, size: int) -> bytes: ...
+    def write(self, fh: Handle, offset: int, data: bytes) -> int:
         """The bytes are in staging and the change is in the journal when this returns. Clears
         setuid/setgid as the kernel would for anybody but root; who writes is not known here. ENOSPC
         on a full disk: `relieve`, and call again. Does not wait for `reclaim_overdue`: ask
         `is_reclaim_overdue` before."""
-    def append(self, fh: int, data: bytes) -> int:
+    def append(self, fh: Handle, data: bytes) -> int:
         """As `write`, at the end of the file, in one step; the end behind it."""
-    def replace(self, fh: int, data: bytes) -> None:
+    def replace(self, fh: Handle, data: bytes) -> None:
         """Makes it all that the file holds, in one step: after a crash the file holds that, or what
         it held before. As `write` otherwise."""
-    def copy_range(self, source: tuple[int, int], target: tuple[int, int], length: int) -> int:
+    def copy_range(self, source: tuple[Handle, int], target: tuple[Handle, int], length: int) -> int:
         """Copies up to `length` bytes by sharing extents; each end is (file handle, offset).
         Returns how many, 0 at the source's end. EOPNOTSUPP where only a copy of the bytes will do:
         the source may have a writable mapping, or one of the files has no name."""
-    def note_failed_write(self, fh: int, offset: int, length: int, errno: int) -> None:
+    def note_failed_write(self, fh: Handle, offset: int, length: int, errno: int) -> None:
         """For a server that cannot tell a mapped store from another write: one that failed and may
         have been one counts as lost (`refused_stores`)."""
-    def flush(self, fh: int) -> None: ...
-    def fsync(self, fh: int, datasync: bool) -> None:
+    def fsync(self, fh: Handle, datasync: bool) -> None:
         """Segment bytes of the file, then the journal (group commit), are on stable storage when
         this returns."""
-    def release(self, fh: int) -> None: ...
-    def open_directory(self, ino: int) -> int: ...
-    def read_directory(self, fh: int, cookie: int, limit: int) -> list[tuple[bytes, int, Attr]]:
+    def release(self, fh: Handle) -> None: ...
+    def open_directory(self, ino: int) -> Handle: ...
+    def read_directory(self, fh: Handle, cookie: int, limit: int) -> list[tuple[bytes, int, Attr]]:
         """(name, cookie of this entry, attributes) of up to `limit` entries after `cookie` (0: from
         the start), "." and ".." included. Cookies stay valid while entries come and go: an entry
         present all the time is returned exactly once."""
     def entry_delivered(self, ino: int) -> None:
         """Raises the lookup count of an entry that read_directory returned and the kernel took
         (readdirplus)."""
-    def release_directory(self, fh: int) -> None: ...
+    def release_directory(self, fh: Handle) -> None: ...
     def sync(self) -> None:
         """Everything written so far is on stable storage when this returns."""
     def statfs(self) -> tuple[int, int, int]:

@@ -225,7 +225,7 @@ async def fan_out(version: ROVolume, store: Store) -> None:
     with step("compare") as note:
         changes = [change async for change in version.diff(merged)]
         note(f"{len(changes)} paths differ from the version that was forked")
-    assert len(changes) == len(report.paths) == 2 * len(parts)
+    assert len(changes) == len(report.changes) == 2 * len(parts)
 
     for name in parts:
         await cowfs.Store().delete(name)

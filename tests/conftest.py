@@ -26,6 +26,7 @@ from tests.seaweedfs import SeaweedFS
 
 CLONE_NEWNS = 0x00020000
 MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
+APART = ("frameworks", "permissions/minio", "training", "web/browser")
 
 # Started in the background, or by nohup: programs we start would ignore these too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -70,9 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`tests/frameworks` needs large packages: `make test-integrations` names it."""
-    is_apart = collection_path.name == "frameworks" and collection_path.parent.name == "tests"
-    return True if is_apart and not any("frameworks" in each for each in config.args) else None
+    """These folders need large packages, a browser or Go: `make test-integrations`,
+    `make test-look` and `make test-training` name them."""
+    apart = next((name for name in APART if collection_path == Path(__file__).parent / name), None)
+    return True if apart is not None and not any(f"tests/{apart}" in each for each in config.args) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

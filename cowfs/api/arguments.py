@@ -37,6 +37,11 @@ def limit(given: object) -> None:
         raise InvalidInputError(f"limit is {given!r}", hint="Give a whole number, 0 or more; None for all.")
 
 
+def require_path(given: object) -> None:
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise InvalidInputError(f"path is {given!r}", hint="Give the path as text; a number of versions is limit=N.")
+
+
 def byte_range(offset: object, length: object) -> None:
     if not _is_count(offset):
         raise InvalidInputError(f"offset is {offset!r}", hint="Give a whole number of bytes, 0 or more.")

@@ -20,13 +20,15 @@ Claim = Literal["new", "existing", "either"]
 NAME_TRIES = 20
 
 
-def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool, compress: bool = True) -> tuple[Head, bool]:
+def head(
+    store: ObjectStore, name: str, claim: Claim, *, strict: bool, compress: bool = True, owner: str | None = None
+) -> tuple[Head, bool]:
     """The head of the volume according to `claim`: a new one, an existing one (NotFoundError: no
-    such volume), or either; and whether this call made the volume. compress: the contents of a new
+    such volume), or either; and whether this call made the volume. compress, owner: of a new
     one."""
 
     def create(name: str) -> Head:
-        made = volumes.create_volume(store, name, owner=author())
+        made = volumes.create_volume(store, name, owner=author(owner))
         if not compress:
             try:
                 settings.save_compress(store, name, False)

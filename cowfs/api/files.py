@@ -3,6 +3,7 @@
     version.files.read("/config.json")                   bytes
     for entry in version.files.ls("/train"): …           names, types, sizes
     with version.files.open("/model.bin") as file: …     a seekable binary file
+    with version.files.open("/log.txt", "r") as file: …  text, as Python's open()
     volume.files.write("/out.txt", b"…")                 in the journal when it returns; commit() publishes it
 
 Paths are text, bytes or path-like and start at the volume's root; a leading "/" changes nothing.
@@ -21,13 +22,12 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias, overload
 
 from cowfs.api import arguments, hints
 from cowfs.api.access import file_object
@@ -35,8 +35,12 @@ from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.transfers import shell_patterns
 from cowfs.api.transfers.path_errors import NothingThere
 from cowfs.api.twins.one_type import OneType
+from cowfs.api.versions.labels import Labels
+from cowfs.base.short_repr import has_card
 
 if TYPE_CHECKING:
+    from _typeshed import OpenBinaryMode, OpenTextMode
+
     from cowfs.api.access.volume_handle import VolumeHandle
     from cowfs.api.storage.definition import Storage
     from cowfs.api.transfers.downloading import Overwrite
@@ -50,9 +54,9 @@ FilePath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 ANY_DIRECTORIES = b"**"
-_MAGIC = re.compile(rb"[*?\[\\]")
 
 
+@has_card
 @dataclass(frozen=True)
 class Entry:
     """One entry. path: from the root. type: file, directory, symlink or special. mode: with the
@@ -85,6 +89,9 @@ class ROFiles(metaclass=OneType):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return attrgetter("files"), (self._owner,)
+
+    def __repr__(self) -> str:
+        return f"{self._owner!r}.files" if self._owner is not None else f"<{type(self).__name__}>"
 
     @property
     def _store_url(self) -> str | None:
@@ -209,10 +216,48 @@ class ROFiles(metaclass=OneType):
             self._version(), url, src, storage=storage, delete=delete, exclude=exclude, progress=progress
         )
 
-    def open(self, path: FilePath | Entry, mode: str = "rb") -> BinaryIO:
-        """A seekable, buffered binary file. A volume also supports the modes "wb", "ab", "xb",
-        "r+b" and "w+b"."""
-        given, flags = _check_given(path), file_object.flags(mode)
+    @overload
+    def open(
+        self,
+        path: FilePath | Entry,
+        mode: OpenTextMode,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> TextIO: ...
+
+    @overload
+    def open(self, path: FilePath | Entry, mode: OpenBinaryMode = "rb") -> BinaryIO: ...
+
+    @overload
+    def open(
+        self,
+        path: FilePath | Entry,
+        mode: str,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]: ...
+
+    def open(
+        self,
+        path: FilePath | Entry,
+        mode: str = "rb",
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]:
+        """A seekable, buffered file. Without a mode it is read, and binary; Python's open() would
+        read text. A volume also supports the modes "wb", "ab", "xb", "r+b" and "w+b".
+
+        The same modes without the "b" are of text, as in Python: "r", "w", "a", "x", "r+" and "w+".
+        encoding, errors and newline are those of open(), except that the encoding is UTF-8 unless
+        one is given: a volume is read on other machines, too."""
+        given, chosen = _check_given(path), file_object.parse_mode(mode, encoding, errors, newline)
+        flags = chosen.flags
         if flags & os.O_CREAT and _is_named_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(given))
 
@@ -222,7 +267,7 @@ class ROFiles(metaclass=OneType):
 
         with hints.of_store(self._store_url), _naming(given):
             opened, session = self._access.open(opens, writes=flags & os.O_ACCMODE != os.O_RDONLY)
-        return file_object.buffered(file_object.RawFile(opened, session, os.fsdecode(given), flags), flags)
+        return file_object.wrap(file_object.RawFile(opened, session, os.fsdecode(given), flags), chosen)
 
     # -- inside
 
@@ -274,7 +319,7 @@ class ROFiles(metaclass=OneType):
                     yield os.fsencode(entry.path), parts
                 elif not rest:
                     yield entry
-        elif _MAGIC.search(part):
+        elif shell_patterns.has_wildcards(part):
             for entry in self._list_entries(above):
                 if shell_patterns.matches(entry.name, part):
                     yield os.fsencode(entry.path), rest
@@ -314,6 +359,8 @@ class RWFiles(ROFiles):
         exclude: Iterable[str] = (),
         checksum: bool = False,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
     ) -> TransferReport:
         """Publishes the contents of the directory `src`, or the file `src`, at `dst` of the volume
@@ -336,6 +383,7 @@ class RWFiles(ROFiles):
         and no version is made. The mount's commit publishes them with its other changes. The
         report's mount_path shows this case.
         """
+        from cowfs.api.provenance import commit_request
         from cowfs.api.transfers import uploading
 
         with hints.of_store(self._store_url):
@@ -343,10 +391,10 @@ class RWFiles(ROFiles):
                 self._volume,
                 src,
                 dst,
+                commit_request(message, author, None, labels),
                 delete=delete,
                 exclude=exclude,
                 checksum=checksum,
-                message=message,
                 progress=progress,
             )
 

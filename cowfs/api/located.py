@@ -10,20 +10,21 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from cowfs.api import hints
+from cowfs.api.twins.volume_fields import is_looked_up
 from cowfs.base.errors import CowfsError, InvalidStateError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def names_locator(method: F) -> F:
-    """For methods of objects with a `locator`."""
+    """For methods of volumes and versions."""
 
     @wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
         except CowfsError as error:
-            if not getattr(self, "is_found", True):
+            if not is_looked_up(self):
                 raise  # of the look-up itself
             hints.mark(error, getattr(self, "store_url", None))
             with contextlib.suppress(InvalidStateError):  # it was not looked up yet

@@ -15,6 +15,7 @@ from subprocess import TimeoutExpired
 from typing import Any
 
 from cowfs.api.tasks import systems
+from cowfs.api.versions.labels import Labels, as_texts
 from cowfs.base import programs
 from cowfs.base.errors import InvalidInputError
 from cowfs.machine.lock import user_name
@@ -27,22 +28,22 @@ def commit_request(
     message: str,
     author_given: str | None = None,
     produced_by_given: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
+    labels: Labels | None = None,
 ) -> CommitRequest:
-    """The commit request, completed from the environment. InvalidInputError: a value is not
-    text."""
+    """The commit request, completed from the environment. InvalidInputError: a value has another
+    type."""
     if not isinstance(message, str):
         raise InvalidInputError(f"message is {message!r}", hint="Give a text; leave it out for none.")
     if not isinstance(author_given, str | None):
         raise InvalidInputError(
             f"author is {author_given!r}", hint="Give a text; leave it out for the one of the environment."
         )
-    _check_table("labels", labels)
-    given = {"message": message, "author": author_given is not None, "labels": labels}
+    texts = as_texts(labels)
+    given = {"message": message, "author": author_given is not None, "labels": texts}
     return CommitRequest(
         message,
         author(author_given),
-        dict(labels or {}),
+        texts,
         produced_by(produced_by_given),
         given=frozenset(name for name, value in given.items() if value),
     )
@@ -62,24 +63,24 @@ def author(given: str | None = None) -> str:
 
 def produced_by(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a version made now is recorded to come from."""
-    _check_table("produced_by", given)
+    _check_table(given)
     found: Mapping[Any, Any] = given if given is not None else _from_environment()
-    _check_table("produced_by", found)
+    _check_table(found)
     return {**found, "host": found.get("host") or socket.gethostname()}
 
 
-def _check_table(name: str, table: object) -> None:
+def _check_table(table: object) -> None:
     if table is None:
         return
     if not isinstance(table, Mapping):
-        raise InvalidInputError(f"{name} is {table!r}", hint="Give a dict of texts.")
+        raise InvalidInputError(f"produced_by is {table!r}", hint="Give a dict of texts.")
     for key, value in table.items():
         if key == "":
-            raise InvalidInputError(f"{name} has an entry without a key: {value!r}", hint="Give each one a key.")
+            raise InvalidInputError(f"produced_by has an entry without a key: {value!r}", hint="Give each one a key.")
         if not isinstance(key, str) or not isinstance(value, str):
-            usual = f"; usual keys: {', '.join(KEYS)}" if name == "produced_by" else ""
             raise InvalidInputError(
-                f"{name} has an entry that is not text: {key!r}: {value!r}", hint=f"Give text values{usual}."
+                f"produced_by has an entry that is not text: {key!r}: {value!r}",
+                hint=f"Give text values; usual keys: {', '.join(KEYS)}.",
             )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +21,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
-from cowfs.api import arguments
+from cowfs.api import arguments, sources, stores
 from cowfs.api.access import file_access
 from cowfs.api.access.file_access import SessionAccess
 from cowfs.api.access.file_session import FileSession
@@ -39,10 +38,13 @@ from cowfs.api.storage.definition import Storage
 from cowfs.api.tasks import scope
 from cowfs.api.twins.one_type import unwrap
 from cowfs.api.twins.volume_fields import DATA_VERSION, VolumeField, read_data
-from cowfs.api.versions.changes import Change, Located
+from cowfs.api.versions import cards
+from cowfs.api.versions.changes import Changes, Source, Sources
+from cowfs.api.versions.labels import Conditions, Labels, make_test
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.api.versions.sought_version import SoughtVersion
-from cowfs.base import interruptible
+from cowfs.api.versions.version_list import VersionList
+from cowfs.base import clock, interruptible
 from cowfs.base.errors import CowfsError, InvalidInputError, InvalidStateError
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions
@@ -54,11 +56,14 @@ from cowfs.version import history
 from cowfs.version.retention.kept_behind import KeptBehind
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cowfs.api.files import FilePath
     from cowfs.api.rw_volume import RWVolume
     from cowfs.api.transfers.warming import WarmReport
     from cowfs.api.versions.tagging import Tag
     from cowfs.api.versions.version_log import VersionNames
+    from cowfs.api.versions.version_tree import VersionTree
     from cowfs.version.commit import ProgressListener
 
 
@@ -88,27 +93,7 @@ class ROVolume(VolumeField):
         self._mutex = RLock()
         self._pid = os.getpid()
         self._file_session: FileSession | None = None
-        self.started: launch.Started | None = None
-        """The daemon of the last mount that this object made."""
-
-    @classmethod
-    def made(cls, located: LocatedVersion) -> Self:
-        """The object for a version that was found or made."""
-        return cls(
-            located.named,
-            located.manifest,
-            folder=located.folder,
-            is_new=located.is_new,
-            storage=located.storage,
-        )
-
-    @classmethod
-    def of_source(cls, source: str) -> Self:
-        """The version that a text names, as for `Volume.version`; it is looked up in the default
-        store when it is first used. InvalidInputError: the text names no version."""
-        version = cls.__new__(cls)
-        version._hold(SoughtVersion.of_source(source))
-        return version
+        self._started: launch.Started | None = None
 
     @property
     def locator(self) -> str:
@@ -144,6 +129,12 @@ class ROVolume(VolumeField):
         return self._is_pruned
 
     @property
+    def is_resolved(self) -> bool:
+        """Whether the version was looked up and its manifest is here, so that its fields make no
+        request."""
+        return self._is_looked_up() and self._located.manifest is not None
+
+    @property
     def is_new(self) -> bool:
         """Whether the commit that returned this object made the version. False: nothing had
         changed, and this is the last version."""
@@ -160,7 +151,7 @@ class ROVolume(VolumeField):
     @property
     def created(self) -> datetime:
         """When the version was committed, by the committer's clock; UTC, to the microsecond."""
-        return datetime.fromtimestamp(self.created_ns / 1e9, UTC)
+        return clock.as_datetime(self.created_ns)
 
     @property
     def created_ns(self) -> int:
@@ -205,12 +196,6 @@ class ROVolume(VolumeField):
     @property
     def is_mounted(self) -> bool:
         return self._live() is not None
-
-    @property
-    def owns_mount(self) -> bool:
-        """Whether a mount that this object made or shares exists. For a version the two are the
-        same, because the object counts no other mount."""
-        return self.is_mounted
 
     def status(self) -> MountSummary | None:
         """The entry that `cowfs status` shows for this object's mount; None: not mounted."""
@@ -267,9 +252,9 @@ class ROVolume(VolumeField):
             try:
                 made = version_mount.make(self._locate(), self._mount_used, mount_path, chosen, scratch=scratch)
             finally:
-                if self.owns_mount:
+                if self._has_own_mount():
                     scope.note_mounted(self)
-            self.started = made.started or self.started
+            self._started = made.started or self._started
             return made.path
 
     @names_locator
@@ -298,7 +283,7 @@ class ROVolume(VolumeField):
         strict: bool = False,
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Makes a volume of this object's scratch mount: a fork of this version with a version that
@@ -327,32 +312,58 @@ class ROVolume(VolumeField):
         A taken name becomes NAME-<6 hex>, so that a retried task does not fail on its own
         leftovers; strict: ConflictError.
         """
-        from cowfs.api.rw_volume import RWVolume  # it makes versions, and a version makes volumes
+        from cowfs.api.rw_volume import make_volume  # it makes versions, and a version makes volumes
         from cowfs.api.versions import forking
 
-        return RWVolume.made(forking.fork_version(self._located, name, strict=strict), self)
+        return make_volume(forking.fork_version(self._located, name, strict=strict), self)
 
     @names_locator
-    def history(self, limit: int | None = None) -> list[ROVolume]:
+    def history(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        labels: Conditions | None = None,
+        limit: int | None = None,
+    ) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first,
         at most `limit`; one request each. Versions that are not in the store have is_pruned set.
         After such a version the history continues with the versions that the volume's heads and
-        tags keep, for one more request each. For a folder, too, the versions returned are whole."""
+        tags keep, for one more request each. For a folder, too, the versions returned are whole.
+
+        path: only the versions that changed this path, or anything below it. A path that was moved
+        is followed under its earlier names. Compares indexes, and reads no contents. Changes of
+        modification times alone do not count. A merge is listed if the path differs from that of
+        every parent. NotFoundError: no version has the path.
+
+        labels: only the versions whose labels meet these conditions: "loss<0.5", or several as in
+        ["best=true", "step>=1000"], or a dict of labels that are equal. `<`, `<=`, `>` and `>=`
+        compare numbers; a label that is no number meets none of them.
+        """
         arguments.limit(limit)
-        return list(islice(self._history(), limit))
+        arguments.require_path(path)
+        if path is None:
+            found = self._history()
+        else:
+            from cowfs.api.versions import comparing
+
+            found = (make_version(each) for each, _ in comparing.path_changes(self._located, path))
+        if labels is not None:
+            meets = make_test(labels)
+            found = (each for each in found if not each.is_pruned and meets(each.labels))
+        return VersionList(islice(found, limit))
 
     @names_locator
     def diff(
         self,
-        other: Located,
+        other: Source,
         *,
         path: str | os.PathLike[str] = "/",
         times: bool = False,
         renames: bool = True,
-    ) -> Iterator[Change]:
-        """Compares this version with `other` and returns each path that differs, in the order of
-        paths. `Change` explains the result. Reads only the parts of the two indexes that differ,
-        and no contents.
+    ) -> Changes:
+        """Compares this version with `other`, a version or its name (NAME@TAG), and returns each
+        path that differs, in the order of paths. `Change` explains the result. Reads only the parts
+        of the two indexes that differ, and no contents.
 
         path: only this path and below. times: include paths that differ only in modification time.
         renames: report a moved file or directory as one change, and omit the contents of a moved
@@ -360,8 +371,9 @@ class ROVolume(VolumeField):
         """
         from cowfs.api.versions import comparing
 
-        [version] = versions([other])
-        return iter(comparing.changes(self._locate(), version._locate(), path, times=times, renames=renames))
+        here = self._locate()
+        version = find_version(other, here.storage or self.store_url).resolve()
+        return Changes(comparing.changes(here, version, path, times=times, renames=renames))
 
     @names_locator
     def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
@@ -380,10 +392,32 @@ class ROVolume(VolumeField):
 
     @names_locator
     def names(self) -> VersionNames:
-        """The version's tags, and whether a collection may delete it. Two requests."""
+        """The version's tags, and whether a collection may delete it. Three requests."""
         from cowfs.api.versions import version_log
 
         return version_log.names_of(self._located.open_store(), self.name, [self.id])[self.id]
+
+    @names_locator
+    def tree(self, path: str | os.PathLike[str] = "/", *, depth: int = 2, limit: int = 200) -> VersionTree:
+        """The upper part of the tree below `path`: names, types, sizes. It prints as a tree.
+
+        depth: the number of levels. limit: entries in total; the directories of a level share what
+        is left of it. Reads the index alone, and no directory further than it is shown. Links are
+        not followed. FileNotFoundError.
+        """
+        from cowfs.api.versions import version_tree
+
+        return version_tree.read_tree(self._locate(), path, depth, limit)
+
+    @names_locator
+    def export_index(self, path: str | os.PathLike[str]) -> None:
+        """Writes the version's index to a file of this machine, which `IndexFile` and `cowfs
+        explore --from-file` show without the store. The file has all names, sizes, times, link
+        targets and extended attributes in plain text, also those of an encrypted store; it has no
+        contents of files. Reads the whole index."""
+        from cowfs.api.versions import index_files
+
+        index_files.export(self._locate(), Path(path))
 
     @names_locator
     def content_id(self) -> str:
@@ -426,14 +460,10 @@ class ROVolume(VolumeField):
 
         return warming.warm(self._locate(), path, cache_dir, cache_size, replay, progress)
 
-    @property
-    def located(self) -> LocatedVersion:
-        """The version as a value, for functions that take no object."""
-        return self._located
+    def _has_own_mount(self) -> bool:
+        return self._live() is not None  # the object counts no other mount
 
-    @property
-    def is_found(self) -> bool:
-        """False: a text names the version, and it was not looked up yet."""
+    def _is_looked_up(self) -> bool:
         return self._sought.found is not None
 
     @property
@@ -517,33 +547,68 @@ class ROVolume(VolumeField):
     def deserialize(data: Mapping[str, str], version: int = DATA_VERSION) -> ROVolume:
         """The version that `serialize` was called of. No request; "locator" may also be a name, as
         for `Volume.version`, which is looked up when it is first used. version: of the data."""
-        return ROVolume.of_source(read_data(data, version))
+        return make_sought_version(read_data(data, version))
 
     def __dask_tokenize__(self) -> tuple[str, ...]:
         return ("cowfs", self.store_url, self.id, self.folder)
 
     def __repr__(self) -> str:
-        if not self.is_found:
+        if not self._is_looked_up():
             return f"ROVolume({self._sought.source!r}, not looked up yet)"
         manifest = self._located.manifest
         said = f", {manifest.message!r}" if manifest is not None and manifest.message else ""
         return f"ROVolume({self.locator!r}{said}{', not here' if self._is_pruned else ''})"
 
+    def _repr_html_(self) -> str | None:
+        """A card for notebooks, if the version's fields are here."""
+        return cards.show_version(self, self.folder) if self.is_resolved or self._is_pruned else None
 
-def versions(given: Iterable[Located]) -> list[ROVolume]:
-    """Converts versions, blocking or async, as a caller passes them. InvalidInputError: something
-    else."""
-    found = []
-    for each in given:
-        version = unwrap(each)
-        if not isinstance(version, ROVolume):
-            raise InvalidInputError(
-                f"{each!r} is no version", hint="Volume.version(source) gives the version that a text means."
-            )
-        found.append(version)
-    return found
+
+def find_version(given: Source, named: stores.Named) -> LocatedVersion:
+    """The version that a caller passes: an object, blocking or async, or a text that names one in
+    the store. InvalidInputError: something else. NotFoundError."""
+    version = unwrap(given)
+    if isinstance(version, str):
+        return sources.find_version(version, named)
+    if not isinstance(version, ROVolume):
+        raise InvalidInputError(
+            f"{given!r} is no version", hint="Give what commit() or Volume.version() returns, or a text: NAME@TAG."
+        )
+    return version._located
+
+
+def find_versions(given: Sources, named: stores.Named) -> list[LocatedVersion]:
+    """As `find_version`, of one version or several."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [find_version(given, named)]
+    return [find_version(each, named) for each in given]
 
 
 def _unpickle(locator: str) -> ROVolume:
     named, folder = Locator.parse_with_path(locator)
     return ROVolume(named, folder=folder)
+
+
+def make_version(located: LocatedVersion) -> ROVolume:
+    """The object for a version that was found or made."""
+    return ROVolume(
+        located.named, located.manifest, folder=located.folder, is_new=located.is_new, storage=located.storage
+    )
+
+
+def make_sought_version(source: str) -> ROVolume:
+    """The version that a text names, as for `Volume.version`; it is looked up in the default store
+    when it is first used. InvalidInputError: the text names no version."""
+    version = ROVolume.__new__(ROVolume)
+    version._hold(SoughtVersion.of_source(source))
+    return version
+
+
+def locate(version: ROVolume) -> LocatedVersion:
+    """The version as a value, for functions that take no object."""
+    return version._located
+
+
+def get_daemon(version: ROVolume) -> launch.Started | None:
+    """The daemon of the last mount that this object made."""
+    return version._started

@@ -18,13 +18,14 @@ it, and this class turns their results into objects.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
-from cowfs.api import arguments, names, sources, stores
+from cowfs.api import arguments, names, ro_volume, sources, stores
 from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.claiming import Claim
 from cowfs.api.files import RWFiles
@@ -32,19 +33,20 @@ from cowfs.api.located import names_locator
 from cowfs.api.mounts import overview, volume_mount
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
-from cowfs.api.ro_volume import ROVolume, versions
+from cowfs.api.ro_volume import ROVolume
 from cowfs.api.signatures import shows_options
 from cowfs.api.tasks import scope
 from cowfs.api.twins.volume_fields import DATA_VERSION, VolumeField, read_data
-from cowfs.api.versions import committing
-from cowfs.api.versions.changes import Change, Located
+from cowfs.api.versions import cards, committing
+from cowfs.api.versions.changes import Changes, Source, Sources
+from cowfs.api.versions.labels import Conditions, Labels
+from cowfs.api.versions.version_list import VersionList
 from cowfs.base import interruptible
 from cowfs.base.errors import InvalidStateError
 from cowfs.control import MountOptions
-from cowfs.control.options import CACHE_DEFAULTS, WriteOptions
+from cowfs.control.options import CACHE_DEFAULTS, Uncommitted, WriteOptions
 
 if TYPE_CHECKING:
-    from cowfs.api.mounts.launch import Started
     from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.api.versions.merge_report import MergeReport, Strategy
     from cowfs.version.commit import CommitRequest, ProgressListener
@@ -63,23 +65,24 @@ class RWVolume(VolumeField):
     """
 
     def __init__(
-        self, store: stores.Named, name: str, claim: Claim, *, strict: bool = False, compress: bool = True
+        self,
+        store: stores.Named,
+        name: str,
+        claim: Claim,
+        *,
+        strict: bool = False,
+        compress: bool = True,
+        owner: str | None = None,
+        uncommitted: Uncommitted = "resume",
     ) -> None:
         """As for `VolumeHandle`."""
-        self._hold(VolumeHandle(store, name, claim, strict=strict, compress=compress), None)
-
-    @classmethod
-    def made(cls, handle: VolumeHandle, version: ROVolume | None = None) -> Self:
-        """The object for a handle. version: the version that the volume was just forked from."""
-        volume = cls.__new__(cls)
-        volume._hold(handle, version)
-        return volume
+        handle = VolumeHandle(
+            store, name, claim, strict=strict, compress=compress, owner=owner, uncommitted=uncommitted
+        )
+        self._hold(handle, None)
 
     def _hold(self, handle: VolumeHandle, forked_from: ROVolume | None) -> None:
-        self.handle = handle
-        """The volume, for functions that take no object."""
-        self.started: Started | None = None
-        """The daemon of the last mount that this object made."""
+        self._handle = handle
         self._forked_from = forked_from
         self._is_discarded = False
         self._pid = os.getpid()
@@ -90,13 +93,18 @@ class RWVolume(VolumeField):
     def name(self) -> str:
         """The volume's name. For a new volume, the first call that reaches the store determines it:
         a taken name gets a suffix."""
-        return self.handle.name
+        return self._handle.name
 
     @property
     def store_url(self) -> str | None:
         """The store's canonical URL after the first contact; before that the argument as given,
         None for the default store."""
-        return self.handle.store_url
+        return self._handle.store_url
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the volume was found or created in its store, by any call."""
+        return self._handle.store is not None
 
     @property
     def locator(self) -> str | None:
@@ -105,7 +113,7 @@ class RWVolume(VolumeField):
 
         InvalidStateError: the opened volume was not yet resolved (or awaited) or mounted.
         """
-        return self.handle.locator
+        return self._handle.locator
 
     @property
     def forked_from(self) -> ROVolume | None:
@@ -116,19 +124,14 @@ class RWVolume(VolumeField):
     @property
     def path(self) -> Path:
         """Where the volume is mounted. InvalidStateError when it is not."""
-        entry = self.handle.live()
+        entry = self._handle.live()
         if entry is None:
             raise InvalidStateError(f"volume {self.name!r} is not mounted", hint="Call mount() first.")
         return Path(entry.mount_path)
 
     @property
     def is_mounted(self) -> bool:
-        return self.handle.live() is not None
-
-    @property
-    def owns_mount(self) -> bool:
-        """Whether a mount that this object made exists."""
-        return self.handle.mount_used.entry() is not None
+        return self._handle.live() is not None
 
     @property
     def files(self) -> RWFiles:
@@ -142,26 +145,27 @@ class RWVolume(VolumeField):
         costs none. If this machine has uncommitted work, a call that reads shows it and opens the
         volume as a writing call does.
         """
-        return RWFiles(self.handle.access(), self.handle, self)
+        return RWFiles(self._handle.access(), self._handle, self)
 
     @names_locator
     def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount and
         without calls of `files` in this process, this is also True for changes that cancel out."""
-        return self.handle.has_changes()
+        return self._handle.has_changes()
 
     @names_locator
     def diff(
         self,
-        other: Located | None = None,
+        other: Source | None = None,
         *,
         path: str | os.PathLike[str] = "/",
         times: bool = False,
         renames: bool = True,
-    ) -> Iterator[Change]:
+    ) -> Changes:
         """Compares `other` with the volume as it is now, including uncommitted work, and returns
-        each path that differs. other: a version of the same store, or a folder of one; None: the
-        version that the work is based on, so that the result is what commit() would publish.
+        each path that differs. other: a version of the same store, or a folder of one, or its name;
+        None: the version that the work is based on, so that the result is what commit() would
+        publish.
 
         The other arguments are those of a version's `diff`. Nothing is published. Bytes written
         since the last commit are read from this machine's disk, and commits wait meanwhile. For a
@@ -170,29 +174,42 @@ class RWVolume(VolumeField):
         """
         from cowfs.api.mounts import work
 
-        self.handle.require_not_ended()
-        version = versions([other])[0].located if other is not None else None
+        self._handle.require_not_ended()
+        version = ro_volume.find_version(other, self._handle.named) if other is not None else None
         below = sources.place(f":{os.fspath(path)}").path
-        return iter(work.compared(self.handle, version, below, times=times, renames=renames).changes)
+        return Changes(work.compared(self._handle, version, below, times=times, renames=renames).changes)
 
     @names_locator
     def status(self) -> MountSummary | WorkingCopySummary | None:
         """The entry that `cowfs status` shows for the volume: its writable mount here, else its
         working copy here, else None."""
-        if (entry := self.handle.live()) is not None:
+        found = self._find_status()
+        self._handle.learn_work(found)
+        return found
+
+    def _find_status(self) -> MountSummary | WorkingCopySummary | None:
+        if (entry := self._handle.live()) is not None:
             return overview.mount_summary(entry)
-        if self.handle.is_unclaimed:
+        if self._handle.is_unclaimed:
             return None
-        self.handle.resolve()
-        return overview.working_copy_summary(self.handle.working_copy())
+        self._handle.resolve()
+        return overview.working_copy_summary(self._handle.working_copy())
 
     @names_locator
-    def history(self, limit: int | None = None) -> list[ROVolume]:
+    def history(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        labels: Conditions | None = None,
+        limit: int | None = None,
+    ) -> list[ROVolume]:
         """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
-        first commit."""
+        first commit. path, labels: only the versions that changed this path, or whose labels meet
+        these conditions, as for `ROVolume.history`."""
         arguments.limit(limit)
-        last = self.handle.last_version()
-        return [] if last is None else ROVolume.made(last).history(limit)
+        arguments.require_path(path)
+        last = self._handle.last_version()
+        return VersionList() if last is None else ro_volume.make_version(last).history(path, labels=labels, limit=limit)
 
     # -- claiming and mounting
 
@@ -205,7 +222,7 @@ class RWVolume(VolumeField):
         NotFoundError: no such volume. InvalidStateError: the store that was there is missing. Costs
         two or three requests the first time, none later.
         """
-        self.handle.resolve(accept_unsafe_store=accept_unsafe_store, new_store=new_store)
+        self._handle.resolve(accept_unsafe_store=accept_unsafe_store, new_store=new_store)
         return self
 
     @names_locator
@@ -229,10 +246,11 @@ class RWVolume(VolumeField):
 
         mount_path: an empty directory, or a new one; missing parents are made below the user's home
         only. None: one per volume under ~/cowfs. Uncommitted work of an earlier mount on this
-        machine is restored; progress receives the state of its replay. cache_dir: the directory for
-        chunks; cache_size: its maximum size ("20GiB"); meta_dir: the directory for uncommitted
-        work; resident: load every name first; take_over: take the volume from a writer that is
-        gone. `MountOptions` explains these and the other options. `options` accepts a
+        machine is restored, with a warning in the log; progress receives the state of its replay.
+        uncommitted: "discard" drops that work, "refuse" raises InvalidStateError. cache_dir: the
+        directory for chunks; cache_size: its maximum size ("20GiB"); meta_dir: the directory for
+        uncommitted work; resident: load every name first; take_over: take the volume from a writer
+        that is gone. `MountOptions` explains these and the other options. `options` accepts a
         `MountOptions`; options passed by name override it.
 
         wait: seconds, or a duration like "150s", to wait for another writer to end or for its lease
@@ -242,13 +260,14 @@ class RWVolume(VolumeField):
         """
         waits_s = arguments.wait_s(wait)
         chosen, hears = arguments.mount_options(options, tuning), arguments.listener(progress)
-        had_mount = self.owns_mount
+        if chosen.uncommitted == "resume" and "uncommitted" not in tuning:
+            chosen = replace(chosen, uncommitted=self._handle.uncommitted)
+        had_mount = self._has_own_mount()
         try:
             said = hears if progress is not None else None
-            return volume_mount.mount(self.handle, mount_path, chosen, said, wait_s=waits_s)
+            return volume_mount.mount(self._handle, mount_path, chosen, said, wait_s=waits_s)
         finally:
-            self.started = self.handle.started
-            if not had_mount and self.owns_mount:
+            if not had_mount and self._has_own_mount():
                 scope.note_mounted(self)
 
     @names_locator
@@ -262,7 +281,7 @@ class RWVolume(VolumeField):
         nothing, with uncommitted work. force: unmount all the same; programs that use the mount get
         errors.
         """
-        volume_mount.unmount(self.handle, force=force)
+        volume_mount.unmount(self._handle, force=force)
 
     @names_locator
     def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
@@ -275,8 +294,10 @@ class RWVolume(VolumeField):
         mount with work elsewhere continues. NotFoundError: there is no work there.
         InvalidStateError: the volume is not mounted and has work in several places; pass one.
         """
-        with self.handle.mutex:
-            self._is_discarded = volume_mount.discard(self.handle, force=force, meta_dir=meta_dir) or self._is_discarded
+        with self._handle.mutex:
+            self._is_discarded = (
+                volume_mount.discard(self._handle, force=force, meta_dir=meta_dir) or self._is_discarded
+            )
 
     # -- committing
 
@@ -287,11 +308,14 @@ class RWVolume(VolumeField):
         *,
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Publishes everything written before the call as a version. Writers can continue
         meanwhile, and the volume stays mounted.
+
+        labels: texts, ints, finite floats and bools by name, such as {"loss": 0.25, "best": True}.
+        The version has them as texts (`0.25`, `true`), and `history(labels="loss<0.5")` finds it.
 
         If nothing changed, the last version is returned with `is_new` False. A message, author or
         labels that it does not have still make a version of the same tree. If the volume was never
@@ -309,7 +333,7 @@ class RWVolume(VolumeField):
         *,
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
         force: bool = False,
     ) -> ROVolume:
@@ -323,10 +347,10 @@ class RWVolume(VolumeField):
         objects or processes of this user share stays, unless force is set.
         """
         request = commit_request(message, author, produced_by, labels)
-        with self.handle.mutex:
+        with self._handle.mutex:
             version = self._commit(request, progress)
-            interruptible.run(partial(volume_mount.release, self.handle, force=force))
-            self.handle.ended = "finalized"
+            interruptible.run(partial(volume_mount.release, self._handle, force=force))
+            self._handle.ended = "finalized"
             return version
 
     @names_locator
@@ -342,22 +366,26 @@ class RWVolume(VolumeField):
         """
         from cowfs.api.versions import forking
 
-        made = forking.fork_volume(self.handle, name, strict=strict)
-        return RWVolume.made(made.volume, ROVolume.made(made.base) if made.base is not None else None)
+        made = forking.fork_volume(self._handle, name, strict=strict)
+        return make_volume(made.volume, ro_volume.make_version(made.base) if made.base is not None else None)
 
     @names_locator
     def merge(
         self,
-        branches: Sequence[Located],
+        branches: Sources,
         *,
         strategy: Strategy = None,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         dry_run: bool = False,
     ) -> MergeReport:
-        """Merges versions, usually the last ones of forks, into this volume. The next version
-        contains the changes that each of them has made since it diverged from the volume or from a
-        common ancestor. No content is transferred. All are recorded as parents. Versions already
-        merged are skipped; if none remains, no version is made (`is_new`).
+        """Merges versions, usually the last ones of forks, into this volume. They are given as
+        objects or by name: NAME (its last version), NAME@TAG, NAME@VERSION or a locator; one, or
+        several in a sequence. The next version contains the changes that each of them has made
+        since it diverged from the volume or from a common ancestor. No content is transferred. All
+        are recorded as parents. Versions already merged are skipped; if none remains, no version is
+        made (`is_new`).
 
         strategy: how to resolve conflicting changes: a dict from path patterns, as in .gitignore,
         to one of `ours` (the volume's state, or that of an earlier branch), `theirs`, `newest` (by
@@ -372,11 +400,12 @@ class RWVolume(VolumeField):
         """
         from cowfs.api.versions import merging
 
-        located = [each.located for each in versions(branches)]
-        return merging.merge(self.handle, located, strategy=strategy, message=message, dry_run=dry_run)
+        located = ro_volume.find_versions(branches, self._handle.named)
+        request = commit_request(message, author, None, labels)
+        return merging.merge(self._handle, located, request, strategy=strategy, dry_run=dry_run)
 
     def _commit(self, request: CommitRequest, progress: ProgressListener | None) -> ROVolume:
-        return ROVolume.made(committing.commit(self.handle, request, progress))
+        return ro_volume.make_version(committing.commit(self._handle, request, progress))
 
     # -- as a context, as a path, as a value
 
@@ -385,7 +414,7 @@ class RWVolume(VolumeField):
         try:
             self.mount()
         except BaseException as error:
-            if self.owns_mount:  # interrupted after the mount was made
+            if self._has_own_mount():  # interrupted after the mount was made
                 self._abandon(error)
             raise
         return self
@@ -407,24 +436,21 @@ class RWVolume(VolumeField):
     @property
     def is_over(self) -> bool:
         """Whether it was finalized or discarded."""
-        return bool(self.handle.ended) or self._is_discarded
+        return bool(self._handle.ended) or self._is_discarded
 
-    @property
-    def is_last_user(self) -> bool:
-        """Whether no other object and no other process uses its mount."""
-        entry = self.handle.live()
-        return entry is None or self.handle.mount_used.is_last(entry)
+    def _has_own_mount(self) -> bool:
+        return self._handle.mount_used.entry() is not None
 
     def leave(self, error: BaseException) -> None:
         """Unmounts after an error without publishing, and logs where uncommitted work is. `error`
         gets the same text as a note, and no other error is raised. Programs that have files open
         get errors. A mount that others share stays."""
         if not self.is_over:
-            volume_mount.abandon(self.handle, error, force=True, is_logged=True)
+            volume_mount.abandon(self._handle, error, force=True, is_logged=True)
 
     def _abandon(self, error: BaseException) -> None:
         if not self.is_over:
-            volume_mount.abandon(self.handle, error)
+            volume_mount.abandon(self._handle, error)
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -433,15 +459,15 @@ class RWVolume(VolumeField):
         return self.path / name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self.handle.require_not_ended()
+        self._handle.require_not_ended()
         is_mounted = self.is_mounted
-        if is_mounted or (self.handle.store is not None and self.handle.working_copy().may_have_uncommitted):
+        if is_mounted or (self._handle.store is not None and self._handle.working_copy().may_have_uncommitted):
             what = "is mounted" if is_mounted else "has uncommitted work on this machine"
             raise InvalidStateError(
                 f"volume {self.name!r} {what} and cannot be pickled",
                 hint="Send what commit() or finalize() returns, or its locator.",
             )
-        return (RWVolume, (self.store_url, self.name, self.handle.claim))
+        return (RWVolume, (self.store_url, self.name, self._handle.claim))
 
     __version__: ClassVar[int] = DATA_VERSION
 
@@ -457,7 +483,7 @@ class RWVolume(VolumeField):
         Nothing is requested. version: of the data."""
         text = read_data(data, version)
         if sources.names_version(text):
-            return ROVolume.of_source(text)
+            return ro_volume.make_sought_version(text)
         return RWVolume(None, names.checked(text), "existing")
 
     def __dask_tokenize__(self) -> tuple[str, ...]:
@@ -468,16 +494,16 @@ class RWVolume(VolumeField):
     def _require_committed(self) -> LocatedVersion:
         """The last version. InvalidStateError: it is not all that there is, or there is none. Only
         the text of the message reaches users of task systems."""
-        self.handle.require_not_ended()
+        self._handle.require_not_ended()
         found = None
         if self.is_mounted:
             problem = "is mounted"
-        elif self.handle.store is None and self.handle.claim != "existing":
+        elif self._handle.store is None and self._handle.claim != "existing":
             problem = "was not made yet"  # and this call does not make it
-        elif self.handle.has_changes():
+        elif self._handle.has_changes():
             problem = "has uncommitted work on this machine"
         else:
-            problem, found = "has no version yet", self.handle.last_version()
+            problem, found = "has no version yet", self._handle.last_version()
         if found is None:
             raise InvalidStateError(
                 f"volume {self.name!r} {problem}: return it from a @cowfs.task, or commit it",
@@ -487,7 +513,7 @@ class RWVolume(VolumeField):
 
     def __repr__(self) -> str:
         """Shows only local knowledge; makes no request."""
-        parts, handle = [repr(self.name)], self.handle
+        parts, handle = [repr(self.name)], self._handle
         if self.store_url is not None:
             parts.append(f"store={self.store_url!r}")
         if handle.ended:
@@ -499,3 +525,24 @@ class RWVolume(VolumeField):
         if handle.version is not None:
             parts.append(f"version {handle.version.hex()[:12]}")
         return f"RWVolume({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks. uncommitted: as the last `status()` said."""
+        handle = self._handle
+        locator = self.locator if self.is_resolved else None
+        new = "" if self.is_resolved else "new" if handle.is_unclaimed else "not looked up yet"
+        return cards.show_volume(
+            self.name, self.store_url, locator, handle.mount_used.path, handle.known, handle.ended or new
+        )
+
+
+def make_volume(handle: VolumeHandle, version: ROVolume | None = None) -> RWVolume:
+    """The object for a handle. version: the version that the volume was just forked from."""
+    volume = RWVolume.__new__(RWVolume)
+    volume._hold(handle, version)
+    return volume
+
+
+def get_handle(volume: RWVolume) -> VolumeHandle:
+    """The volume, for functions that take no object."""
+    return volume._handle

@@ -128,9 +128,7 @@ def version_of(name: str, source: str) -> str:
         return name + source
     if source != name and "@" not in source and not is_locator(source):
         if name.startswith("@"):
-            raise InvalidInputError(
-                f"{name!r} is not a volume name", hint=f"The volume comes first: `{source} {name}`."
-            )
+            raise InvalidInputError(f"{name!r} is not a volume name", hint=f"Write it as one, `{source}{name}`.")
         raise InvalidInputError(
             f"{source!r} is not a version of {name}",
             hint=f"Give @TAG, @VERSION or @{{3}} for one of {name}; for that of another volume `{source}@{{0}}` or a locator.",
@@ -199,7 +197,11 @@ def in_named_store(text: str, named: stores.Named, *, to_write: bool = False) ->
     store, rest = (None, text) if is_locator(text) else store_names.split_name(text)
     if store is None:
         return text, named
-    meant = stores.name(store)
+    try:
+        meant = stores.name(store)
+    except InvalidInputError as error:
+        error.set_hint(f"If {store} is a volume, its path {rest} is {store}:{rest}. {error.open_hint}")
+        raise
     if to_write and "@" not in rest:
         raise names.with_its_store(store, rest)
     if named is not None and stores.canonical_url(named) != stores.canonical_url(meant):

@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cowfs.api import arguments, hints, names, stores
 from cowfs.api.mounts import overview
 from cowfs.api.mounts.overview import VolumeSummary
+from cowfs.api.provenance import commit_request
 from cowfs.api.signatures import shows_options
 from cowfs.api.storage.definition import Storage
 from cowfs.api.twins.one_type import OneType, unwrap
+from cowfs.api.versions.labels import Conditions, Labels, make_test
 from cowfs.base.errors import InvalidInputError
+from cowfs.control.options import Uncommitted
 from cowfs.version.commit import ProgressListener
 from cowfs.version.retention.retention import KeepRules, Rules
 
@@ -43,8 +47,12 @@ if TYPE_CHECKING:
     from cowfs.api.upkeep.collecting import GcPlan, Say
     from cowfs.api.upkeep.counting import By, StoredReport
     from cowfs.api.upkeep.pruning import PlannedVersion, PrunePlan
-    from cowfs.api.versions.changes import Located
+    from cowfs.api.upkeep.purge_report import PurgeReport
+    from cowfs.api.upkeep.purging import PurgePlan
+    from cowfs.api.upkeep.store_overview import StoreOverview
+    from cowfs.api.versions.changes import Source, Sources
     from cowfs.api.versions.details import VolumeDetails
+    from cowfs.api.versions.editing import EditReport
     from cowfs.api.versions.forking import ForkReport
     from cowfs.api.versions.head_changes import VolumeChanges
     from cowfs.api.versions.merge_report import MergeReport, Strategy
@@ -139,11 +147,12 @@ class Store(metaclass=OneType):
         volumes are among them. One request per name. NotFoundError: there is no cowfs store."""
         return overview.volume_names(self._named, start=start, limit=limit)
 
-    def volume(self, name: str, *, create: bool = False) -> RWVolume:
+    def volume(self, name: str, *, create: bool = False, uncommitted: Uncommitted = "resume") -> RWVolume:
         """A volume by name, as `Volume.open`. Nothing is read until it is mounted or resolved."""
         from cowfs.api.rw_volume import RWVolume
 
-        return RWVolume(self._named, names.checked(name), "either" if create else "existing")
+        claim: Claim = "either" if create else "existing"
+        return RWVolume(self._named, names.checked(name), claim, uncommitted=uncommitted)
 
     def create(
         self,
@@ -151,27 +160,35 @@ class Store(metaclass=OneType):
         *,
         exist_ok: bool = False,
         compress: bool = True,
+        owner: str | None = None,
         accept_unsafe_store: bool = False,
         new_store: bool = False,
     ) -> RWVolume:
         """Creates a volume without versions, and the store if it does not exist. ConflictError: the
         name is taken; with exist_ok, the existing volume is returned instead. compress: as for
-        `Volume.new`. accept_unsafe_store, new_store: as for `RWVolume.resolve`."""
+        `Volume.new`. owner: recorded as the volume's owner; None: the author of versions that are
+        made here. accept_unsafe_store, new_store: as for `RWVolume.resolve`."""
         from cowfs.api.rw_volume import RWVolume
 
         claim: Claim = "either" if exist_ok else "new"
-        volume = RWVolume(self._named, names.checked(name), claim, strict=not exist_ok, compress=compress)
+        volume = RWVolume(self._named, names.checked(name), claim, strict=not exist_ok, compress=compress, owner=owner)
         return volume.resolve(accept_unsafe_store=accept_unsafe_store, new_store=new_store)
 
     def version(self, source: str, *, of: str | None = None) -> ROVolume:
         """The version that `source` names, as `Volume.version`. of: the volume whose version is
         meant, so that @{3} alone is one of it; InvalidInputError for the bare name of another
         one."""
-        from cowfs.api import sources
-        from cowfs.api.ro_volume import ROVolume
+        from cowfs.api import ro_volume, sources
 
         meant = source if of is None else sources.version_of(of, source)
-        return ROVolume.made(sources.find_version(meant, self._named))
+        return ro_volume.make_version(sources.find_version(meant, self._named))
+
+    def names_version(self, source: str) -> bool:
+        """Whether `source` names one version, and not a volume. Nothing is looked up.
+        InvalidInputError: it names neither."""
+        from cowfs.api import sources
+
+        return sources.names_version(source)
 
     def locator(self, source: str) -> str | None:
         """The locator of the version that `source` names, as `version`, without reading it. None: a
@@ -181,21 +198,35 @@ class Store(metaclass=OneType):
         found = sources.find(source, self._named)
         return None if found.version is None else str(found.locator())
 
-    def log(self, source: str, *, limit: int | None = None) -> VersionLog:
+    def log(self, source: str, *, labels: Conditions | None = None, limit: int | None = None) -> VersionLog:
         """The version that `source` names and its ancestors, newest first, at most `limit`, with
-        their tags and whether a collection may delete them. A request for each version, and two
-        more."""
-        from cowfs.api import sources
-        from cowfs.api.ro_volume import ROVolume
+        their tags and whether a collection may delete them. A request for each version, and
+        three more. SOURCE:PATH: only the versions that changed the path, and their changes. labels:
+        only the versions whose labels meet these conditions, as for `ROVolume.history`."""
+        from cowfs.api import ro_volume, sources
+        from cowfs.api.versions import comparing
         from cowfs.api.versions.version_log import VersionLog, names_of
 
-        found = sources.find(source, self._named)
+        meets = make_test(labels if labels is not None else ())
+        meant = sources.place(source)
+        found = sources.find(meant.source, self._named)
         if found.version is None:
             return VersionLog(found.volume, [], {})
-        past = ROVolume.made(found.located().resolve()).history(limit)
+        newest = found.located()
+        if not meant.path:
+            past, changes = ro_volume.make_version(newest.resolve()).history(labels=labels, limit=limit), {}
+        else:
+            arguments.limit(limit)
+            steps = (
+                (ro_volume.make_version(each), changed)
+                for each, changed in comparing.path_changes(newest, os.fsdecode(meant.path))
+            )
+            kept = list(islice((each for each in steps if meets(each[0].labels)), limit))
+            past = [each for each, _ in kept]
+            changes = {each.id: changed for each, changed in kept}
         here = [each.id for each in past if not each.is_pruned]
         gone = [each.id for each in past if each.is_pruned]
-        return VersionLog(found.volume, past, names_of(found.store, found.volume, here, gone))
+        return VersionLog(found.volume, past, names_of(found.store, found.volume, here, gone), changes)
 
     def diff(
         self,
@@ -237,7 +268,11 @@ class Store(metaclass=OneType):
     def ls(self, place: str, *, recursive: bool = False, name: str | None = None, type: str | None = None) -> Listing:
         """The entries at SOURCE[:PATH], by name, each directory before its entries; for anything
         but a directory, its own entry. A bare NAME means its last version, even while it is mounted
-        here. A link that PATH names is followed, others are not. name: only names that match this
+        here. A link that PATH names is followed, others are not.
+
+        PATH may be a pattern with the wildcards of `files.glob`, unless something exists under
+        exactly that name: the entries that match it are listed, recursive: with everything below
+        them. name: only names that match this
         shell pattern. type: only entries of that type, as in `Entry`. NotFoundError."""
         from cowfs.api.access import looking
 
@@ -264,20 +299,99 @@ class Store(metaclass=OneType):
         return looking.contents(place, self._named)
 
     def copy(
-        self, source: str, target: str, *, message: str = "", progress: ProgressListener | None = None
+        self,
+        source: str | Sequence[str],
+        target: str,
+        *,
+        message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
+        progress: ProgressListener | None = None,
     ) -> CopyReport:
         """Copies a file, or the contents of a directory. Either side is SOURCE:PATH, LOCATOR/PATH
         or a path of this machine; at least one is not of this machine.
 
         The contents of a directory go into the target directory. A file is placed inside the target
-        if that is a directory or ends in "/"; otherwise it takes that name. Missing directories of
-        the target are created. A volume gets one version with all of it (message), or nothing; a
+        if that is a directory or ends in "/"; otherwise it takes that name. Several sources, all of
+        this machine or all of one version, go into the target directory, each under its own name;
+        so do the entries that a pattern (SOURCE:PATH with wildcards) matches. Missing directories
+        of the target are created. A volume gets one version with all of it (message), or nothing; a
         volume that is mounted here gets the files into its mount. A local pipe as the source is
         read to its end. progress receives the stage "copy", then the stages of the commit.
         """
         from cowfs.api.transfers import copying
 
-        return copying.copy(source, target, store=self._named, message=message, progress=progress)
+        request = commit_request(message, author, None, labels)
+        return copying.copy(source, target, request, store=self._named, progress=progress)
+
+    def remove(
+        self,
+        places: str | Sequence[str],
+        *,
+        recursive: bool = False,
+        missing_ok: bool = False,
+        message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Removes NAME:PATH, or several paths of one volume, without a mount, and publishes the
+        result as one version. PATH may be a pattern, as in `ls`. recursive: directories, too, with
+        everything in them. missing_ok: paths and patterns that name nothing are not an error.
+
+        All paths are checked before anything is removed. If the volume is mounted here, they are
+        removed in the mount, and its commit publishes that; message, author and labels are then
+        refused. dry_run: report what would be removed. NotFoundError; InvalidInputError: a
+        directory without recursive, or the root. LeaseHeldError: another writer has the volume.
+        InvalidStateError: it has uncommitted work here.
+        """
+        from cowfs.api.versions import editing
+
+        request = commit_request(message, author, None, labels)
+        given = [places] if isinstance(places, str) else places
+        return editing.remove(given, self._named, request, recursive=recursive, missing_ok=missing_ok, dry_run=dry_run)
+
+    def move(
+        self,
+        sources: str | Sequence[str],
+        target: str,
+        *,
+        message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Renames NAME:PATH to NAME:PATH of the same volume, without a mount, and publishes the
+        result as one version. No content is transferred.
+
+        If the target is a directory or ends in "/", or if there are several sources or a pattern,
+        they go into the target under their own names; otherwise the source takes the target's name.
+        Missing directories of the target are created. A file or link there is replaced, as by
+        rename(2). Mounts, errors and the other arguments: as for `remove`.
+        """
+        from cowfs.api.versions import editing
+
+        request = commit_request(message, author, None, labels)
+        given = [sources] if isinstance(sources, str) else sources
+        return editing.move(given, target, self._named, request, dry_run=dry_run)
+
+    def mkdir(
+        self,
+        places: str | Sequence[str],
+        *,
+        parents: bool = False,
+        message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
+    ) -> EditReport:
+        """Makes the directory NAME:PATH, or several of one volume, without a mount, and publishes
+        them as one version. parents: missing parents, too, and an existing directory is no error.
+        Mounts, errors and the other arguments: as for `remove`. ConflictError: the path exists."""
+        from cowfs.api.versions import editing
+
+        request = commit_request(message, author, None, labels)
+        given = [places] if isinstance(places, str) else places
+        return editing.mkdir(given, self._named, request, parents=parents)
 
     def download(
         self,
@@ -301,6 +415,8 @@ class Store(metaclass=OneType):
         exclude: Iterable[str] = (),
         checksum: bool = False,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
     ) -> TransferReport:
         """`RWFiles.upload` to NAME or NAME:PATH; "": the volume with the directory's name. The
@@ -310,11 +426,11 @@ class Store(metaclass=OneType):
         return named_transfers.upload_to(
             src,
             target,
+            commit_request(message, author, None, labels),
             store=self._named,
             delete=delete,
             exclude=exclude,
             checksum=checksum,
-            message=message,
             progress=progress,
         )
 
@@ -343,6 +459,8 @@ class Store(metaclass=OneType):
         delete: bool = False,
         exclude: Iterable[str] = (),
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
     ) -> TransferReport:
         """As `import_`, except that the files go into the mount if the volume is mounted on this
@@ -350,8 +468,9 @@ class Store(metaclass=OneType):
         archives do not: ConflictError."""
         from cowfs.api.transfers import importing
 
+        request = commit_request(message, author, None, labels)
         return importing.import_to(
-            url, name, store=self._named, link=link, delete=delete, exclude=exclude, message=message, progress=progress
+            url, name, request, store=self._named, link=link, delete=delete, exclude=exclude, progress=progress
         )
 
     def to_mount(self, source: str, *, read_only: bool = False, scratch: bool = False) -> RWVolume | ROVolume:
@@ -359,21 +478,19 @@ class Store(metaclass=OneType):
         scratch, its last version; otherwise the version or folder that SOURCE[:PATH] means. The
         mount uses the state that is read here. InvalidInputError: one folder of a volume, to be
         written."""
-        from cowfs.api import sources
+        from cowfs.api import ro_volume, rw_volume, sources
         from cowfs.api.access.volume_handle import VolumeHandle
-        from cowfs.api.ro_volume import ROVolume
-        from cowfs.api.rw_volume import RWVolume
 
         place, is_writable = sources.place(source), not (read_only or scratch)
         found = sources.find(place.source, self._named, to_write=is_writable, with_manifest=True)
         if found.head is None or not is_writable:
-            return ROVolume.made(found.located(place.path))
+            return ro_volume.make_version(found.located(place.path))
         if place.path:
             raise InvalidInputError(
                 f"one folder of a volume cannot be mounted writable: {source}",
                 hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only (read_only=True).",
             )
-        return RWVolume.made(VolumeHandle.of_head(found.store, found.head))
+        return rw_volume.make_volume(VolumeHandle.of_head(found.store, found.head))
 
     def import_(
         self,
@@ -385,6 +502,8 @@ class Store(metaclass=OneType):
         delete: bool = False,
         exclude: Iterable[str] = (),
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
         executor: Executor | None = None,
     ) -> ROVolume:
@@ -407,28 +526,30 @@ class Store(metaclass=OneType):
         are reported before anything is read. ConflictError: an object keeps being replaced.
         CorruptError: an archive is damaged.
         """
-        from cowfs.api.ro_volume import ROVolume
+        from cowfs.api import ro_volume
         from cowfs.api.transfers import importing
 
         made = importing.import_from(
             url,
             name,
+            commit_request(message, author, None, labels),
             store=self._named,
             link=link,
             storage=storage,
             delete=delete,
             exclude=exclude,
-            message=message,
             progress=progress,
             executor=executor,
         )
-        return ROVolume.made(made.version)
+        return ro_volume.make_version(made.version)
 
     def absorb(
         self,
         name: str,
         *,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
     ) -> TransferReport:
         """Reads the objects that the volume's last version links, stores their contents, and
@@ -437,7 +558,8 @@ class Store(metaclass=OneType):
         was linked; nothing is published."""
         from cowfs.api.transfers import importing
 
-        return importing.absorb(name, store=self._named, message=message, progress=progress).report
+        request = commit_request(message, author, None, labels)
+        return importing.absorb(name, request, store=self._named, progress=progress).report
 
     def delete(self, name: str, *, force: bool = False) -> None:
         """Deletes a volume; `undelete` restores it. The volume can no longer be found by its name,
@@ -462,31 +584,37 @@ class Store(metaclass=OneType):
     def merge(
         self,
         into: str,
-        branches: Sequence[Located],
+        branches: Sources,
         *,
         strategy: Strategy = None,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         dry_run: bool = False,
     ) -> MergeReport:
         """`RWVolume.merge` into the volume of that name."""
-        return self.volume(into).merge(branches, strategy=strategy, message=message, dry_run=dry_run)
+        return self.volume(into).merge(
+            branches, strategy=strategy, message=message, author=author, labels=labels, dry_run=dry_run
+        )
 
     def restore(
         self,
         name: str,
-        version: Located,
+        version: Source,
         *,
         to: str | os.PathLike[str] | None = None,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         dry_run: bool = False,
     ) -> RestoreReport:
         """Restores the contents of `version` at `to`, as the volume's next version. Everything else
         at `to` is removed. No content is transferred, and the versions in between are kept. If
         nothing differs, no version is made (`is_new`).
 
-        version: of this volume or another volume of the store, or a folder or file of one
-        (`Volume.version("NAME@TAG:PATH")`). to: the destination; None: the original path. dry_run:
-        publish nothing.
+        version: of this volume or another volume of the store, or a folder or file of one; an
+        object, or its name ("NAME@TAG:PATH"). to: the destination; None: the original path.
+        dry_run: publish nothing.
 
         If the volume is mounted here, nothing is published. The working copy is changed instead:
         uncommitted changes at `to` are lost, the rest is kept, and the next commit publishes the
@@ -499,27 +627,31 @@ class Store(metaclass=OneType):
         uncommitted work here, or the contents to restore are linked. InvalidInputError: a message
         was given but nothing is published.
         """
-        from cowfs.api.ro_volume import versions
+        from cowfs.api import ro_volume, rw_volume
         from cowfs.api.versions import restoring
 
-        volume, [wanted] = self.volume(name).handle, versions([version])
-        return restoring.restore(volume, wanted.located, to=to, message=message, dry_run=dry_run)
+        volume, wanted = rw_volume.get_handle(self.volume(name)), ro_volume.find_version(version, self._named)
+        request = commit_request(message, author, None, labels)
+        return restoring.restore(volume, wanted, request, to=to, dry_run=dry_run)
 
     def rollback(
         self,
         name: str,
-        version: Located,
+        version: Source,
         *,
         message: str = "",
+        author: str | None = None,
+        labels: Labels | None = None,
         dry_run: bool = False,
     ) -> RestoreReport:
         """Restores the whole of `version`, as `restore` does: the volume's next version equals
         it."""
-        from cowfs.api.ro_volume import versions
+        from cowfs.api import ro_volume, rw_volume
         from cowfs.api.versions import restoring
 
-        volume, [wanted] = self.volume(name).handle, versions([version])
-        return restoring.rollback(volume, wanted.located, message=message, dry_run=dry_run)
+        volume, wanted = rw_volume.get_handle(self.volume(name)), ro_volume.find_version(version, self._named)
+        request = commit_request(message, author, None, labels)
+        return restoring.rollback(volume, wanted, request, dry_run=dry_run)
 
     def tags(self, name: str) -> list[Tag]:
         """The volume's tags, by name. A version's `tag` sets one. NotFoundError: no such volume."""
@@ -680,6 +812,36 @@ class Store(metaclass=OneType):
             self._named, dry_run=dry_run, plan=plan, pruned=pruned, accept_loss=accept_loss, executor=executor
         )
 
+    def plan_purge(self, source: str, *, progress: ProgressListener | None = None) -> PurgePlan:
+        """The first half of `purge`: what it would take from which versions, and an `apply` that
+        takes it. Nothing is written. Errors as for `purge`."""
+        from cowfs.api.upkeep import purging
+
+        return purging.prepare(source, self._named, progress=progress)
+
+    def purge(self, source: str, *, name: str = "", dry_run: bool = False, lose_work: bool = False) -> PurgeReport:
+        """Takes the bytes of NAME (all versions of the volume, deleted or not), NAME@VERSION,
+        NAME:PATH (the path in every version of the volume) or NAME@VERSION:PATH out of the store.
+        Nothing brings them back.
+
+        Chunks are shared, so every version that refers to one loses it, whatever volume, tag or
+        mount keeps it; `versions` of the report has them all. Reading the lost bytes raises
+        PurgedError. Everything else reads as before, and the ids of versions stay. Names and
+        extended attributes go with whole versions only. Writers can continue meanwhile.
+
+        name: the volume's name in full, as a confirmation. dry_run: only report. lose_work: purge
+        whole versions although uncommitted work somewhere is based on one, and is lost then.
+
+        `is_done` is False while a writer does not answer; the next purge or `gc` continues, also
+        after a killed one. Anything that cannot be read raises its error before anything happens.
+        LeaseHeldError: somebody writes to a volume whose last version would go as a whole, or a
+        process of this machine is collecting. InvalidStateError: work would be lost. Cost: the
+        directories of all packs, the index of every version, and the packs that hold the chunks.
+        """
+        from cowfs.api.upkeep import purging
+
+        return purging.purge(source, self._named, name=name, dry_run=dry_run, lose_work=lose_work)
+
     def verify(
         self,
         source: str | None = None,
@@ -826,6 +988,17 @@ class Store(metaclass=OneType):
         from cowfs.api.upkeep import counting
 
         return counting.counted(source, self._named, by, progress)
+
+    def overview(self, *, count_bytes: bool | None = None, progress: ProgressListener | None = None) -> StoreOverview:
+        """The store's volumes as a tree of forks, who writes to them, how many bytes they take, and
+        what `gc` would free. Nothing is written.
+
+        count_bytes: whether to count bytes and to plan a collection, which reads the index of every
+        version that the store keeps; None: if that takes a few seconds at most (`is_counted`).
+        NotFoundError: there is no cowfs store."""
+        from cowfs.api.upkeep import store_overview
+
+        return store_overview.look(self._named, count_bytes=count_bytes, progress=progress)
 
     def describe(self, name: str) -> VolumeDetails:
         """Details of a volume from its store and from this machine. NotFoundError: no volume has

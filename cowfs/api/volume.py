@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 
-from cowfs.api import hints, names, sources, stores
+from cowfs.api import hints, names, ro_volume, sources, stores
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.definition import Storage
 from cowfs.api.store import store_of
 from cowfs.api.twins.one_type import OneType
 from cowfs.base.errors import InvalidInputError
+from cowfs.control.options import Uncommitted
 from cowfs.format.locator import Locator
 
 
@@ -56,14 +57,21 @@ class Volume(metaclass=OneType):
         return RWVolume(place, wanted, "either" if exist_ok else "new", strict=strict, compress=compress)
 
     @staticmethod
-    def open(name: str, *, store: str | os.PathLike[str] | Storage | None = None, create: bool = False) -> RWVolume:
+    def open(
+        name: str,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        create: bool = False,
+        uncommitted: Uncommitted = "resume",
+    ) -> RWVolume:
         """A volume by name. Mounting it continues from its head, with any uncommitted work on this
-        machine.
+        machine. uncommitted: "discard" or "refuse", as for `RWVolume.mount`, for the first mount or
+        use of `files` by this object.
 
         Nothing is read until it is mounted or resolved. A missing volume then raises NotFoundError,
         unless create is set, which creates it.
         """
-        return store_of(store).volume(name, create=create)
+        return store_of(store).volume(name, create=create, uncommitted=uncommitted)
 
     @staticmethod
     def version(source: str, *, store: str | os.PathLike[str] | Storage | None = None) -> ROVolume:
@@ -81,7 +89,7 @@ class Volume(metaclass=OneType):
         when it is mounted. store: the locator's store, with credentials. NotFoundError,
         InvalidInputError, CorruptError."""
         with hints.of_store(store):
-            return ROVolume.made(sources.of_locator(locator, store)).resolve()
+            return ro_volume.make_version(sources.of_locator(locator, store)).resolve()
 
 
 def volume(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 _PREFIXES = ("", "K", "M", "G", "T")
-WANTED = "a size like 512MiB, 20G or 100GB"
+WANTED = "a size with its unit, like 512MiB, 20G or 100GB"
 
 
 def parse_size(text: str) -> int | None:

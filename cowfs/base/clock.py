@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import random
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class SystemClock:
@@ -37,6 +41,13 @@ current = SystemClock()
 
 def now_ns() -> int:
     return current.now_ns()
+
+
+def as_datetime(time_ns: int) -> datetime:
+    """In UTC, to the microsecond."""
+    import datetime as dates
+
+    return dates.datetime(1970, 1, 1, tzinfo=dates.UTC) + dates.timedelta(microseconds=time_ns // 1000)
 
 
 def monotonic_s() -> float:

@@ -74,11 +74,11 @@ def _load(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise unreadable(error, f"{path} cannot be read", hint="Make it readable, or set XDG_CONFIG_HOME.") from error
-    import tomllib
+    from cowfs.base import toml
 
     try:
-        return tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return toml.parse(text.decode())
+    except ValueError as error:
         raise InvalidInputError(f"{path} is not valid TOML: {error}", hint="Correct the file or remove it.") from error
 
 
@@ -112,6 +112,16 @@ def home_dir() -> Path:
 
 def _expand_user(path: str) -> Path:
     return _of_user(lambda _: Path(path).expanduser(), f"write out the ~ of {path}")
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Versions that this process opens from now on keep less in memory: as if it might take so many
+    bytes. For a process that has many open."""
+    global memory_limit_bytes
+    memory_limit_bytes = most_bytes
+
+
+memory_limit_bytes: int | None = None
 
 
 def store_timeout_s() -> float:

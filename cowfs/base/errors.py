@@ -141,6 +141,11 @@ class CorruptError(CowfsError, kind="corrupt", exit_code=10):
     """Stored bytes fail their hash, length or grammar; the message names the object."""
 
 
+class PurgedError(CorruptError, kind="purged", exit_code=17, errno=_errno.ENODATA):
+    """A person took these bytes from the store with `purge`. Nothing is damaged, and nothing brings
+    them back."""
+
+
 class UnsupportedFormatError(CowfsError, kind="unsupported_format", exit_code=11):
     """Written by a newer cowfs. Use that one; nothing was changed."""
 

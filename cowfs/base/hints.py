@@ -21,7 +21,7 @@ import shlex
 SLOT = "\0"
 """No name, path or URL contains it."""
 
-ABOUT_NO_STORE = frozenset({"allow", "apply", "bench", "completion", "down", "k8s", "status", "up"})
+ABOUT_NO_STORE = frozenset({"allow", "apply", "bench", "clean", "completion", "down", "k8s", "lock", "status", "up"})
 """Commands about files and about this machine."""
 
 OF_TWO_STORES = frozenset({"pull", "push"})
@@ -46,7 +46,7 @@ class Command:
         """Whether it is still to be said which store it means."""
         if self.verb.startswith("-") or self.verb in ABOUT_NO_STORE | OF_TWO_STORES:
             return False
-        if self.verb == "store" and self.arguments[:1] != ("accept",):  # about names of stores
+        if self.verb == "store" and self.arguments[:1] in (("add",), ("ls",), ("remove",)):  # about names of stores
             return False
         if any(each in ("--store", "--help") or each.startswith("cowfs+") for each in self.arguments):
             return False

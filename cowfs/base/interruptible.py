@@ -57,6 +57,7 @@ class _Work:
         self.events: SimpleQueue[_Event | None] = SimpleQueue()
         self.stops: list[Callable[[], None]] = []
         self.is_hurried = False
+        self.is_brief = False
         self.is_cancelled = False
         self._is_given_up = False
 
@@ -67,6 +68,12 @@ class _Work:
     @property
     def has_time(self) -> bool:
         return not (self.is_hurried or self._is_given_up) and (self.above is None or self.above.has_time)
+
+    @property
+    def is_patient(self) -> bool:
+        return not (self.is_brief or self.is_hurried or self._is_given_up) and (
+            self.above is None or self.above.is_patient
+        )
 
     def give_up(self) -> None:
         self._is_given_up = True
@@ -313,8 +320,26 @@ def is_cancelled() -> bool:
 
 
 def has_time() -> bool:
-    """Whether this thread may wait for a silent store."""
+    """Whether this thread may wait for an answer of the store."""
     return _own.work is None or _own.work.has_time
+
+
+def is_patient() -> bool:
+    """Whether this thread may ask a store that does not answer again for long."""
+    return _own.work is None or _own.work.is_patient
+
+
+@contextmanager
+def brief() -> Iterator[None]:
+    """The block, and helpers that it starts, soon give up on a store that does not answer. A slow
+    answer is waited for."""
+    above = _own.work
+    _own.work = _Work(above, is_helper=True)
+    _own.work.is_brief = True
+    try:
+        yield
+    finally:
+        _own.work = above
 
 
 def require_wanted() -> None:

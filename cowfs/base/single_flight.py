@@ -19,14 +19,28 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from cowfs.base.errors import UnavailableError
+from cowfs.base.interruptible import is_patient
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
+class _Flight(Future[V]):
+    """was_hurried: the thread that ended it had no patience with the store."""
+
+    was_hurried = False
+
+
 def was_left(flight: Future[V], error: BaseException) -> bool:
-    """Whether `error`, raised while waiting for another thread's flight, is the exception that
-    interrupted that thread. It does not concern the waiting thread, which then loads itself."""
-    return not isinstance(error, Exception) and flight.done() and flight.exception() is error
+    """Whether `error`, raised while waiting for another thread's flight, concerns that thread only:
+    it was interrupted, or asked a silent store again for a shorter time than this thread may. The
+    waiting thread then loads itself."""
+    if not flight.done() or flight.exception() is not error:
+        return False
+    if isinstance(error, UnavailableError):
+        return isinstance(flight, _Flight) and flight.was_hurried and is_patient()
+    return not isinstance(error, Exception)
 
 
 class Flights(Generic[K, V]):
@@ -41,7 +55,7 @@ class Flights(Generic[K, V]):
         self._pilots: dict[Future[V], threading.Thread] = {}  # of flights that `load` began
 
     def load(self, key: K, load: Callable[[], V]) -> V:
-        flight: Future[V] = Future()
+        flight: Future[V] = _Flight()
         while True:
             with self._lock:
                 if (value := self._landed(key)) is not None:
@@ -73,7 +87,7 @@ class Flights(Generic[K, V]):
             for key in keys:
                 flight = self._flights.get(key)
                 if flight is None:
-                    flight = Future()
+                    flight = _Flight()
                     if (value := self._landed(key)) is not None:
                         flight.set_result(value)
                     else:
@@ -102,6 +116,8 @@ class Flights(Generic[K, V]):
             self._pilots.pop(flight, None)
         if flight.done():
             return
+        if isinstance(flight, _Flight):
+            flight.was_hurried = not is_patient()
         with suppress(InvalidStateError):  # another thread has just ended it
             flight.set_exception(error) if error is not None else flight.set_result(value)  # type: ignore[arg-type]
 

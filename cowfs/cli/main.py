@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import keyword
 import logging
 import os
 import sys
@@ -25,6 +24,7 @@ from click.shell_completion import CompletionItem
 import cowfs as cowfs_package
 from cowfs import errors
 from cowfs.cli import output
+from cowfs.cli.commands import COMMANDS, ELSEWHERE, GROUPS, module_of
 from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import Command, CowfsError, InvalidInputError, NotFoundError
 from cowfs.rendering import show_log
@@ -36,120 +36,16 @@ OF_THIS_MACHINE = (
     *errors.FAILING,
     *errors.DIED,
 )
-COMMANDS = {
-    "create": "Make a volume.",
-    "mount": "Mount a volume to write, or a version to read.",
-    "commit": "Publish what was written as a version.",
-    "unmount": "Unmount; uncommitted work is kept.",
-    "exec": "Run a program with volumes, and publish what it changes.",
-    "fork": "Make a volume that starts from a version.",
-    "log": "Show a volume's versions.",
-    "show": "Show what is recorded of a version.",
-    "tag": "Name versions of a volume, or list their names.",
-    "diff": "Show what differs between two versions.",
-    "merge": "Merge versions of forks into a volume.",
-    "restore": "Bring back what an older version has.",
-    "rollback": "Make a volume what an older version was.",
-    "quota": "Show or set how much a volume may have.",
-    "prune": "Mark versions that no retention rule keeps as deletable.",
-    "ls": "List volumes, or the files of one.",
-    "get": "Show what is known of one volume.",
-    "find": "Print the paths of a version's files.",
-    "tree": "Show a version's files as a tree.",
-    "stat": "Show what is at a path of a version.",
-    "du": "Show how much lies in the directories of a version.",
-    "cat": "Print a file of a volume or version.",
-    "cp": "Copy files into or out of a volume.",
-    "upload": "Publish a directory as a volume's next version.",
-    "download": "Copy a version's files into a directory.",
-    "import": "Copy a bucket, or files at another URL, into a volume.",
-    "export": "Write a version's files as objects of a bucket.",
-    "apply": "Make volumes and mounts as a file declares them.",
-    "up": "Mount the volumes that a file declares.",
-    "down": "Unmount what `up` or `apply` has mounted.",
-    "allow": "Allow what a file declares that is found and not named.",
-    "warm": "Fetch a version's contents into this machine's cache.",
-    "verify": "Read a version or a store again, and say what is damaged.",
-    "repair": "Look for what damaged packs have lost, and put it back.",
-    "push": "Copy versions to another store, under the same ids.",
-    "pull": "Copy versions from another store, under the same ids.",
-    "delete": "Delete a volume.",
-    "undelete": "Bring a deleted volume back.",
-    "gc": "Delete data that no version references.",
-    "maintain": "Prune volumes by their saved rules, and collect garbage.",
-    "status": "List mounts and working copies on this machine.",
-    "k8s": "Change Kubernetes manifests so that their pods can mount.",
-    "completion": "Print the completion script for a shell.",
-    "bench": "Measure a directory beside the local disk.",
-    "key": "Show and change what opens an encrypted store.",
-    "store": "Name stores, or accept one that has changed.",
-    "doctor": "Check the requirements of mounts, and suggest repairs.",
-}
-
-
+LIKENESS = 0.75
+"""From which on a wrong option is taken for a mistyped one."""
+OF_A_VERSION = ("-m", "--message", "--label", "--author")
 OF_EXEC = 125
 """What `exec` exits with when cowfs fails, since other codes are those of its program."""
 
-ELSEWHERE = {
-    "add": "cp",
-    "branch": "fork",
-    "check": "verify",
-    "checkout": "mount",
-    "clone": "fork",
-    "compare": "diff",
-    "copy": "cp",
-    "destroy": "delete",
-    "fsck": "verify",
-    "history": "log",
-    "init": "create",
-    "list": "ls",
-    "make": "create",
-    "new": "create",
-    "open": "mount",
-    "passwd": "key",
-    "password": "key",
-    "ps": "status",
-    "publish": "commit",
-    "put": "cp",
-    "read": "cat",
-    "remove": "delete",
-    "rm": "delete",
-    "revert": "rollback",
-    "run": "exec",
-    "save": "commit",
-    "info": "get",
-    "inspect": "get",
-    "describe": "get",
-    "snapshot": "commit",
-    "umount": "unmount",
-    "versions": "log",
-    "volumes": "ls",
-}
-"""Commands of other programs, with the equivalent or nearest command here."""
-
-
 ALSO = {
-    1: "; of `diff --exit-code`: there are differences; of `verify` and `repair`: something is lost",
-    2: "; of `apply --dry-run`: something is to be done",
+    1: "; with --exit-code: there are differences, or something would be done; of `verify` and `repair`: something is lost",
 }
 """Further meanings of exit codes."""
-
-
-ROOMS = {
-    "volumes": "create fork log show tag diff merge restore rollback ls get delete undelete",
-    "files": "find tree stat du cat cp upload download import export warm",
-    "mounts": "mount commit unmount exec apply up down",
-    "stores": "quota prune verify repair push pull gc maintain key store",
-    "machine": "allow status k8s completion bench doctor",
-}
-"""The package below `cowfs.cli` that contains a command's module."""
-_ROOM_OF = {command: room for room, commands in ROOMS.items() for command in commands.split()}
-
-
-def module_of(command: str) -> str:
-    """The module of a command. A name that is a Python keyword gets an underscore."""
-    name = f"{command}_" if keyword.iskeyword(command) else command
-    return f"cowfs.cli.{_ROOM_OF[command]}.{name}"
 
 
 class LazyGroup(click.Group):
@@ -179,8 +75,10 @@ class LazyGroup(click.Group):
         return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in commands.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
@@ -217,6 +115,11 @@ def _meant(word: str) -> str:
     near = ELSEWHERE.get(word) or next(iter(difflib.get_close_matches(word, [*COMMANDS, *ELSEWHERE], 1)), None)
     if word == "version":
         return f"{Command('--version')} is cowfs' own; {Command('log', 'NAME')} shows the versions of a volume."
+    if word == "rename":
+        return (
+            f"A volume cannot be renamed: fork it under the new name ({Command('fork', 'NAME', 'NEW')}), and then delete the "
+            f"old one ({Command('delete', 'NAME')}). {Command('mv')} renames files of a volume."
+        )
     if near is None:
         return f"{Command('--help')} lists the commands, {Command('COMMAND', '--help')} explains one."
     near = ELSEWHERE.get(near, near)
@@ -230,6 +133,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(_run(given, as_json="--json" in _own_words(given)))
 
 
+def _expand_help(arguments: list[str]) -> list[str]:
+    """The arguments, where `cowfs help COMMAND` becomes `cowfs COMMAND --help`."""
+    if arguments[:1] != ["help"]:
+        return arguments
+    return [*(each for each in arguments[1:2] if not each.startswith("-")), "--help"]
+
+
 def _own_words(arguments: list[str]) -> list[str]:
     """Those before the program that `exec` runs."""
     at = 1
@@ -237,16 +147,18 @@ def _own_words(arguments: list[str]) -> list[str]:
         word = arguments[at]
         if word == "--" or not word.startswith("-"):
             return arguments[:at]
-        takes_next = word == "-v" or (word.startswith("--") and "=" not in word and word not in ("--json", "--help"))
+        is_flag = word in ("--json", "--help", "--quiet", "-q", "-h")
+        takes_next = not is_flag and (word in ("-v", "-m") or (word.startswith("--") and "=" not in word))
         at += 2 if takes_next else 1
     return arguments
 
 
 def _run(arguments: list[str], *, as_json: bool) -> int:
     """The exit code."""
-    output.forget_store()
+    output.forget_options()
     try:
-        result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
+        color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+        result = cowfs.main(_expand_help(arguments), prog_name="cowfs", standalone_mode=False, color=color)
         sys.stdout.flush()
     except CowfsError as error:
         if not as_json and (_is_trusted_now(error) or _is_unlocked_now(error) or _is_allowed_now(error)):
@@ -351,7 +263,27 @@ def _is_allowed_now(error: CowfsError) -> bool:
 def _usage(error: click.ClickException) -> CowfsError:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "cowfs"
-    return InvalidInputError(error.format_message(), hint=f"`{command} --help` shows how it is used.")
+    near, message = "", error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        near, message = _near_option(error), f"{command} has no option {error.option_name}"
+        if context is not None and context.parent is None:
+            near = near or f"Options come after the command: {Command('ls', error.option_name)}, for example. "
+    return InvalidInputError(message, hint=f"{near}`{command} --help` shows how it is used.")
+
+
+def _near_option(error: click.NoSuchOption) -> str:
+    """The beginning of a hint; "" where no option is near. click also offers words that have some
+    letters in common."""
+    from difflib import SequenceMatcher
+
+    if error.option_name in OF_A_VERSION:
+        return f"It is for commands that make a version, as {Command('commit')} does. "
+    word = error.option_name.lstrip("-")
+    for option in error.possibilities or ():
+        likeness = SequenceMatcher(None, word, option.lstrip("-")).ratio()
+        if option != "--help" and (likeness >= LIKENESS or option.lstrip("-").startswith(word)):
+            return f"Did you mean {option}? "
+    return ""
 
 
 def _report(error: CowfsError, *, as_json: bool) -> int:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
 from cowfs import errors, rendering
 from cowfs.cli import completing
 from cowfs.cli.start import Terminated, tidy_up_when_terminated
+from cowfs.cli.tables import table as table
 from cowfs.errors import Command, CowfsError, InvalidInputError
 from cowfs.rendering import ProgressText, count, format_size, printable
+from cowfs.rendering import fields_of as fields_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -33,14 +36,24 @@ if TYPE_CHECKING:
 BAR_AFTER_S = 0.3
 BAR_WIDTH = 24
 JSON_FORMAT = 1
+_EXIT_CODE = "cowfs.exit_code"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _named_store: str | None = None  # by --store
+_is_quiet = False  # by --quiet
+
+
+class Described(TypedDict):
+    """What a command says about the version that it makes."""
+
+    message: str
+    author: str | None
+    labels: dict[str, str]
 
 
 def common_options(function: F) -> F:
-    """--store and --json."""
+    """--store, --json and --quiet."""
     return store_option(json_option(function))
 
 
@@ -55,7 +68,75 @@ def store_option(function: F) -> F:
 
 
 def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(function)
+    """--json and --quiet."""
+    quiet = click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_be_quiet,
+        help="On stderr only errors and warnings: neither progress nor messages.",
+    )
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(quiet(function))
+
+
+def _be_quiet(context: click.Context, parameter: click.Parameter, is_wanted: bool) -> None:
+    global _is_quiet
+    _is_quiet = is_wanted
+
+
+def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--message, --author and --label, for commands that make a version; passed as one
+    `described`."""
+
+    @click.option("-m", "--message", default="", help="What this version is.")
+    @click.option("--author", help="Who made it. [COWFS_AUTHOR, git's user, or user@host]")
+    @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Recorded with it. Repeatable.")
+    @functools.wraps(function)
+    def describe(*arguments: Any, message: str, author: str | None, labels: tuple[str, ...], **options: Any) -> Any:
+        said = Described(message=message, author=author, labels=_parse_labels(labels))
+        return function(*arguments, described=said, **options)
+
+    return describe
+
+
+def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
+    for label in labels:
+        key, equals, _ = label.partition("=")
+        if not (key and equals):
+            missing = "key" if equals else "'='"
+            raise InvalidInputError(f"label {label!r} has no {missing}", hint="Write --label KEY=VALUE.")
+    return dict(label.split("=", 1) for label in labels)
+
+
+def dry_run_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--dry-run, and --exit-code with it. The command returns `plan_code` for a plan."""
+
+    @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+    @click.option("--exit-code", is_flag=True, help="With --dry-run: exit with 1 if anything would be done.")
+    @functools.wraps(function)
+    def plan(*arguments: Any, exit_code: bool, **options: Any) -> Any:
+        if exit_code and not options["dry_run"]:
+            raise InvalidInputError("--exit-code is about a plan", hint="Give --dry-run, too.")
+        click.get_current_context().meta[_EXIT_CODE] = exit_code
+        return function(*arguments, **options)
+
+    return plan
+
+
+def plan_code(has_work: bool) -> int:
+    """The exit code of a dry run. has_work: something would be done, or cannot be."""
+    return 1 if has_work and click.get_current_context().meta[_EXIT_CODE] else 0
+
+
+def manifest_option(function: F) -> F:
+    """--manifest, for commands about volumes that a file declares."""
+    return click.option(
+        "--manifest",
+        type=click.Path(),
+        metavar="FILE",
+        help="The volumes that another program's file lists as main.volumes.",
+    )(function)
 
 
 def _resolve_name(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
@@ -78,8 +159,9 @@ def _resolve_name(context: click.Context, parameter: click.Parameter, url: str |
     return url
 
 
-def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
-    """The result of a command: `record` with --json, else `text` (nothing when it is empty)."""
+def emit(as_json: bool, record: Any, text: str) -> None:
+    """The result of a command: `record` with --json, else `text` (nothing when it is empty).
+    record: fields by name, or a report of the library."""
     with to_stdout():
         if as_json:
             click.echo(document(record))
@@ -115,26 +197,30 @@ def of_stdout(error: OSError) -> CowfsError:
     return CowfsError(message, hint=hint, details={"stream": "stdout"})
 
 
-def document(record: dict[str, Any]) -> str:
+def document(record: Any) -> str:
     """The one JSON document of a command (docs/reference/json.md). A record with a format of its
     own stays as it is."""
-    whole = record if "format" in record else {"format": JSON_FORMAT, **_with_text_times(record)}
-    return json.dumps(whole, default=str)
+    has_format = isinstance(record, Mapping) and "format" in record
+    return json.dumps(record if has_format else {"format": JSON_FORMAT, **_rename_for_json(record)}, default=str)
 
 
-def _with_text_times(value: Any) -> Any:
-    """Nanoseconds become strings of digits: most readers of JSON round integers of that size."""
+def _rename_for_json(value: Any) -> Any:
+    """Reports become objects. Nanoseconds become strings of digits: most readers of JSON round
+    integers of that size."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = fields_of(value)
     if isinstance(value, Mapping):
         is_time = {name: name.endswith("_ns") and isinstance(each, int) for name, each in value.items()}
-        return {name: str(each) if is_time[name] else _with_text_times(each) for name, each in value.items()}
+        return {name: str(each) if is_time[name] else _rename_for_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_text_times(each) for each in value]
+        return [_rename_for_json(each) for each in value]
     return value
 
 
 def say(as_json: bool, text: str) -> None:
-    """Prints a message for a person on stderr; nothing for programs that asked for JSON."""
-    if not as_json:
+    """Prints a message for a person on stderr; nothing with --quiet, and nothing for programs that
+    asked for JSON."""
+    if not (as_json or _is_quiet):
         talk(text)
 
 
@@ -150,10 +236,10 @@ def given_store() -> str:
     return "" if _named_store is None else rendering.store_option(_named_store)
 
 
-def forget_store() -> None:
+def forget_options() -> None:
     """Called when another command begins."""
-    global _named_store
-    _named_store = None
+    global _named_store, _is_quiet
+    _named_store, _is_quiet = None, False
 
 
 def confirm(question: str) -> None:
@@ -161,6 +247,13 @@ def confirm(question: str) -> None:
     if not click.confirm(question, err=True):
         talk("Not done.")
         click.get_current_context().exit(1)
+
+
+def ask(question: str) -> str:
+    """The line that is typed."""
+    text = click.prompt(question, err=True, default="", show_default=False)
+    assert isinstance(text, str)
+    return text.strip()
 
 
 def new_passphrase() -> str:
@@ -230,6 +323,7 @@ class ProgressLine:
     """
 
     def __init__(self, style: str = "auto") -> None:
+        style = "none" if _is_quiet else style
         self._is_json = style == "json"
         self.is_shown = self._is_json or (style == "auto" and sys.stderr.isatty())
         self._bar: RichProgress | None = None
@@ -264,7 +358,7 @@ class ProgressLine:
 
     def _say_last(self) -> None:
         if self._last is not None and not self._is_last_said:
-            talk(document({"progress": dataclasses.asdict(self._last)}))
+            talk(document({"progress": self._last}))
             self._is_last_said = True
 
 
@@ -290,15 +384,9 @@ def into_mount(path: str) -> str:
     return f"; into the mount {printable(path)}, whose commit publishes it: {Command('commit', printable(path))}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns under a header; the last one is not padded."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    lines = []
-    for row in [header, *rows]:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        line = "  ".join([*cells, row[-1]])
-        lines.append(line if row[-1] else line.rstrip())  # a name may end with a space
-    return "\n".join(lines)
+def in_mount(path: str) -> str:
+    """The message about changes of a volume that is mounted here."""
+    return f", in the mount {printable(path)}, whose commit publishes that: {Command('commit', printable(path))}"
 
 
 def transferred(verb: str, report: TransferReport, *, removed: str = "removed") -> str:
@@ -307,8 +395,8 @@ def transferred(verb: str, report: TransferReport, *, removed: str = "removed") 
     said = f"{verb} {files}, {format_size(report.bytes)} in all"
     if report.removed:
         said += f"; {removed} {report.removed}"
-    if report.made_store is not None:
-        said += f", into a new store at {printable(report.made_store)}"
+    if report.made_store_url is not None:
+        said += f", into a new store at {printable(report.made_store_url)}"
     return said + left_out(report.skipped, report.skipped_paths)
 
 
@@ -329,10 +417,10 @@ def outcome(mount: Outcome) -> dict[str, Any]:
     """The result for a declared mount, for JSON."""
     error = errors.to_record(mount.error) if mount.error is not None else None
     return {
-        "what": mount.what,
+        "state": mount.state,
         "volume": mount.volume,
         "mount_path": mount.mount_path,
-        "uncommitted": mount.uncommitted,
+        "has_uncommitted": mount.has_uncommitted,
         "error": error,
     }
 
@@ -347,7 +435,7 @@ def outcome_line(mount: Outcome) -> str:
         "gone": "{} was not mounted at {} any more",
         "failed": "Could not unmount {} from {}",
         "forgotten": "Forgot {} ({}): another volume has its name in the store now, which was not touched",
-    }[mount.what].format(mount.volume, printable(mount.mount_path))
+    }[mount.state].format(mount.volume, printable(mount.mount_path))
     if mount.error is not None:
         return f"{said}: {printable(mount.error.message)}"
-    return f"{said}; uncommitted work is kept" if mount.uncommitted else said
+    return f"{said}; uncommitted work is kept" if mount.has_uncommitted else said

@@ -1,8 +1,4 @@
-"""Plans of declared volumes at a shell: shows a plan, asks, applies it and reports the result.
-
-Exit codes: for a dry run 0 if there is nothing to do, CHANGES if there is something; otherwise the
-usual ones.
-"""
+"""Plans of declared volumes at a shell: shows a plan, asks, applies it and reports the result."""
 
 from __future__ import annotations
 
@@ -19,8 +15,16 @@ if TYPE_CHECKING:
     from cowfs.api.declared.mounting import Outcome
     from cowfs.api.declared.plan import Plan, Step
 
-CHANGES = 2
-SIGNS = {"create": "+", "register": "+", "change": "~", "mount": "+", "delete": "-", "keep": " ", "skip": "!"}
+SIGNS = {
+    "create": "+",
+    "register": "+",
+    "change": "~",
+    "mount": "+",
+    "delete": "-",
+    "forget": "-",
+    "keep": " ",
+    "skip": "!",
+}
 
 
 def carry_out(
@@ -54,18 +58,18 @@ def carry_out(
         "has_changes": plan.has_changes,
         "is_applied": plan.has_changes and not dry_run,
         "steps": [_record(step) for step in plan.steps],
-        "done": done,
+        "outcomes": done,
         "notes": list(plan.notes),
     }
     output.emit(as_json, record, "")
-    return CHANGES if dry_run and plan.has_changes else 0
+    return output.plan_code(plan.has_changes) if dry_run else 0
 
 
 def _show(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         return
     rows = [
-        (f"{SIGNS[step.action]} {step.action}", step.volume, step.path, step.store_url, printable(step.details))
+        (f"{SIGNS[step.action]} {step.action}", step.volume, step.mount_path, step.store_url, printable(step.reason))
         for step in plan.steps
     ]
     if rows:
@@ -85,20 +89,27 @@ def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
 
 
 def _say(step: Step, outcome: Outcome | None) -> str:
-    if outcome is not None and outcome.what != "done":
+    if outcome is not None and outcome.state != "done":
         return output.outcome_line(outcome)
     said = {
         "create": "Created",
         "register": "Registered",
         "change": "Changed",
-        "delete": "Deleted" if step.is_destroyed else "Forgot",
+        "delete": "Deleted",
+        "forget": "Forgot",
     }[step.action]
-    kept = "; uncommitted work is kept" if outcome is not None and outcome.uncommitted else ""
-    return f"{said} {step.volume} ({step.path}){kept}"
+    kept = "; uncommitted work is kept" if outcome is not None and outcome.has_uncommitted else ""
+    return f"{said} {step.volume} ({step.mount_path}){kept}"
 
 
 def _place(step: Step) -> dict[str, Any]:
-    return {"what": "done", "volume": step.volume, "mount_path": step.path, "uncommitted": False, "error": None}
+    return {
+        "state": "done",
+        "volume": step.volume,
+        "mount_path": step.mount_path,
+        "has_uncommitted": False,
+        "error": None,
+    }
 
 
 def _record(step: Step) -> dict[str, Any]:
@@ -106,6 +117,6 @@ def _record(step: Step) -> dict[str, Any]:
         "action": step.action,
         "volume": step.volume,
         "store_url": step.store_url,
-        "path": step.path,
-        "details": step.details,
+        "mount_path": step.mount_path,
+        "reason": step.reason,
     }

@@ -6,7 +6,6 @@ version is then shown without the fields that only the store contains.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from cowfs.blocking import ROVolume, VersionNames
@@ -36,7 +35,7 @@ def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, An
         "parents": version.parents,
         "labels": version.labels,
         "produced_by": version.produced_by,
-        "stats": dataclasses.asdict(version.stats),
+        "stats": version.stats,
     }
 
 
@@ -44,7 +43,13 @@ def record_named(version: ROVolume, names: VersionNames) -> dict[str, Any]:
     """`record`, and further fields of each version in a history. made_in: null if the version is
     not there."""
     made_in = None if version.is_pruned else version.made_in
-    return {**record(version), "made_in": made_in, "tags": names.tags, "is_collectable": names.is_collectable}
+    return {
+        **record(version),
+        "made_in": made_in,
+        "tag_names": names.tag_names,
+        "is_collectable": names.is_collectable,
+        "is_purged": names.is_purged,
+    }
 
 
 def summary(version: ROVolume) -> str:

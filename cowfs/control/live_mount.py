@@ -18,12 +18,14 @@ from cowfs.base.hints import Command
 from cowfs.control.binding import Binding
 from cowfs.control.client import Client
 from cowfs.control.messages import (
+    ACKNOWLEDGE,
     ADOPT,
     BIND,
     COMMIT,
     COMPARE,
     DETACH,
     DISCARD,
+    MEASURE,
     PING,
     RESTORE,
     STATUS,
@@ -41,6 +43,7 @@ from cowfs.control.messages import (
     R,
     Restoration,
     Restored,
+    Work,
 )
 from cowfs.machine import processes
 from cowfs.machine.registry import MountEntry
@@ -91,6 +94,18 @@ def adopt(entry: MountEntry, volume: str) -> None:
 def bind(entry: MountEntry, binding: Binding) -> None:
     """Makes the mount end when the process is gone, unless others share it; or takes that back."""
     _ask(entry, BIND, binding, timeout_s=STATUS_TIMEOUT_S)
+
+
+def acknowledge(entry: MountEntry, *, timeout_s: float) -> None:
+    """Has a writer read what collections condemn, and acknowledge it in the store, at once. Its pin
+    shows whether it did: a writer that is putting a head does it later."""
+    _ask(entry, ACKNOWLEDGE, Nothing(), timeout_s=timeout_s)
+
+
+def measure_work(entry: MountEntry) -> Work | None:
+    """How much work is in no version; None: none is. A commit under way may take too long for an
+    answer, which is an UnavailableError."""
+    return _ask(entry, MEASURE, Nothing(), timeout_s=STATUS_TIMEOUT_S).work
 
 
 def has_uncommitted(entry: MountEntry) -> bool:

@@ -12,6 +12,8 @@ programs that show them.
     DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
     FEED     Offer           Wanted                          brings credentials, and waits until others are wanted (handover)
     BIND     Binding         Nothing                         the mount ends when that process is gone, unless others share it
+    MEASURE  Nothing         Measured                        how much work is in no version
+    ACKNOWLEDGE  Nothing     Nothing                         reads condemned lists now, not at the next heartbeat
 
 The daemon sends `Ready` to the program that started it, on a pipe. A field that is added to a type
 here must be filled in by the daemon (`daemon.requests`, `daemon.process`), or it does not start;
@@ -231,6 +233,25 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Work:
+    """Uncommitted work: how many files have contents that are in no version, and bytes of them that
+    are not in the store; 0 if only names or attributes changed. version, since_ns: what it is based
+    on, and when that was committed; None before the first version."""
+
+    files: int
+    bytes: int
+    version: VersionId | None
+    since_ns: int | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """work: None if there is none."""
+
+    work: Work | None
+
+
+@dataclass(frozen=True)
 class Operation(Generic[A, R]):
     """A name in the protocol, with the types of its arguments and its answer."""
 
@@ -258,3 +279,5 @@ DETACH = Operation("detach", Nothing, Nothing)
 DISCARD = Operation("discard", Ending, Nothing)
 FEED = Operation("feed", Offer, Wanted)
 BIND = Operation("bind", Binding, Nothing)
+MEASURE = Operation("measure", Nothing, Measured)
+ACKNOWLEDGE = Operation("acknowledge", Nothing, Nothing)

@@ -20,6 +20,7 @@ from typing import Literal, TypedDict, cast
 
 from cowfs.base import byte_sizes, config
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.short_repr import short_repr
 from cowfs.control.typed import field_types, matches
 
 CACHE_DEFAULT_S = 60.0
@@ -31,9 +32,10 @@ ID_MAX = 2**32 - 2
 """The largest user or group id; the next one means "unchanged" to chown(2)."""
 Transport = Literal["auto", "device", "uring"]
 Mode = Literal["auto", "fuse", "copy"]
+Uncommitted = Literal["resume", "discard", "refuse"]
 COPY_LIMIT = "10GiB"
 
-_OF_ONE_CALL = {"mode", "copy_limit", "take_over", "accept_unsafe_store", "max_uploads", "meta_dir"}
+_OF_ONE_CALL = {"mode", "copy_limit", "take_over", "accept_unsafe_store", "max_uploads", "meta_dir", "uncommitted"}
 """Options that do not affect what a mount of a version looks like."""
 
 TAKEN = {
@@ -47,6 +49,7 @@ TAKEN = {
     str | os.PathLike[str] | None: "a path",
     Transport: "auto, device or uring",
     Mode: "auto, fuse or copy",
+    Uncommitted: "resume, discard or refuse",
     str | None: "caller, none, or numbers as UID:GID",
 }
 """By type: the accepted values, for the error about a wrong one."""
@@ -82,8 +85,10 @@ class WriteOptions(ReadOptions, total=False):
     meta_dir: str | os.PathLike[str] | None
     take_over: bool
     accept_unsafe_store: bool
+    uncommitted: Uncommitted
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class MountOptions:
     """Options of one mount; InvalidInputError names the wrong one.
@@ -102,6 +107,9 @@ class MountOptions:
     transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it is not available), or
                           "auto", which is COWFS_TRANSPORT if that is set, and otherwise device
     take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
+    uncommitted           what happens to uncommitted work that an earlier mount has left on this machine: "resume" continues with it,
+                          and the log says so; "discard" drops it, so that the mount begins with the last version; "refuse" is an error.
+                          Work in a mount that other programs use is never dropped
     accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
     allow_other           let other users in: None where permitted, True demands it, False never
     map_owner             the user that the mount shows in place of the version's owner, who owns its root directory: "caller" is the
@@ -132,6 +140,7 @@ class MountOptions:
     transport: Transport = "auto"
     take_over: bool = False
     accept_unsafe_store: bool = False
+    uncommitted: Uncommitted = "resume"
     allow_other: bool | None = None
     map_owner: str | None = None
     fuse_fd: int | None = None

@@ -44,6 +44,11 @@ class Audience:
             for listener in self._listeners:
                 listener(progress)
 
+    def tell_one(self, listener: Listener, progress: Progress) -> None:
+        """Reports to a single listener, and to nobody who joins later."""
+        with self._lock:
+            listener(progress)
+
     def wait(self, said: str) -> None:
         """said: as in `StoreWait`."""
         with self._lock:

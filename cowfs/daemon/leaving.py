@@ -16,12 +16,12 @@ from pathlib import Path
 
 from cowfs.base import clock, log
 from cowfs.base.errors import CowfsError
+from cowfs.base.quantities import format_time
 from cowfs.control import MountSpec
 from cowfs.control.binding import Binding
 from cowfs.daemon.registration import Registration
 from cowfs.daemon.requests import Requests
 from cowfs.machine import left_notes, registry, sharing
-from cowfs.machine.lock import time_text
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.sharing import Sharers
 
@@ -77,7 +77,8 @@ class Leaving:
 
     def _settle_work(self, binding: Binding) -> str:
         """Commits, if the binding says so. Returns the note for the working copy."""
-        gone = f"process {binding.process.pid}, which used the mount at {self._spec.mount_path}, was gone at {time_text(clock.now_ns())}"
+        when = format_time(clock.now_ns(), to_the_second=True)
+        gone = f"process {binding.process.pid}, which used the mount at {self._spec.mount_path}, was gone at {when}"
         if not self._requests.has_writer:
             return gone
         if binding.on_error == "discard":

@@ -3,7 +3,8 @@ types).
 
 Requests run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so
 that it includes everything that was written or stored before it was requested. Progress of a
-commit, and waits for the store, are reported to all callers that have requested one.
+commit, and waits for the store, are reported to all callers that have requested one. Only the
+caller of the commit hears that it is frozen: what the others write is in their own commits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cowfs.base import clock, failpoints
@@ -29,12 +31,14 @@ from cowfs.control.messages import (
     Ending,
     Left,
     LostFile,
+    Measured,
     MountStatus,
     Nothing,
     Pong,
     Restoration,
     Restored,
     Waiting,
+    Work,
     WriterStatus,
 )
 from cowfs.control.protocol import fitting
@@ -48,7 +52,7 @@ from cowfs.session.work_comparing import compare_working
 from cowfs.session.work_restoring import Stale, restore
 from cowfs.store.backends.s3.s3_errors import refusal_of
 from cowfs.store.credentials import aws
-from cowfs.version.commit import Base, CommitRequest
+from cowfs.version.commit import FROZEN, Base, CommitRequest, Progress
 from cowfs.version.names.volumes import locator
 from cowfs.writer.writer import Writer
 
@@ -106,6 +110,8 @@ class Requests:
             messages.DISCARD.make_handler(self._discard),
             messages.FEED.make_handler(lambda offer, _: self._feeding.offer(offer)),
             messages.BIND.make_handler(self._bind),
+            messages.MEASURE.make_handler(self._measure),
+            messages.ACKNOWLEDGE.make_handler(self._acknowledge),
         )
         return dict(answers)
 
@@ -140,6 +146,21 @@ class Requests:
         """With "keep" for "discard", if there is work that the process did not write."""
         is_spared = binding.on_error == "discard" and self.has_writer and self._session.engine.is_dirty()
         return replace(binding, on_error="keep") if is_spared else binding
+
+    def _measure(self, _: Nothing, listener: Listener) -> Measured:
+        writer, base = self._session.writer, self._session.base
+        found = writer.committer.measure_work() if writer is not None else None
+        if found is None:
+            return Measured(None)
+        since_ns = base.manifest.created_ns if base.manifest is not None else None
+        return Measured(Work(*found, base.version_id, since_ns))
+
+    def _acknowledge(self, _: Nothing, listener: Listener) -> Nothing:
+        """As the heartbeat does, without its pause."""
+        writer = self._session.writer
+        if writer is not None and writer.lease_lost is None:
+            writer.committer.acknowledge_collections()
+        return Nothing()
 
     def _ping(self, _: Nothing, listener: Listener) -> Pong:
         return Pong(os.getpid())
@@ -197,11 +218,17 @@ class Requests:
                 self._mappings.flush()
                 self._mappings.check()
                 failpoints.hit("commit-mappings-flushed")
-                base = self._session.commit(request, self._audience.tell)
+                base = self._session.commit(request, partial(self._report, listener))
             finally:
                 self._audience.end()
                 self.is_committing = False
         return self._make_answer(base, is_new=base.version_id != before.version_id)
+
+    def _report(self, caller: Listener, progress: Progress) -> None:
+        if progress.stage == FROZEN:
+            self._audience.tell_one(caller, progress)
+        else:
+            self._audience.tell(progress)
 
     def _compare(self, wanted: Comparison, listener: Listener) -> Compared:
         self._writer()

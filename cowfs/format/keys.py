@@ -17,6 +17,7 @@
     gc/<generation>/shards/<8 hex>          the rest of a long list          create-only, before `condemnation`
     gc/<generation>/seen/<id>/<8 hex>       what a collection found there    create-only, before `done`
     gc/<generation>/done                    that a collection has ended      put by its collectors
+    purged/<n>                              chunks that were purged          create-only
     pins/shown                              that pins/ can be seen           create-only, once
     collected                               that a collection has ended      create-only, once
 
@@ -46,7 +47,8 @@ PINS = "pins/"
 GC = "gc/"
 PACKS = "packs/"
 VERSIONS = "versions/"
-PREFIXES = (KEYS, VOLUMES, PINS, GC, PACKS, VERSIONS)
+PURGED = "purged/"
+PREFIXES = (KEYS, VOLUMES, PINS, GC, PACKS, VERSIONS, PURGED)
 """Prefixes of all keys but STORE and COLLECTED."""
 
 _LAST = (1 << 64) - 1
@@ -105,6 +107,11 @@ def parse_number(key: str) -> int | None:
 def key_slots(number: int) -> str:
     """keys/<n>."""
     return KEYS + count_down(number)
+
+
+def purge_record(number: int) -> str:
+    """purged/<n>."""
+    return PURGED + count_down(number)
 
 
 def volume(name: str) -> str:

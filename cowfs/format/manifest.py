@@ -26,6 +26,7 @@ from blake3 import blake3
 from cowfs.base.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.ids import ChunkHash, PackId, VersionId
+from cowfs.base.short_repr import has_card
 from cowfs.format import canonical, fields, keys
 from cowfs.format.blocklist import SEGMENT_ENTRIES as SEGMENT_ENTRIES  # readers of a section need it
 from cowfs.format.codec import check_lengths
@@ -39,6 +40,7 @@ LINKS = "external-extents"
 KNOWN_FEATURES = frozenset({LINKS})
 
 
+@has_card
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
     """bytes: sum of file sizes. added_bytes: raw bytes of chunks that this version put first;

@@ -34,11 +34,11 @@ _SMALL = re.compile(
     rf"cowfs\.json|collected|volumes/[^/]+/(?:(?:head|lease|heartbeat)/{_N}|tags/[^/]+/{_N})|gc/{_N}/begin|pins/shown"
 )
 _LISTS = re.compile(
-    rf"keys/{_N}|volumes/[^/]+/(?:meta|pruned)/{_N}|versions/[0-9a-f]{{2}}/[0-9a-f]{{64}}|packs/[0-9a-f]{{2}}/[0-9a-f]{{32}}\.moved/{_N}"
+    rf"(?:keys|purged)/{_N}|volumes/[^/]+/(?:meta|pruned)/{_N}|versions/[0-9a-f]{{2}}/[0-9a-f]{{64}}|packs/[0-9a-f]{{2}}/[0-9a-f]{{32}}\.moved/{_N}"
     rf"|pins/[0-9a-f]{{32}}/{_N}|gc/{_N}/(?:condemned|spared|done|(?:shards|seen/[0-9a-f]{{32}})/[0-9a-f]{{8}})"
 )
 _DIRECTORIES = re.compile(
-    rf"keys|versions(?:/[0-9a-f]{{2}})?|packs(?:/[0-9a-f]{{2}}(?:/[0-9a-f]{{32}}\.moved)?)?|pins|gc(?:/{_N}(?:/shards|/seen(?:/[0-9a-f]{{32}})?)?)?"
+    rf"keys|purged|versions(?:/[0-9a-f]{{2}})?|packs(?:/[0-9a-f]{{2}}(?:/[0-9a-f]{{32}}\.moved)?)?|pins|gc(?:/{_N}(?:/shards|/seen(?:/[0-9a-f]{{32}})?)?)?"
     rf"|volumes(?:/{_NAME}(?:/(?:meta|head|pruned|lease|heartbeat|tags(?:/{_NAME})?))?)?"
 )
 

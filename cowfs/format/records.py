@@ -1,5 +1,6 @@
 """The small records of a store: cowfs.json, keys, heads, tags, pruned heads, volume records,
-leases, heartbeats, pins, moved and condemned lists, and the volumes that a collection has seen.
+leases, heartbeats, pins, moved, purged and condemned lists, and the volumes that a collection has
+seen.
 
 Each is one object of canonical JSON in the envelope of `fields` (check, format, record). `keys` has
 their keys; docs/format/refs.md, moved.md and store.md describe every field.
@@ -28,6 +29,7 @@ from cowfs.format.claims import (
 from cowfs.format.heads import HeadKind, HeadRecord, MetaRecord, Origin, PrunedRecord, Setting, TagRecord
 from cowfs.format.key_slots import KeysRecord
 from cowfs.format.moved import MovedBlob, MovedRecord
+from cowfs.format.purged import PurgedRecord
 from cowfs.format.record import FORMAT, Holder, Record
 from cowfs.format.store_record import Cipher, ProbeResult, StoreRecord
 
@@ -50,6 +52,7 @@ __all__ = [
     "PinRecord",
     "ProbeResult",
     "PrunedRecord",
+    "PurgedRecord",
     "Record",
     "SeenRecord",
     "SeenVolume",

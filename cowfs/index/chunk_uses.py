@@ -42,8 +42,8 @@ HASH_TYPE = 76
 _HASH, _PACK, _PACK_OFFSET, _STORED_LENGTH = 3, 4, 5, 6
 _SIZES = (0, 1, 2, 3, 4, 6, 8, -1, 0, 0)
 
-Use = tuple[int, int, int]
-"""Number of the pack, offset in it, stored length."""
+Use = tuple[int, int, int, bytes]
+"""Number of the pack, offset in it, stored length, hash."""
 
 
 class ChunkUses:
@@ -128,8 +128,11 @@ def _use(page: bytes, start: int) -> Use:
         raise ValueError("a row of another table")
     at = start + 1 + HEADER_BYTES
     values = []
+    digest = b""
     for place, kind in enumerate(types):
         size = 32 if place == _HASH else _SIZES[kind]
+        if place == _HASH:
+            digest = page[at : at + size]
         if size < 0:
             raise ValueError("a value that is not an integer")
         if place in (_PACK, _PACK_OFFSET, _STORED_LENGTH):
@@ -138,4 +141,4 @@ def _use(page: bytes, start: int) -> Use:
     pack, offset, length = values
     if at != end or not 1 <= pack <= LAST_PACK or not 0 <= offset < 1 << 32 or not 0 < length < 1 << 32:
         raise ValueError("a row that names no chunk")
-    return pack, offset, length
+    return pack, offset, length, digest

@@ -1,15 +1,18 @@
-"""`flyte cowfs show`: the versions among the results of a run. Flyte's command line loads it by the
-entry point `flyte.plugins.cli.commands`.
+"""`flyte cowfs show` and `flyte cowfs explore`: the versions among the results of a run. Flyte's
+command line loads them by the entry point `flyte.plugins.cli.commands`.
 
 Results are searched as text, so that volumes in lists, models and dataclasses are found, too.
 """
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -19,6 +22,12 @@ from cowfs.rendering import count, format_size
 
 OUTPUTS = "outputs.pb"
 _LOCATOR = re.compile(r"""cowfs\+[^\s'"]+?@[0-9a-f]{64}(?:/[^\s'",\])}]+)?""")
+
+
+class Result(NamedTuple):
+    action: str
+    output: str  # the name that Flyte gives it: o0, o1, …; empty where Flyte's text does not tell
+    locator: str
 
 
 @click.group()
@@ -36,14 +45,52 @@ def show(run: str, action: str | None) -> None:
     name that is kept if Flyte records them (flyte.init(local_persistence=True)). Other names are
     looked up on the server that Flyte is configured for.
     """
-    shown = set()
-    for name, text in _results(run, action):
-        for locator in _LOCATOR.findall(text):
-            if (name, locator) not in shown:
-                shown.add((name, locator))
-                click.echo(f"{name}  {locator}\n    {_describe(locator)}")
-    if not shown:
+    found = {(each.action, each.locator) for each in _find(run, action)}
+    for name, locator in sorted(found):
+        click.echo(f"{name}  {locator}\n    {_describe(locator)}")
+    if not found:
         click.echo("No volumes are among the results.", err=True)
+
+
+@cowfs.command()
+@click.argument("run")
+@click.argument("action", required=False)
+@click.option("--output", metavar="NAME", help="The result with this name: o0, o1, …")
+def explore(run: str, action: str | None, output: str | None) -> None:
+    """Look at a version among the results of RUN, or of one ACTION of it, in the terminal.
+
+    RUN and ACTION are those of `flyte cowfs show`. If several versions are among the results, they
+    are listed, and ACTION or --output has to choose one. The keys are those of `cowfs explore`,
+    which needs cowfs-volumes[tui].
+    """
+    found = [each for each in _find(run, action) if output in (None, each.output)]
+    locators = sorted({each.locator for each in found})
+    if len(locators) > 1:
+        listed = "\n".join(f"  {each.action} --output {each.output or '?'}  {each.locator}" for each in found)
+        raise click.ClickException(f"{len(locators)} versions are among the results; choose one:\n{listed}")
+    if not locators:
+        raise click.ClickException("no volumes are among these results; `flyte cowfs show RUN` lists all of a run")
+    os.execv(sys.executable, [sys.executable, "-m", "cowfs", "explore", locators[0]])
+
+
+def _find(run: str, action: str | None) -> list[Result]:
+    """Without duplicates, in Flyte's order."""
+    found = [
+        Result(name, output, locator)
+        for name, text in _results(run, action)
+        for output, value in _outputs(text)
+        for locator in _LOCATOR.findall(value)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _outputs(text: str) -> list[tuple[str, str]]:
+    """(name of the output, its value as text). Flyte writes results as a dict of Python."""
+    try:
+        outputs = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return [("", text)]
+    return [(str(name), str(value)) for name, value in outputs.items()] if isinstance(outputs, dict) else [("", text)]
 
 
 def _describe(locator: str) -> str:

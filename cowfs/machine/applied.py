@@ -159,7 +159,7 @@ def store(applied: Applied) -> None:
 
 @contextmanager
 def hold_lock(file: Path) -> Iterator[None]:
-    """Keeps other processes from applying, mounting or unmounting what the file declares.
+    """Keeps other processes from applying, mounting, unmounting or locking what the file declares.
     ConflictError: another process is doing so."""
     path = place_of(file).with_suffix(".lock")
     lock: FileIO | None = None
@@ -194,7 +194,8 @@ def _take(fd: int, file: Path) -> None:
     except BlockingIOError as error:
         pid = os.read(fd, 32).decode(errors="replace").strip()
         raise ConflictError(
-            f"process {pid or '?'} is applying or mounting what {file} declares", hint="Try again when it has ended."
+            f"process {pid or '?'} is applying, mounting or locking what {file} declares",
+            hint="Try again when it has ended.",
         ) from error
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

@@ -26,6 +26,7 @@ from cowfs.base import clock, config, interruptible, private_directories
 from cowfs.base.errors import CowfsError, LeaseHeldError, unusable
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+from cowfs.base.quantities import format_time
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
 
@@ -247,7 +248,7 @@ def user_name() -> str:
 
 
 def time_text(time_ns: int) -> str:
-    """A readable time: UTC, to the second."""
+    """A time for programs: UTC, to the second."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -285,8 +286,9 @@ def _error_of_holder(volume: str, found: LockHolder | None) -> LeaseHeldError:
             f"volume {volume!r} is being mounted writable by another process on this machine",
             hint=f"Wait a moment, or {advise_fork(volume)}.",
         )
-    since = time_text(found.since_ns)
-    details: dict[str, object] = {"who": f"{found.user}@{found.host}", "where": found.mount_path, "since": since}
+    since = format_time(found.since_ns, to_the_second=True)
+    utc = time_text(found.since_ns)
+    details: dict[str, object] = {"who": f"{found.user}@{found.host}", "where": found.mount_path, "since": utc}
     if not found.process.is_foreign:
         details["pid"] = found.process.pid
     if not found.mount_path.startswith("/"):

@@ -39,7 +39,7 @@ from typing import Any
 from cowfs.base import clock, config, private_directories
 from cowfs.base.errors import CowfsError
 from cowfs.base.fast_dataclass import dataclass
-from cowfs.machine import makers, mount_table, processes
+from cowfs.machine import last_mounts, makers, mount_table, processes
 from cowfs.machine.mount_table import MountKind
 from cowfs.machine.processes import ProcessIdentity
 
@@ -201,6 +201,7 @@ def enter(entry: MountEntry) -> None:
     lock, unless the disk is full."""
     for directory in _directories_of(entry):
         _place(directory / f"{entry.id}.json", entry.to_json())
+    last_mounts.note(entry.store_id, entry.volume)
 
 
 def adopt(entry: MountEntry) -> None:
@@ -235,6 +236,8 @@ def new_id() -> str:
 
 def unregister(entry: MountEntry) -> None:
     """Removes the entry, if it is still there."""
+    for volume in {entry.volume, entry.written} - {""}:
+        last_mounts.note(entry.store_id, volume)
     for directory in {*_directories(), sharing_file(entry).parent}:
         _remove(directory / f"{entry.id}.json")
 
@@ -276,6 +279,8 @@ def list_mounts() -> list[MountEntry]:
         if entry is None or not entry.is_live or makers.is_of_the_past(entry.process, path):
             if entry is None or not _may_be_left(entry):
                 _remove(path)
+                if entry is not None:
+                    last_mounts.note(entry.store_id, entry.volume)  # it has ended some time before
             continue
         if entry.kind == "scratch":
             entry = replace(entry, adopted=(_read(path.with_suffix(ADOPTED)) or b"").decode())

@@ -359,6 +359,13 @@ class WorkingCopy:
         with self._mutex:
             self.store_state(replace(self.state, intent=None))
 
+    def drop_work(self) -> None:
+        """Drops the work of the journal, in one step: its layers count as committed, and the next
+        engine removes them. A commit whose outcome is unknown is still to be settled."""
+        with self._mutex:
+            last = max((layer for layer, _ in self._journals()), default=0)
+            self.store_state(replace(self.state, committed_layer=max(self.state.committed_layer, last)))
+
     def note_restore(self, name: str) -> None:
         """Call it before the directory of that name is made."""
         with self._mutex:

@@ -7,6 +7,7 @@
 Groups are versions, volumes, owners of volumes, or all versions that a store keeps. A version in
 several groups makes nothing unique. Blobs count as they are stored (compressed, encrypted), once
 however often they are named; manifests, pack directories and unreferenced blobs are not counted.
+A version that was purged as a whole needs nothing, and its index cannot be read: it is not counted.
 
 Reads the whole index of each version that is kept. Memory: some 150 bytes for each blob of the
 store.
@@ -24,7 +25,7 @@ from cowfs.index.cache import BlockCache
 from cowfs.maintain.kept_versions import KeptVersion
 from cowfs.maintain.stored_report import StoredBytes
 from cowfs.store import ObjectStore
-from cowfs.store.packs import PackReader
+from cowfs.store.packs import PackReader, load_purged
 from cowfs.version.commit import Progress, ProgressListener
 
 _OFFSET_BITS = 32
@@ -45,12 +46,15 @@ def count(
             members.setdefault(version.id, set()).add(number)
     nobody = frozenset[int]()
     counter = _Counter(store, cache_dir)
+    purged = load_purged(store).versions
     sets: dict[frozenset[int], frozenset[int]] = {}  # equal ones once
     of_blob: dict[int, frozenset[int]] = {}
     lengths: dict[int, int] = {}
     outside = len(groups)  # stands for versions in no group
     for done, version in enumerate(versions):
         progress(Progress("versions", done, len(versions)))
+        if version.id in purged:
+            continue
         own = frozenset(members.get(version.id) or {outside})
         for blob, length in counter.blobs(version):
             lengths[blob] = length
@@ -65,7 +69,14 @@ def count(
         if len(having) == 1:
             unique[next(iter(having))] += lengths[blob]
     return [
-        StoredBytes(name, len(group), stored[number], unique[number], stored[number] - unique[number])
+        StoredBytes(
+            name,
+            len(group),
+            stored[number],
+            unique[number],
+            stored[number] - unique[number],
+            purged_count=sum(version.id in purged for version in group),
+        )
         for number, (name, group) in enumerate(groups.items())
     ]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cowfs.api.mounts.targets import detach_dead as detach_dead
     from cowfs.api.mounts.targets import discard_kept as discard_kept
     from cowfs.api.mounts.targets import find as find
+    from cowfs.api.mounts.targets import get_daemon as get_daemon
     from cowfs.api.mounts.targets import keep_mounted as keep_mounted
     from cowfs.api.mounts.targets import out_of_mounts as out_of_mounts
 
@@ -41,6 +42,7 @@ HOMES = {
     "mount_paths": "overview",
     "out_of_mounts": "targets",
     "prepare": "prepared",
+    "get_daemon": "targets",
     "status": "overview",
 }
 """The module in `cowfs.api.mounts` of each name."""
@@ -56,6 +58,7 @@ __all__ = [
     "detach_dead",
     "discard_kept",
     "find",
+    "get_daemon",
     "keep_mounted",
     "mount_paths",
     "out_of_mounts",

@@ -17,12 +17,16 @@ from cowfs._native import (
     take_faults,
 )
 
+Handle = tuple[int, int]
+"""The inode of an open file or directory, and a number."""
+
 __all__ = [
     "Attr",
     "Caller",
     "ChunkRun",
     "DirectoryRows",
     "Engine",
+    "Handle",
     "JournalCorrupt",
     "Lane",
     "NotResident",

@@ -1,17 +1,27 @@
-"""Times and names as text."""
+"""Names and messages from a store as text for people."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
-
-
-def format_time(time_ns: int, *, to_the_second: bool = False) -> str:
-    """Local time, to the minute: "2026-11-20 12:00". time_ns: nanoseconds since 1970."""
-    form = "%Y-%m-%d %H:%M:%S" if to_the_second else "%Y-%m-%d %H:%M"
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime(form)
 
 
 def printable(text: str) -> str:
     """Text from a store without control characters, each replaced by a space: a message must not
-    drive the terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    drive the terminal. A byte of a name that is no UTF-8 is shown as U+FFFD."""
+    return "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" if _is_byte(each) else " " for each in text
+    )
+
+
+def _is_byte(character: str) -> bool:
+    """Whether it stands for a byte, as os.fsdecode has it."""
+    return "\udc80" <= character <= "\udcff"
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, with "…" if there are more; printable."""
+    first, *more = text.strip().splitlines() or [""]
+    return printable(first.rstrip()) + (" …" if any(line.strip() for line in more) else "")
+
+
+def printable_lines(text: str) -> list[str]:
+    """The lines of a message, each printable."""
+    return [printable(line) for line in text.strip().splitlines()]

@@ -33,7 +33,7 @@ from cowfs.session.frozen_layer import FrozenLayer
 from cowfs.session.layer_changes import layer_changes, layer_files
 from cowfs.session.lost import LostFiles
 from cowfs.session.staged_contents import StagedContents
-from cowfs.version.commit import Base, CommitRequest, ProgressListener
+from cowfs.version.commit import FROZEN, Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.publish.contents import files_of
 from cowfs.version.publish.unstored_chunks import NOT_STORED, UnstoredChunks
 
@@ -90,8 +90,9 @@ class Committer:
         """Publishes everything written before the call. Returns the new base, or the current one if
         nothing changed and the request adds nothing to that version.
 
-        The first commit of a volume publishes even an empty tree. progress reports "files" at most
-        ten times a second and at the end, then "index". LeaseLostError when another writer has
+        The first commit of a volume publishes even an empty tree. progress reports "frozen" as soon
+        as later writes belong to the next version, then "files" at most ten times a second and at
+        the end, then "index". LeaseLostError when another writer has
         written head n+1: the layer rejoins the working copy, and nothing is lost. CorruptError when
         the local disk has lost bytes of files that would be in the version (`lost`).
         """
@@ -104,7 +105,6 @@ class Committer:
             base = self._publisher.base
             if number is None and base.manifest is not None and not request.says_more_than(base.manifest):
                 return base
-            self._contents.begin()
             layer = FrozenLayer(
                 self._engine,
                 number,
@@ -115,6 +115,12 @@ class Committer:
                 lost=self.lost,
                 progress=progress,
             )
+            try:
+                progress(Progress(FROZEN))
+                self._contents.begin()
+            except BaseException:  # an error of the listener, or an interrupted caller
+                layer.abandon()
+                raise
             return self._publisher.publish(layer, request, progress)
 
     @contextmanager
@@ -160,6 +166,22 @@ class Committer:
             return self._publisher.index.apply(replace(changes, contents=rows, packs=packs))
         finally:
             self._engine.layer_failed(number)
+
+    def measure_work(self) -> tuple[int, int] | None:
+        """How many files of the uncommitted work have changed contents, and how many of their bytes
+        are in no chunk. None: nothing has changed. Looks at every changed file; waits for a commit.
+        """
+        self._commit_waits.set()
+        with self._mutex:
+            self._commit_waits.clear()
+            self._publisher.resume()
+            number = self._engine.freeze()
+            if number is None:
+                return None
+            try:
+                return self._engine.layer_totals(number)
+            finally:
+                self._engine.layer_failed(number)
 
     def upload_quiet(self, idle_s: float = 5.0) -> int:
         """Uploads chunks of files that were not written for idle_s, so that a later commit finds

@@ -19,7 +19,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from cowfs.base.errors import NOT_REGULAR
-from cowfs.native import Attr, Caller, Engine, Owners
+from cowfs.native import Attr, Caller, Engine, Handle, Owners
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.opened_file import EngineFile, is_for_writing
 from cowfs.session.residency.loading import call_until_resident
@@ -185,15 +185,15 @@ class Files:
         truncates = flags & os.O_TRUNC if is_for_writing(flags) else 0
         return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
 
-    def read_handle(self, fh: int, offset: int, length: int) -> bytes:
+    def read_handle(self, fh: Handle, offset: int, length: int) -> bytes:
         return self.ask(self._engine.read, fh, offset, length)
 
-    def write_handle(self, fh: int, offset: int, data: bytes) -> None:
+    def write_handle(self, fh: Handle, offset: int, data: bytes) -> None:
         for first in range(0, len(data), PIECE_BYTES):
             piece = data[first : first + PIECE_BYTES]
             self._store(partial(self._engine.write, fh, offset + first, piece))
 
-    def append_handle(self, fh: int, ino: int, data: bytes) -> int:
+    def append_handle(self, fh: Handle, ino: int, data: bytes) -> int:
         """Appends each piece at the current end of the file; concurrent appends run one after the
         other."""
         pieces = (data[first : first + PIECE_BYTES] for first in range(0, len(data), PIECE_BYTES))
@@ -201,7 +201,7 @@ class Files:
             ends = [self._store(partial(self._engine.append, fh, piece)) for piece in pieces]
         return ends[-1] if ends else self.size_of(ino)
 
-    def replace_handle(self, fh: int, ino: int, data: bytes) -> None:
+    def replace_handle(self, fh: Handle, ino: int, data: bytes) -> None:
         """Replaces up to REPLACED_BYTES in one step: a kill meanwhile leaves the old bytes or the
         new ones. More than that is written piece by piece."""
         if len(data) <= REPLACED_BYTES:
@@ -216,10 +216,10 @@ class Files:
     def size_of(self, ino: int) -> int:
         return self.ask(self._engine.getattr, ino).size
 
-    def sync_handle(self, fh: int) -> None:
+    def sync_handle(self, fh: Handle) -> None:
         self.ask(self._engine.fsync, fh, False)
 
-    def release_handle(self, fh: int) -> None:
+    def release_handle(self, fh: Handle) -> None:
         self._engine.release(fh)
 
     # -- inside

@@ -3,7 +3,8 @@ read-only engine, index and residency, as a mount of that version has.
 
     name      the part after the @ of NAME@TAG or NAME@VERSION (`version/source_names`), except `{}`, which names another
               version after each commit. A whole id is a directory, anything else a link to one
-    number    of a version, while the mount lives: the highest bits of its inodes' numbers (native/mounted)
+    number    of its attachment, in the highest bits of its inodes' numbers: native/mounted gives it out, and gives it to
+              another version when the kernel refers to nothing of this one
 
 At most OPEN_MAX of them are open at once; beyond that, the least recently used are closed, unless a
 file is open in them. The next access opens them again.
@@ -26,7 +27,6 @@ from functools import partial
 
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.fast_dataclass import dataclass
-from cowfs.base.ids import VersionId
 from cowfs.base.single_flight import Flights
 from cowfs.native import Engine, NotResident
 from cowfs.native.chunks import ChunkRef
@@ -41,7 +41,6 @@ from cowfs.version.names.volumes import read_head
 from cowfs.version.retention import pruned
 
 OPEN_MAX = 16
-NUMBER_MAX = 0xFFFE
 NAMESPACE_BYTES = 24 << 20
 """The limit for one version, as the keeper's for the mount."""
 CHUNK_BYTES = 2 << 20
@@ -65,8 +64,7 @@ class Looks:
         self.engine = session.engine.with_versions(is_listed)
         """The engine from which the server answers."""
         self._lock = threading.Lock()  # guards everything below
-        self._numbers: dict[VersionId, int] = {}
-        self._open: dict[int, _Look] = {}
+        self._open: dict[int, _Look] = {}  # by the number of the attachment
         self._steps: dict[int, Step] = {}  # of the volume's line, by their first head
         self._is_closed = False
         self._flights: Flights[int, None] = Flights()
@@ -78,9 +76,9 @@ class Looks:
         elif missing.what == "name":
             self._resolve(missing.name)
         elif missing.what == "closed":
-            self._flights.load(missing.version, partial(self._open_version, missing.version))
+            self._flights.load(missing.attachment, partial(self._open_version, missing.attachment, missing.name))
         else:
-            with self._using(missing.version) as residency:
+            with self._using(missing.attachment) as residency:
                 return residency.load_rows(missing) if residency is not None else ()
         return ()
 
@@ -88,10 +86,10 @@ class Looks:
         self, missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
     ) -> Sequence[Future[None]]:
         """As `Residency.load_chunks`, for the version of `missing`."""
-        if missing.version == 0:
+        if missing.attachment == 0:
             return self._session.residency.load_chunks(chunks, done)
         with ExitStack() as stack:
-            residency = stack.enter_context(self._using(missing.version))
+            residency = stack.enter_context(self._using(missing.attachment))
             if residency is None:
                 done(None)
                 return ()
@@ -126,7 +124,7 @@ class Looks:
 
     # -- names
 
-    def _names(self) -> list[tuple[bytes, int | bytes]]:
+    def _names(self) -> list[tuple[bytes, bytes | None]]:
         """The names of the versions of the volume's line, newest first, and of its tags."""
         store, volume = self._session.store, self._session.volume
         head = read_head(store, volume)
@@ -145,9 +143,7 @@ class Looks:
             for _, step in sorted(known.items(), reverse=True)
             if not all(hidden.has(number) for number in range(step.first, step.last + 1))
         )
-        names: dict[bytes, int | bytes] = {
-            version.hex().encode(): self._number(version) for version in dict.fromkeys(kept)
-        }
+        names: dict[bytes, bytes | None] = {version.hex().encode(): None for version in dict.fromkeys(kept)}
         for tag in tags.all_tags(store, volume):
             names.setdefault(tag.name.encode(), tag.version.hex().encode())
         return list(names.items())
@@ -165,35 +161,23 @@ class Looks:
                 open_named(store, volume, version)
         except (UnicodeDecodeError, InvalidInputError, NotFoundError):
             raise FileNotFoundError(errno.ENOENT, "no such version") from None
-        self.engine.name_version(name, self._number(version) if at == whole else whole.encode())
-
-    def _number(self, version: VersionId) -> int:
-        with self._lock:
-            number = self._numbers.setdefault(version, len(self._numbers) + 1)
-        if number > NUMBER_MAX:
-            raise OSError(errno.ENFILE, "this mount has shown as many versions as it can")
-        return number
+        self.engine.name_version(name, None if at == whole else whole.encode())
 
     # -- engines
 
-    def _open_version(self, number: int) -> None:
-        with self._lock:
-            version = next((version for version, known in self._numbers.items() if known == number), None)
-        if version is None:  # from an earlier mount, remembered by a file server
-            raise OSError(errno.ESTALE, "no such version")
+    def _open_version(self, number: int, version: bytes) -> None:
         session = self._session
-        spec = replace(session.spec, mode="ro", version=version.hex(), working_copy=None)
+        spec = replace(session.spec, mode="ro", version=version.decode(), working_copy=None)
         with ExitStack() as stack:
             _, engine, residency = open_version_engine(
                 spec, stack, session.store.read_only(), session.residency.linked, CHUNK_BYTES
             )
             look = _Look(stack.pop_all(), engine, residency)
         with self._lock:
-            is_closed = self._is_closed
-            if not is_closed:
+            is_kept = not self._is_closed and self.engine.open_version(number, version, engine)
+            if is_kept:
                 self._open[number] = look
-                self.engine.open_version(number, engine)
-        if is_closed:
+        if not is_kept:
             look.stack.close()
         self._close_oldest()
 

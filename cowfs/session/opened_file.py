@@ -18,6 +18,7 @@ from cowfs.transfer.copying import Attributes
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cowfs.native import Handle
     from cowfs.session.files import Files
 
 READ_BYTES = 8 << 20
@@ -61,7 +62,7 @@ class FileTree(Protocol):
 class EngineFile:
     """An open file handle of an engine, made by `Files.open`."""
 
-    def __init__(self, files: Files, ino: int, fh: int) -> None:
+    def __init__(self, files: Files, ino: int, fh: Handle) -> None:
         self._files = files
         self.ino = ino
         self.fh = fh

@@ -403,8 +403,9 @@ def _open_engine(
 
 
 def _memory_cache_bytes() -> int:
-    limit_bytes = processes.memory_limit_bytes()
-    return MEMORY_CACHE_BYTES if limit_bytes is None else min(MEMORY_CACHE_BYTES, limit_bytes // MEMORY_CACHE_PART)
+    limits = (processes.memory_limit_bytes(), config.memory_limit_bytes)
+    parts = [each // MEMORY_CACHE_PART for each in limits if each is not None]
+    return min([MEMORY_CACHE_BYTES, *parts])
 
 
 def _close_engine(engine: Engine, discard: threading.Event | None) -> None:

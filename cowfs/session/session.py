@@ -113,6 +113,7 @@ class Session:
     def wait_patiently(self) -> None:
         """Applies the store timeout of the mount options from now on."""
         self._patience.limit_s = self.spec.options.store_timeout_s
+        self._patience.expect_answers()
 
     def mark_ready(self) -> None:
         """Marks the mount as established: other attempts to mount the volume are refused at

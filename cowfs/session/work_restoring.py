@@ -40,7 +40,7 @@ from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.ids import ChunkHash
 from cowfs.control.messages import Restoration, Restored, RestoredPath
 from cowfs.format.codec import Codec
-from cowfs.native import Caller
+from cowfs.native import Caller, Handle
 from cowfs.session.files import Files
 from cowfs.session.work_comparing import working_pair
 from cowfs.store.packs import ChunkRequest, PackReader
@@ -275,7 +275,7 @@ class _Restoring:
         if self._missing_bytes >= BATCH_BYTES:
             self._fetch()
 
-    def _share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
+    def _share(self, fh: Handle, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
         """Shares the ranges that the existing file has in the same chunks. Returns the rows still
         to be written: all of them if the file changes meanwhile, may be written through a mapping,
         or is gone."""
@@ -286,7 +286,7 @@ class _Restoring:
                 raise
             return rows
 
-    def _try_share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
+    def _try_share(self, fh: Handle, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
         version, extents = self._files.ask(self._engine.live_extents, here[INO])
         known = {each.chunk.hash: each for each in extents if each.chunk is not None}
         donor = self._files.ask(self._engine.open_file, here[INO], os.O_RDONLY)
@@ -302,7 +302,7 @@ class _Restoring:
             self._engine.release(donor)
         return missing if self._files.ask(self._engine.live_extents, here[INO])[0] == version else rows
 
-    def _copy(self, source: int, first: int, target: int, offset: int, length: int) -> bool:
+    def _copy(self, source: Handle, first: int, target: Handle, offset: int, length: int) -> bool:
         while length > 0:
             done = self._files.ask(self._engine.copy_range, (source, first), (target, offset), length)
             if done == 0:

@@ -22,7 +22,7 @@ from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.reliability.retrying import RetryingStore
 
 NAMED_READ_ONLY = (
-    f"It has a name on this machine under which it is read-only ({Command('store', 'list')}, storage.list_stores()). Pull the version "
+    f"It has a name on this machine under which it is read-only ({Command('store', 'ls')}, storage.list_stores()). Pull the version "
     "into a store of yours, or remove the name and add it without --read-only (read_only)."
 )
 

@@ -17,12 +17,12 @@ docs/decisions/0085-what-a-machine-has-seen.md
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from cowfs.base.errors import CorruptError, CowfsError, InvalidStateError, NotFoundError
 from cowfs.base.hints import Command
+from cowfs.base.quantities import format_time
 from cowfs.format.records import HeadRecord, StoreRecord
 from cowfs.machine.known_stores import OF_STORE, PLAIN, Known, Mark
 
@@ -256,4 +256,4 @@ def _when(known: Mark) -> str:
 
 
 def day(when_ns: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when_ns / 1e9))
+    return format_time(when_ns)

@@ -88,7 +88,7 @@ def find_store(name: str) -> NamedStore:
     raise InvalidInputError(
         f"no store is named {name!r}",
         hint=f"{meant}Write ./{name} for a directory. {Command('store', 'add', name, 'URL')} names a store, "
-        f"{Command('store', 'list')} lists those "
+        f"{Command('store', 'ls')} lists those "
         f"that have a name; by hand they are in [stores] of {config.config_file()}.",
     )
 
@@ -126,7 +126,7 @@ def remove_store(name: str) -> NamedStore:
         found = stores.get(name)
         if found is None:
             raise NotFoundError(
-                f"no store is named {name!r}", hint=f"{Command('store', 'list')} lists those that have a name."
+                f"no store is named {name!r}", hint=f"{Command('store', 'ls')} lists those that have a name."
             )
         if not found.is_ours:
             raise InvalidInputError(

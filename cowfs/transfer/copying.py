@@ -16,7 +16,8 @@ temporary name that can be found again, so a copy that was interrupted continues
 The remains of a killed copy are removed if they were for a file of the source's directory and the
 source has no file of that name.
 
-Several threads copy files, because stores may be slow; the first error ends the copy.
+Several threads copy files, because stores may be slow; the first error ends the copy. A file whose
+bytes were purged does not end it: the copy fails at its end, when all other files are there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs.base import clock, interruptible
-from cowfs.base.errors import ConflictError, CorruptError
+from cowfs.base.errors import ConflictError, CorruptError, PurgedError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.thread_pool import Helpers
 from cowfs.machine.folders.stamps import is_special
@@ -119,7 +120,8 @@ def copy(
     expect is called for each file before it is read. resumes: the source, if it can resume large
     files. marks: extended attributes for each file that is read. clones: for large files of a
     source that can resume them. tells_apart: the target is known to keep all names apart.
-    ConflictError: it treats two names of the source as one."""
+    ConflictError: it treats two names of the source as one. PurgedError: bytes of files were
+    purged; all others were copied."""
     return _Copy(source, target, report, keeps, expect, resumes, marks, clones, tells_apart).run(at, to)
 
 
@@ -147,30 +149,36 @@ class _Copy:
         self._marks = marks
         self._clones = clones
         self._tells_apart = tells_apart
-        self._lock = threading.Lock()  # guards the counts and `_error`, which helpers change
+        self._lock = threading.Lock()  # guards the counts, `_error`, `_purged` and `_left`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._is_stopped = False
         self._error: BaseException | None = None
         self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped", "unchanged"), 0)
         self._skipped: list[str] = []
+        self._purged: dict[bytes, str] = {}  # path in the target → path in the source
         self._done_bytes = 0
         self._total = (0, 0)
         self._reported_s = 0.0
         self._named: dict[int, bytes] = {}  # files with several names: path of the first one in the target
-        self._links: list[tuple[bytes, bytes]] = []
+        self._links: list[tuple[bytes, bytes, str]] = []  # existing and new path in the target, path in the source
         self._directories: list[tuple[bytes, Attributes]] = []
         self._left: list[bytes] = []  # remains of large files from a killed copy
 
     def run(self, at: bytes, to: bytes) -> Copied:
         first = self._source.stat(at)
         interruptible.run(lambda: self._copy_all(at, to, first), self._stop)
-        for existing, path in self._links:
-            self._target.link(existing, path)
+        for existing, path, name in self._links:
+            if existing in self._purged:
+                self._purged[path] = name
+            else:
+                self._target.link(existing, path)
         for path in self._left:
             self._target.remove_left(path)
         for path, attr in reversed(self._directories):  # last, since new entries change a directory's time
             self._target.set_attributes(path, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
         self._tell(0, is_last=True)
+        if self._purged:
+            raise name_purged(sorted(self._purged.values()))
         return Copied(**self._done, skipped_paths=tuple(self._skipped))
 
     def _copy_all(self, at: bytes, to: bytes, first: Attributes) -> None:
@@ -228,7 +236,7 @@ class _Copy:
     def _name(self, path: bytes, there: bytes, attr: Attributes) -> None:
         """Links another name to a file that is in the target by now."""
         is_kept = self._keeps(path, there, attr)  # may raise
-        self._links.append((self._named[attr.ino], there))
+        self._links.append((self._named[attr.ino], there, os.fsdecode(path)))
         if stat.S_ISLNK(attr.mode):
             self._count(symlinks=1)
         else:
@@ -240,6 +248,7 @@ class _Copy:
         future.add_done_callback(lambda _: self._room.release())
 
     def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
+        resumed = None
         try:
             if self._is_stopped:
                 return
@@ -253,6 +262,12 @@ class _Copy:
                     self._target.put(there, self._watch(path, pieces), xattrs=self._marks(attr), **kept)
         except _Stopped:
             pass
+        except PurgedError:
+            with self._lock:
+                self._purged[there] = os.fsdecode(path)
+                if resumed is not None:
+                    directory, _, name = there.rpartition(b"/")
+                    self._left.append(_below(directory, part_name(name, resumed[1])))
         except BaseException as raised:  # noqa: BLE001 — on a helper thread; the main thread raises it
             error: BaseException = raised
             if isinstance(raised, _SourceError):
@@ -344,6 +359,17 @@ class _Copy:
             if is_last or now_s - self._reported_s >= REPORT_S:
                 self._reported_s = now_s
                 self._report(Progress("copy", self._done["files"], self._total[0], self._done_bytes, self._total[1]))
+
+
+def name_purged(paths: Sequence[str]) -> PurgedError:
+    """The error of a copy without these files of the source."""
+    more = ", …" if len(paths) > NAMED_SKIPPED else ""
+    return PurgedError(
+        f"purged, and not copied: {len(paths)} file{'s' * (len(paths) != 1)} ({', '.join(paths[:NAMED_SKIPPED])}{more})",
+        hint="All others were copied. Nothing brings the bytes of these back; a person who still has such a file can write "
+        "it again.",
+        details={"paths": list(paths)},
+    )
 
 
 class _Stopped(Exception):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from cowfs.base import interruptible
+from cowfs.base.errors import PurgedError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.ids import ChunkHash, PackId
 from cowfs.base.thread_pool import Threads
@@ -155,9 +156,8 @@ class VersionTree(VersionNames):
         """Yields (offset, bytes) of a file from its beginning; at the end its size, with no
         bytes."""
         row = self._row(path)
-        if (batch := self._take_batch(path)) is not None:
-            assert batch.fetched is not None
-            yield from batch.fetched.result()[row[0]]  # kept: another name of the file may need it, too
+        if (batch := self._take_batch(path)) is not None and (fetched := _result_of(batch)) is not None:
+            yield from fetched[row[0]]  # kept: another name of the file may need it, too
         else:
             extents = self._extents(row[0])
             if row[6] <= SMALL_BYTES:
@@ -285,6 +285,15 @@ class VersionTree(VersionNames):
                 raise self._index.damage_error(f"it names pack number {number} but has no pack of that number")
             self._pack_ids[number] = pack
         return pack
+
+
+def _result_of(batch: _Batch) -> dict[int, Pieces] | None:
+    """None: one of its files was purged, so each has to be read alone."""
+    assert batch.fetched is not None
+    try:
+        return batch.fetched.result()
+    except PurgedError:
+        return None
 
 
 def _attr(row: InodeRow) -> VersionAttr:

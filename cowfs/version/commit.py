@@ -41,18 +41,30 @@ class CommitRequest:
         if not self.given <= GIVABLE:
             raise InvalidInputError(f"{', '.join(sorted(self.given - GIVABLE))} cannot be given to a commit")
 
+    def fill_message(self, message: str) -> CommitRequest:
+        """The same with that message, if it has none."""
+        return self if self.message else dataclasses.replace(self, message=message)
+
+    def describe_left_out(self) -> str:
+        """How a hint begins that asks to leave out what was given."""
+        return f"Leave {' and '.join(f'the {name}' for name in sorted(self.given, reverse=True))} out"
+
     def says_more_than(self, manifest: Manifest) -> bool:
         """Whether a given field is missing in the version: then a commit of the same tree makes a
         version, too."""
         return any(getattr(self, name) != getattr(manifest, name) for name in self.given)
 
 
+FROZEN = "frozen"
+"""Reported only to the caller of the commit. A copy (a mount without FUSE) never reports it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Progress:
     """Progress of a long operation. 0 in `total` or `total_bytes`: not known.
 
-    stage   of a commit "files", then "index"; of a mount with uncommitted work "load", then "replay"; of a mount that waits
-            for another writer "wait"
+    stage   of a commit "frozen", when later writes are no longer in the version, then "files", then "index"; of a mount
+            with uncommitted work "load", then "replay"; of a mount that waits for another writer "wait"
     done    files, records or seconds, of `total`; done_bytes: bytes written since the last commit, of `total_bytes`
     """
 

@@ -358,10 +358,10 @@ class _Comparison:
     # -- results
 
     def _record_removal(self, path: bytes, row: InodeRow) -> None:
-        self._found.append(Difference("removed", path, path, row, None, removed_bytes=_bytes(row)))
+        self._found.append(Difference("removed", path, path, row, None, removed_bytes=file_bytes(row)))
 
     def _record_addition(self, path: bytes, row: InodeRow) -> None:
-        self._found.append(Difference("added", path, None, None, row, added_bytes=_bytes(row)))
+        self._found.append(Difference("added", path, None, None, row, added_bytes=file_bytes(row)))
 
     def _record_rename(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
         self._note(path, old_path, old, new)
@@ -478,7 +478,8 @@ def _content(index: Index, row: InodeRow) -> tuple[list[ExtentRow], list[tuple[b
     return content_with_links(index, row[INO]) if stat.S_ISREG(row[MODE]) or row[FLAGS] & HAS_XATTRS else ([], [])
 
 
-def _bytes(row: InodeRow) -> int:
+def file_bytes(row: InodeRow) -> int:
+    """The size of a file; 0 for anything else."""
     return row[SIZE] if stat.S_ISREG(row[MODE]) else 0
 
 

@@ -11,6 +11,8 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from cowfs.base.short_repr import has_card
+
 if TYPE_CHECKING:
     from cowfs.index import InodeRow
     from cowfs.version.differences import Difference
@@ -20,6 +22,7 @@ _MODE: Final = 1
 _SIZE: Final = 6
 
 
+@has_card
 @dataclass(frozen=True)
 class Change:
     """One path at which two versions differ.

@@ -47,6 +47,7 @@ from cowfs.version.publish import settings
 from cowfs.version.publish.heads import settle_head
 from cowfs.version.publish.protection import Protection
 from cowfs.version.publish.settings import Settings
+from cowfs.version.purged_versions import naming_purged_version
 from cowfs.writer.writer import Writer
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
     except AccessDeniedError as error:
         raise AccessDeniedError(
             error.message,
-            hint=f"{error.open_hint} Reading the volume needs no write access: {Command('mount', spec.volume, '--read-only')}, "
+            hint=f"{error.open_hint} Reading the volume needs no write access: {Command('mount', spec.volume, 'PATH', '--read-only')}, "
             f"Volume.version({spec.volume!r}).mount().",
             details=error.details,
         ) from error
@@ -296,7 +297,9 @@ def open_base_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, pac
         now_ns = _read_created_ns(spec, store)
         index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=now_ns, sealing=packs.sealing)
     else:
-        index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
+        assert base.version_id is not None
+        with naming_purged_version(store, spec.volume, base.version_id):
+            index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
     stack.callback(try_cleanup, "close the index", index.close)  # a load may wait for the store in a query
     return index
 

@@ -70,13 +70,14 @@ class _Stub:
         if base.__name__ not in self._made:
             self._imports.add(f"from {base.__module__} import {base.__name__}")
         lines = [f"class {twin.__name__}({base.__name__}):"]
-        for name, (member, module) in _members(twin_of(twin)).items():
+        for name, (members, module) in _members(twin_of(twin)).items():
             if name in vars(twin) and (name != "__init__" or twin.__name__ in CONSTRUCTED):
-                if isinstance(member, ast.AnnAssign):
-                    text = self._field(member, module)
-                else:
-                    text = self._function(member, module, getattr(twin, name))
-                lines += [f"    {line}" for line in text.splitlines()]
+                for member in members:
+                    if isinstance(member, ast.AnnAssign):
+                        text = self._field(member, module)
+                    else:
+                        text = self._function(member, module, getattr(twin, name))
+                    lines += [f"    {line}" for line in text.splitlines()]
         return "\n".join(lines)
 
     def _free(self, function: Callable[..., Any]) -> str:
@@ -95,7 +96,9 @@ class _Stub:
         return f"@property\ndef {ast.unparse(node.target)}(self) -> {ast.unparse(annotation)}: ..."
 
     def _function(self, node: ast.FunctionDef, module: str, made: Any) -> str:
-        kept = {"property", "staticmethod"} & {ast.unparse(each) for each in node.decorator_list}
+        kept = {"property", "staticmethod", "overload"} & {ast.unparse(each) for each in node.decorator_list}
+        if "overload" in kept:
+            self._imports.add("from typing import overload")
         lines = [f"@{each}" for each in kept]
         assert node.returns is not None
         arguments, returns = self._known(node.args, module), ast.unparse(self._known(node.returns, module))
@@ -114,18 +117,22 @@ class _Stub:
         return node
 
 
-def _members(blocking: type) -> dict[str, tuple[Member, str]]:
-    """With their modules. What a class defines replaces what its bases do."""
-    found: dict[str, tuple[Member, str]] = {}
+def _members(blocking: type) -> dict[str, tuple[list[Member], str]]:
+    """With their modules: the overloads of a method, else one member. What a class defines replaces
+    what its bases do."""
+    found: dict[str, tuple[list[Member], str]] = {}
     for kind in reversed(blocking.__mro__):
         if kind.__module__.startswith("cowfs."):
             node = _defined(kind.__module__, kind.__name__)
             assert isinstance(node, ast.ClassDef)
+            overloads: dict[str, list[Member]] = {}
             for each in _unconditional(node.body):
-                if isinstance(each, ast.FunctionDef):
-                    found[each.name] = each, kind.__module__
+                if isinstance(each, ast.FunctionDef) and "overload" in map(ast.unparse, each.decorator_list):
+                    overloads.setdefault(each.name, []).append(each)
+                elif isinstance(each, ast.FunctionDef):
+                    found[each.name] = overloads.get(each.name, [each]), kind.__module__
                 elif isinstance(each, ast.AnnAssign):
-                    found[ast.unparse(each.target)] = each, kind.__module__
+                    found[ast.unparse(each.target)] = [each], kind.__module__
     return found
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from cowfs import storage
-from cowfs.api.transfers import importing
-from cowfs.blocking import ROVolume, Store
+from cowfs.blocking import Store, Volume
 from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
 from cowfs.store.origin.archive import input
 from cowfs.store.reliability.patience import Patience
@@ -64,13 +63,13 @@ def test_an_archive_becomes_what_unpacking_it_gives(place: Path) -> None:
         add("./dir/empty", type=tarfile.DIRTYPE, mode=0o700, mtime=7)
         add("./pipe", type=tarfile.FIFOTYPE)
         add("./dir/x", b"the later one", mode=0o600)
-    done = importing.import_from(f"tar://::{place}/a.tar", "packed")
-    version = ROVolume.made(done.version)
+    done = Store().import_files(f"tar://::{place}/a.tar", "packed")
+    version = Volume.version("packed")
     files = version.files
     assert contents(version) == {"/big": BIG, "/same": BIG, "/dir/x": b"the later one"}
     assert files.stat("/big").mtime_ns == 1_000_000_000_250_000_000
     assert [stat.S_IMODE(files.stat(name).mode) for name in ("/big", "/dir/x", "/dir/empty")] == [0o750, 0o600, 0o700]
-    assert (done.report.skipped, done.report.skipped_paths) == (1, ("pipe",))
+    assert (done.skipped, done.skipped_paths) == (1, ("pipe",))
     files.download("/", place / "out")
     assert (place / "out" / "big").samefile(place / "out" / "same")
     assert (place / "out" / "link").readlink() == Path("dir/x")

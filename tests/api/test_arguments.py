@@ -25,10 +25,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 WRONG: dict[str, Callable[[RWVolume], Any]] = {
-    "limit is 'all'": lambda v: v.history("all"),  # type: ignore[arg-type]
-    "limit is -1": lambda v: v.history(-1),
-    "limit is True": lambda v: v.commit().history(True),
-    "limit is 1.5": lambda v: v.commit().history(1.5),  # type: ignore[arg-type]
+    "limit is 'all'": lambda v: v.history(limit="all"),  # type: ignore[arg-type]
+    "path is 3": lambda v: v.history(3),  # type: ignore[arg-type]
+    "limit is -1": lambda v: v.history(limit=-1),
+    "limit is True": lambda v: v.commit().history(limit=True),
+    "limit is 1.5": lambda v: v.commit().history(limit=1.5),  # type: ignore[arg-type]
     "produced_by is 'me'": lambda v: v.commit(produced_by="me"),  # type: ignore[arg-type]
     "produced_by is 5": lambda v: v.commit(produced_by=5),  # type: ignore[arg-type]
     "progress is 5": lambda v: v.commit(progress=5),  # type: ignore[arg-type]

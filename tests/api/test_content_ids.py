@@ -81,11 +81,11 @@ def test_a_known_id_needs_no_request(place: Path) -> None:
     version = volume.commit()
     found = version.content_id()
     (place / "store").rename(place / "elsewhere")
-    assert ROVolume(version.located.named).content_id() == found
+    assert ROVolume(version._located.named).content_id() == found
     (place / "elsewhere").rename(place / "store")
     [known] = place.rglob("content-ids")
     known.write_bytes(bytes(known.stat().st_size))
-    assert ROVolume(version.located.named).content_id() == found
+    assert ROVolume(version._located.named).content_id() == found
 
 
 def test_the_async_class_finds_the_same() -> None:

@@ -151,7 +151,7 @@ def test_a_folder_in_which_everything_was_replaced_is_the_copy(
 def test_the_folder_is_the_copy_when_its_number_changes(volume: RWVolume) -> None:
     """As on an overlay of several file systems, whose directories get numbers when they are looked
     at."""
-    record, path = volume.handle.working_copy().path / "copy.json", volume.path
+    record, path = volume._handle.working_copy().path / "copy.json", volume.path
     (path / "new").write_text("work")
     known = json.loads(record.read_bytes())
     record.write_text(json.dumps({**known, "root_ino": known["root_ino"] + 1, "root_device": 1}))
@@ -168,7 +168,7 @@ def test_what_may_be_another_folder_is_not_removed(
     volume: RWVolume = Volume.new("data")
     (volume.mount(mode="copy") / "file").write_text("one")
     volume.commit()
-    record, path = volume.handle.working_copy().path / "copy.json", volume.path
+    record, path = volume._handle.working_copy().path / "copy.json", volume.path
     shutil.rmtree(path)
     path.mkdir()
     (path / "file").write_text("precious")
@@ -183,7 +183,7 @@ def test_what_may_be_another_folder_is_not_removed(
 
 @pytest.mark.parametrize("by", ["unmount", "discard", "mount", "commit"])
 def test_a_record_that_is_not_understood_is_refused_and_nothing_changes(volume: RWVolume, by: str) -> None:
-    record, path = volume.handle.working_copy().path / "copy.json", volume.path
+    record, path = volume._handle.working_copy().path / "copy.json", volume.path
     known = json.loads(record.read_bytes())
     record.write_text(json.dumps({**known, "format": 2}))
     before = in_source(path)
@@ -307,7 +307,7 @@ def test_killed_on_the_way_out(volume: RWVolume, point: str, meanwhile: str, by:
         path.mkdir(exist_ok=True)
         (path / "mine" if meanwhile == "new" or edited is None else edited).write_text("mine")
     for shown in overview.status().mounts:
-        assert (shown.is_gone, shown.uncommitted, shown.error) == (False, False, None)
+        assert (shown.is_gone, shown.has_uncommitted, shown.problem) == (False, False, None)
     try:
         Volume.open("data").mount(mode="copy")
     except CowfsError:

@@ -246,7 +246,7 @@ def test_commands_without_credentials_commit_and_unmount_what_is_mounted(seaweed
                 timeout=WATCHDOG_S,
             )
             assert done.returncode == 0, done.stderr
-            last = volume.history(1)[0]
+            last = volume.history(limit=1)[0]
             assert last.locator in done.stdout
             assert f"Version {last.id[:12]} of data" in done.stderr or "--json" in arguments
         assert len(volume.history()) == 3
@@ -414,7 +414,7 @@ def test_a_key_that_may_only_read_is_told_how_to_read(seaweedfs: SeaweedFS, pref
     reader = Key(seaweedfs, "Read", "List").store(prefix)
     with pytest.raises(AccessDeniedError) as caught:
         Volume.open("data", store=reader).mount()
-    assert "cowfs mount data --read-only" in caught.value.hint
+    assert "cowfs mount data PATH --read-only" in caught.value.hint
     version = Volume.version("data", store=reader)
     assert (version.mount() / "old").exists()
     version.unmount()

@@ -179,7 +179,7 @@ def test_a_damaged_heartbeat_locks_nobody_out(place: Path) -> None:
     (heartbeat,) = (place / "store/volumes/data/heartbeat").iterdir()
     heartbeat.write_bytes(b"")
     os.utime(heartbeat, (10**9, 10**9))
-    assert [each.mounted for each in Store().volumes()] == [None]
+    assert [each.writer for each in Store().volumes()] == [None]
     (place / "source").mkdir()
     Volume.open("data").files.upload(place / "source", "/b")
     assert Volume.open("data").files.read("a") == b"a"

@@ -372,7 +372,7 @@ def test_contents_are_not_compressed_where_the_volume_says_so(
     raw.unmount()
     usual: RWVolume = Volume.new("usual").resolve()
     assert _grown(tmp_path, lambda: usual.files.upload(source / "usual", "/")) < 500_000
-    assert [(each.name, each.compress) for each in Store().volumes()] == [("raw", False), ("usual", True)]
+    assert [(each.name, each.is_compressed) for each in Store().volumes()] == [("raw", False), ("usual", True)]
     assert Volume.version("raw").files.read("/large") == b"B" * lengths["large"]
 
 

@@ -171,8 +171,8 @@ def test_the_store_that_is_read_is_no_target(
 
 
 def test_the_directory_of_a_store_is_no_target(place: Path, version: ROVolume) -> None:
-    (place / "link").symlink_to(Path("/" + StoreUrl.parse(version.located.named.store_url).path))
-    for target in (version.located.named.store_url, place / "link", f"file://{place}"):
+    (place / "link").symlink_to(Path("/" + StoreUrl.parse(version._located.named.store_url).path))
+    for target in (version._located.named.store_url, place / "link", f"file://{place}"):
         with pytest.raises(InvalidInputError):
             version.files.export(target, delete=True)
     assert version.files.read("/dir/.hidden ä") == b"small"
@@ -191,6 +191,30 @@ def test_a_bucket_with_the_store_that_is_read_is_no_target(place: Path, bucket_u
     done = version.files.export(bucket_url, delete=True, exclude=["/store/"])
     assert (done.files, done.removed) == (1, 0)
     assert version.files.read("/file") == b"precious"
+
+
+@pytest.mark.s3
+def test_a_url_of_the_stores_bucket_means_the_stores_server(
+    place: Path, bucket_url: str, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the discard port: nothing listens there
+    (place / "tree").mkdir()
+    (place / "tree" / "file").write_bytes(b"content")
+    store = Store(f"{bucket_url}/store")
+    version = store.import_(place / "tree", "data")
+    bare = f"s3://{seaweedfs.bucket}/{StoreUrl.parse(bucket_url).path}"
+    assert version.files.export(f"{bare}/out").files == 1
+    assert store.import_(f"{bucket_url}/out", "whole").files.read("/file") == b"content"
+    assert store.import_(f"{bare}/out", "again").files.read("/file") == b"content"
+    with pytest.raises(InvalidInputError, match="lies in the store"):
+        version.files.export(f"{bare}/store")
+    with pytest.raises(UnavailableError, match="Connection refused") as elsewhere:
+        version.files.export("s3://other/out")
+    endpoint = StoreUrl.parse(bucket_url).endpoint
+    assert f"s3://other;endpoint={endpoint}/out." in elsewhere.value.hint
+    with pytest.raises(UnavailableError) as named:
+        store.import_(f"s3://{seaweedfs.bucket};endpoint=http://127.0.0.1:9/out", "again")
+    assert ";endpoint=" not in named.value.hint
 
 
 def test_another_store_is_not_deleted(server: ObjectServer, version: ROVolume) -> None:

@@ -134,7 +134,7 @@ def test_a_file_object_is_one_of_python(vol: RWVolume) -> None:
         text.write("one\ntwo\n")
     with io.TextIOWrapper(files.open("text")) as text:
         assert list(text) == ["one\n", "two\n"]
-    for mode in ("r", "w", "rt", "", None):
+    for mode in ("rr", "rw", "rbt", "+", "U", "a+", "", None):
         with pytest.raises(InvalidInputError) as caught:
             files.open("file", mode)  # type: ignore[arg-type]
         assert caught.value.hint
@@ -862,7 +862,7 @@ def test_a_call_that_a_mount_comes_before_goes_through_it(
 
     def looked_before(volume: VolumeHandle) -> MountEntry | None:
         found = look(volume)
-        if volume is other.handle and not vol.is_mounted:
+        if volume is other._handle and not vol.is_mounted:
             vol.mount(mode=mode)
         return found
 

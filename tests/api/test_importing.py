@@ -474,6 +474,22 @@ def test_a_bucket_is_imported_beside_the_store_that_is_excluded(place: Path) -> 
         memory.rm(f"/{root}", recursive=True)
 
 
+def test_a_directory_is_imported_beside_the_store_that_is_excluded(place: Path) -> None:
+    project = place / "project"
+    (project / "sub").mkdir(parents=True)
+    (project / "file").write_bytes(b"bytes")
+    store = Store(project / "sub" / "store")
+    for import_ in (store.import_, store.create("taken").files.upload):
+        with pytest.raises(InvalidInputError, match="has the store in it") as refused:
+            import_(project, *(["data"] if import_ == store.import_ else []))
+        assert "--exclude /sub/store/" in refused.value.hint
+    version = store.import_(project, "data", exclude=["store/"])
+    assert [each.path for each in version.files.ls(recursive=True)] == ["/file", "/sub"]
+    assert store.volume("taken").files.upload(project, exclude=["/sub/store/"]).files == 1
+    with pytest.raises(InvalidInputError, match="lies in the store"):
+        store.import_(project / "sub" / "store" / "packs", "data", exclude=["*"])
+
+
 def test_a_local_directory_keeps_permissions_and_links(place: Path) -> None:
     (place / "tree").mkdir()
     (place / "tree" / "run").write_text("#!")

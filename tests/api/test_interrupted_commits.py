@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -97,7 +97,7 @@ def uploaded(vol: RWVolume, content: bytes) -> Round:
 
 
 def newest(name: str) -> ROVolume:
-    return Volume.open(name).history(1)[0]
+    return Volume.open(name).history(limit=1)[0]
 
 
 @pytest.mark.parametrize("begin", [used, kept, in_transaction, rolled_back, uploaded])
@@ -142,6 +142,27 @@ def test_an_interrupted_commit_ends_soon_and_publishes_nothing() -> None:
     assert len(heard) == 1
     assert vol.history() == []
     assert vol.commit().files.read("2999") == b"2999"
+
+
+def test_an_error_of_a_listener_at_any_news_leaves_the_work_for_the_next_commit() -> None:
+    vol, seen = Volume.new("data"), list[str]()
+    vol.files.write("file", b"content")
+    for failing in range(100):
+        count = iter(range(failing + 1))
+
+        def hear(progress: Progress, count: Iterator[int] = count, failing: int = failing) -> None:
+            seen.append(progress.stage)
+            if next(count) == failing:
+                raise LookupError
+
+        try:
+            assert vol.commit(progress=hear).files.read("file") == b"content"
+            break
+        except LookupError:
+            assert vol.files.read("file") == b"content"
+            assert vol.commit("after an error").files.read("file") == b"content"
+            vol.files.write("more", b"%d" % failing)
+    assert set(seen) == {"frozen", "files", "index"}
 
 
 @pytest.mark.parametrize("end", ["commit", "finalize"])

@@ -15,7 +15,6 @@ from typing import Literal
 import pytest
 
 from cowfs.api.mounts import rescue
-from cowfs.api.transfers import copying
 from cowfs.api.upkeep import copied_stores
 from cowfs.blocking import Store, Volume
 from cowfs.errors import (
@@ -85,7 +84,7 @@ def test_work_below_a_meta_dir_moves_to_a_fork_there(place: Path) -> None:
 def test_a_fork_that_cannot_have_the_work_makes_no_volume() -> None:
     left("data", "one")
     volume = Volume.open("data").resolve()
-    kept, store = volume.handle.working_copy(), volume.handle.opened
+    kept, store = volume._handle.working_copy(), volume._handle.opened
     with WorkingCopy(kept.path).lock(LockHolder.this_process("/mnt")), pytest.raises(LeaseHeldError):
         rescue.fork(store, kept, "saved", strict=True)
     assert [each.name for each in Store().volumes()] == ["data"]
@@ -117,7 +116,7 @@ def test_a_journal_that_was_put_away_is_whole_or_refused() -> None:
     """Also where its end is what was damaged: that could be what a crash leaves."""
     left("data", "one")
     left("data", "two")
-    kept = Volume.open("data").resolve().handle.working_copy()
+    kept = Volume.open("data").resolve()._handle.working_copy()
     whole = {path: path.read_bytes() for path in kept.journal_dir.iterdir()}
     for path, data in whole.items():
         middle = len(data) // 2
@@ -221,7 +220,7 @@ def test_work_on_a_version_that_the_store_has_not_any_more_is_told_of(
     Store().push("data", place / "mirror")
     (volume.path / "two").write_text("2")
     volume.unmount()
-    kept = place / "mnt" / "data" if mode == "copy" else volume.handle.working_copy().path
+    kept = place / "mnt" / "data" if mode == "copy" else volume._handle.working_copy().path
     store.rename(later)
     (place / "backup").rename(store)
     with pytest.raises(InvalidStateError, match="was put back to an earlier state"):
@@ -271,7 +270,7 @@ def test_work_of_a_store_is_not_taken_for_that_of_its_copy(place: Path) -> None:
             theirs.has_changes,
             lambda at=theirs: at.files.write("work", b"other"),
             lambda at=theirs: list(at.diff()),
-            lambda: copying.copy(str(place / "home"), "data:", store=str(copy)),
+            lambda: Store(str(copy)).copy(str(place / "home"), "data:"),
         )
         for use in uses:
             with pytest.raises(InvalidStateError, match=rf"{place}/store; file://{copy} is another place") as caught:

@@ -221,7 +221,7 @@ def test_a_program_that_ends_all_its_children_ends_no_mount_of_others() -> None:
     subprocess.run([sys.executable, "-c", ENDS_ALL_ITS_CHILDREN], env=environment, check=True, timeout=WAIT_S)
     with Volume.version("shared") as version:
         assert (version.path / "file").read_bytes() == b"content"
-        assert version.started is None, "it is the one that was there"
+        assert version._started is None, "it is the one that was there"
 
 
 @pytest.mark.mount
@@ -235,7 +235,7 @@ from cowfs.blocking import Volume
 assert ctypes.CDLL(None).prctl({SET_CHILD_SUBREAPER}, 1, 0, 0, 0) == 0
 volume = Volume.new("data")
 volume.mount()
-pid = volume.started.pid
+pid = volume._handle.started.pid
 volume.unmount()
 while os.path.exists(f"/proc/{{pid}}"):
     time.sleep(0.01)

@@ -172,7 +172,7 @@ def test_kill_9_loses_no_copy_of_linked_bytes(server: ObjectServer, version: ROV
         volume.commit()
         with open(root / "late", "wb") as late:
             os.copy_file_range(held.fileno(), late.fileno(), 1000)
-    entry = volume.handle.live()
+    entry = volume._handle.live()
     assert entry is not None
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)
@@ -263,7 +263,7 @@ def test_links_in_an_encrypted_store(server: ObjectServer, place: Path, fast_lan
     with pytest.raises(SourceChangedError):
         linked.files.read("/new")
     assert contents(changed) == {**WHOLE, "/dir/b": b"b" * 1000 + b"!"}
-    importing.absorb("fork", store=store)
+    Store(storage=store).absorb("fork")
     server.objects.clear()
     assert contents(Volume.version("fork", store=store)) == {**WHOLE, "/dir/b": b"b" * 1000 + b"!"}
 

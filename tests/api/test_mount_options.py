@@ -42,6 +42,7 @@ def given(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "transport": "device",
         "take_over": True,
         "accept_unsafe_store": True,
+        "uncommitted": "refuse",
         "allow_other": False,
         "map_owner": "1000:100",
         "fuse_fd": fd,

@@ -14,7 +14,6 @@ import pytest
 
 from cowfs.api.mounts.folder import FolderMount
 from cowfs.api.mounts.fuse import FuseMount
-from cowfs.api.transfers import importing
 from cowfs.base.beneath import Root
 from cowfs.blocking import RWVolume, Store, TransferReport, Volume
 from cowfs.errors import ConflictError, InvalidInputError
@@ -70,7 +69,7 @@ def test_an_upload_goes_into_the_mount(volume: RWVolume, tree: Path) -> None:
     (tree / "pipe").unlink()
     (tree / "sub" / "skipped.pyc").unlink()
     assert contents(in_source(path / "in" / "here")) == contents(in_source(tree))
-    assert volume.history(1)[0].locator == before, "nothing is published"
+    assert volume.history(limit=1)[0].locator == before, "nothing is published"
     again = volume.files.upload(tree, "/in/here")
     assert again.unchanged == 4, "each name"
     version = volume.finalize()
@@ -200,12 +199,12 @@ def test_an_import_goes_into_the_mount(volume: RWVolume, server: ObjectServer, p
     path, before = volume.path, volume.locator
 
     def imported() -> TransferReport:
-        return importing.import_to(server.url("in"), "data", exclude=["*.pyc"])
+        return Store().import_files(server.url("in"), "data", exclude=["*.pyc"])
 
     report = imported()
     assert (report.files, report.unchanged, report.mount_path) == (2, 0, str(path))
     assert ((path / "large").read_bytes(), (path / "sub" / "small").read_bytes()) == (large, b"small")
-    assert (volume.history(1)[0].locator, (path / "sub" / "skipped.pyc").exists()) == (before, False)
+    assert (volume.history(limit=1)[0].locator, (path / "sub" / "skipped.pyc").exists()) == (before, False)
     server.requests.clear()
     assert imported().unchanged == 2
     assert server.asked("GET") == []
@@ -215,11 +214,11 @@ def test_an_import_goes_into_the_mount(volume: RWVolume, server: ObjectServer, p
     with pytest.raises(ConflictError, match="is mounted"):
         Store().import_(server.url("in"), "data")
     with pytest.raises(ConflictError, match="is mounted"):
-        importing.import_to(server.url("in"), "data", link=True)
+        Store().import_files(server.url("in"), "data", link=True)
     with tarfile.open(place / "a.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo("a"))
     with pytest.raises(ConflictError, match="is mounted"):
-        importing.import_to(f"tar://::{place}/a.tar", "data")
+        Store().import_files(f"tar://::{place}/a.tar", "data")
     assert volume.finalize().files.read("large") == large
 
 
@@ -237,6 +236,6 @@ def test_an_object_that_is_replaced_meanwhile_is_read_anew(
         return read(self, found, offset, length)
 
     monkeypatch.setattr(S3Origin, "read", replacing)
-    importing.import_to(server.url("in"), "data")
+    Store().import_files(server.url("in"), "data")
     assert asked
     assert (volume.path / "object").read_bytes() == b"2" * 10_000_000

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.quick
         ("entry_cache", float("nan")),
         ("dir_entry_cache", "60"),
         ("cache_size", "many"),
+        ("cache_size", "10"),
         ("cache_size", -1),
         ("cache_size", True),
         ("resident", 1),

@@ -53,7 +53,7 @@ def test_a_volume_tells_its_changes_status_and_history() -> None:
     assert vol.has_changes()
     found = vol.status()
     assert isinstance(found, MountSummary)
-    assert (found.mount_path, found.uncommitted) == (str(path), True)
+    assert (found.mount_path, found.has_uncommitted) == (str(path), True)
     version = vol.commit("first")
     assert not vol.has_changes()
     assert [each.id for each in vol.history()] == [version.id]
@@ -61,9 +61,9 @@ def test_a_volume_tells_its_changes_status_and_history() -> None:
     vol.unmount()
     kept = vol.status()
     assert isinstance(kept, WorkingCopySummary)
-    assert kept.uncommitted
+    assert kept.has_uncommitted
     assert Volume.open("told").has_changes()
-    assert vol.fork("branch").history(1) == [vol.commit()]
+    assert vol.fork("branch").history(limit=1) == [vol.commit()]
     assert Volume.open("branch").status() is None
 
 
@@ -121,13 +121,14 @@ def test_wrong_types_say_what_was_expected(wrong: Any) -> None:
     """Nothing was claimed or written when it is refused."""
     other: Any = wrong if wrong is not None else 3
     no_store: Any = 3 if isinstance(other, Path) else other
+    wrong_label: Any = {"a": [wrong]}
     for call in (
         lambda: Volume.from_locator(wrong),
         lambda: Volume.version(wrong),
         lambda: Volume.open(wrong),
         lambda: Volume.open("x", store=no_store),
         lambda: Volume.new("x").commit(wrong),
-        lambda: Volume.new("x").commit("m", labels={"a": wrong}),
+        lambda: Volume.new("x").commit("m", labels=wrong_label),
         lambda: Volume.new("x").commit("m", labels={"": "red"}),
         lambda: Volume.new("x").finalize("m", author=other),
         lambda: Volume.new("x").mount(3),  # type: ignore[arg-type]

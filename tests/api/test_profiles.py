@@ -231,9 +231,9 @@ def test_a_killed_job_leaves_what_it_had_read(place: Path, monkeypatch: pytest.M
     version.mount(place / "mnt" / "a", record=file)
     job(version.path)
     until(lambda: file.exists() and any(each.path == b"other" for each in profile_files.load(file)))
-    assert version.started is not None
-    os.kill(version.started.pid, signal.SIGKILL)
-    assert wait_gone(version.started.pid, WAIT_S)
+    assert version._started is not None
+    os.kill(version._started.pid, signal.SIGKILL)
+    assert wait_gone(version._started.pid, WAIT_S)
     version.unmount()
     there = cold(place, version, monkeypatch, "second")
     assert there.warm(replay=file).files == 101

@@ -268,7 +268,7 @@ def test_the_record_after_a_damaged_one_does_not_compress(volume: RWVolume, plac
     newest = min((place / "store" / "volumes" / "v" / "meta").iterdir())
     newest.write_bytes(newest.read_bytes()[:-20])
     Store().set_quota("v", "8K")
-    assert [(each.quota_bytes, each.compress) for each in Store().volumes()] == [(8 * KIB, False)]
+    assert [(each.quota_bytes, each.is_compressed) for each in Store().volumes()] == [(8 * KIB, False)]
 
 
 @pytest.mark.parametrize("size", ["much", 0, -1, True, "0", 1 << 63])
@@ -309,7 +309,7 @@ def test_a_declared_size_is_the_quota(place: Path) -> None:
         if quota_bytes is not None:
             Store().set_quota("v", "8KiB")
             (step,) = Declared.load(file).plan(mounts=False).steps
-            assert step.details == f"quota {8 * KIB} → {quota_bytes}", "somebody has changed it by hand"
+            assert step.reason == f"quota {8 * KIB} → {quota_bytes}", "somebody has changed it by hand"
             apply(said)
             assert Store().quota("v") == quota_bytes
     Volume.new("v", exist_ok=True).commit("something to read")

@@ -11,8 +11,9 @@ import pytest
 from cowfs.api import sources
 from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import launch
+from cowfs.api.rw_volume import make_volume
 from cowfs.base.ids import WriteId
-from cowfs.blocking import RWVolume, Volume
+from cowfs.blocking import Volume
 from cowfs.control import MountSpec
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
@@ -62,7 +63,7 @@ def test_a_source_that_was_found_is_not_looked_up_again(asked: list[str]) -> Non
     found = sources.find("data", None)
     assert found.head is not None
     assert asked.count("list volumes/data/head/") == 1
-    RWVolume.made(VolumeHandle.of_head(found.store, found.head)).resolve()
+    make_volume(VolumeHandle.of_head(found.store, found.head)).resolve()
     assert asked.count("list volumes/data/head/") == 1
 
 

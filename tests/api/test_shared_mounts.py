@@ -216,7 +216,7 @@ from cowfs.api.mounts import launch
 from cowfs.blocking import Volume
 from cowfs.machine.working_copy import WorkingCopy
 volume = Volume.open("shared").resolve()
-working_copy = WorkingCopy.locate(volume.handle.store.record.store_id, "shared")
+working_copy = WorkingCopy.locate(volume._handle.store.record.store_id, "shared")
 def told(process, spec, handover, *_):
     process.stdin.write(spec.to_json().encode() + b"\\n" + handover.to_line())
     process.stdin.close()
@@ -315,8 +315,8 @@ def test_work_that_has_lost_its_state_is_told_of_until_it_is_dropped(place: Path
     [kept] = overview.status(meta_dir=where).working_copies
     Path(kept.working_copy, "state.json").unlink()
     [lost] = overview.status(meta_dir=where).working_copies
-    assert lost.error is not None
-    assert "state.json" in lost.error
+    assert lost.problem is not None
+    assert "state.json" in lost.problem
     for use in (lambda: volume.mount(meta_dir=where), volume.commit):
         with pytest.raises(InvalidStateError, match=r"state\.json") as caught:
             use()
@@ -392,9 +392,9 @@ def test_who_comes_back_after_somebody_else_is_told(place: Path, caplog: pytest.
     code = "v = Volume.open('line'); (v.mount() / 'theirs').write_text('x'); print(v.finalize().id)"
     newer = elsewhere(code, **{**another_machine(place), "HOME": str(place / "run2")})
 
-    assert "newer version" not in caplog.text
+    assert "another writer" not in caplog.text
     volume.mount()
-    assert f"newer version {newer[:12]}" in caplog.text
+    assert f"another writer has made version {newer[:12]}" in caplog.text
     assert "cowfs fork line" in caplog.text
     status = volume.status()
     assert status is not None
@@ -407,7 +407,7 @@ def test_who_comes_back_after_somebody_else_is_told(place: Path, caplog: pytest.
     caplog.clear()
     again = Volume.open("line")
     again.mount()
-    assert "newer version" not in caplog.text
+    assert "another writer" not in caplog.text
     again.unmount()
 
 
@@ -556,8 +556,8 @@ def test_a_working_copy_is_tidied_while_the_next_daemon_starts(monkeypatch: pyte
     """By a process that has just unmounted: the directory is there, its log too, and nobody has the
     lock."""
     volume = Volume.new("shared").resolve()
-    assert volume.handle.store is not None
-    working_copy = WorkingCopy.locate(volume.handle.store.record.store_id, "shared")
+    assert volume._handle.store is not None
+    working_copy = WorkingCopy.locate(volume._handle.store.record.store_id, "shared")
     exchange, opened, deleted = launch._exchange, os.open, []
 
     def delete(*_: Any) -> None:
@@ -768,7 +768,7 @@ def test_a_mount_that_is_made_elsewhere_meanwhile_is_a_conflict(place: Path) -> 
     """The first daemon makes the directory, and waits for its working copy; the second mounts."""
     path = place / "both"
     first, second = Volume.new("first").resolve(), Volume.new("second").resolve()
-    held = lock.acquire(first.handle.working_copy().lock_path, LockHolder.make_brief("the test"), volume="first")
+    held = lock.acquire(first._handle.working_copy().lock_path, LockHolder.make_brief("the test"), volume="first")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(first.mount, path)
         end_s = time.monotonic() + WATCHDOG_S

@@ -93,10 +93,10 @@ def test_a_mount_that_a_process_has_left_is_found_by_the_next_one(version: ROVol
     with again(version) as mounted:
         assert f"{mounted.path}\n" == path
         assert daemons() == found
-        assert mounted.started is None
+        assert mounted._started is None
         status = mounted.status()
         assert status is not None
-        assert status.read_only
+        assert status.is_read_only
     assert registry.list_mounts() == []
 
 

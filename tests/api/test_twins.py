@@ -16,8 +16,9 @@ import pytest
 import cowfs
 from cowfs import blocking, errors
 from cowfs.api.declared import asynchronous as declared
+from cowfs.api.declared.cleaning import CleanPlan
 from cowfs.api.declared.plan import Plan
-from cowfs.api.twins.twin import INTERNAL, ONE_BY_ONE, PLAIN, Twin, as_async
+from cowfs.api.twins.twin import ONE_BY_ONE, PLAIN, Twin, as_async, async_return
 from cowfs.control import MountOptions
 from cowfs.errors import InvalidInputError, InvalidStateError
 from cowfs.machine import applied
@@ -35,7 +36,8 @@ def blocking_objects() -> list[Any]:
     volume = blocking.Volume.open("x", store=NOWHERE)
     declaration = blocking.Declared(volumes=[cowfs.DeclaredVolume(name="data", path="/data")])
     plan = Plan(declaration, applied.Applied("/f", ()), (), ())
-    return [version, volume, version.files, volume.files, blocking.Store(NOWHERE), declaration, plan]
+    log = blocking.VersionLog("v", [version], {})
+    return [version, volume, version.files, volume.files, blocking.Store(NOWHERE), declaration, plan, log]
 
 
 OBJECTS = [pytest.param(each, id=type(each).__name__) for each in blocking_objects()]
@@ -126,7 +128,9 @@ def test_twins_are_equal(given: Any) -> None:
     assert twin == as_async(given)
     others = [each for each in blocking_objects() if type(each) is not type(given)]
     assert all(twin != each and given != as_async(each) for each in others)
-    if type(given).__hash__ is not None and not isinstance(given, blocking.Declared | Plan):  # they hold dicts
+    if type(given).__hash__ is not None and not isinstance(
+        given, blocking.Declared | Plan | blocking.VersionLog
+    ):  # they hold dicts
         assert len({given, twin}) == 1
 
 
@@ -153,7 +157,7 @@ def test_functions_pickle() -> None:
 def test_every_pair_of_the_table_is_listed() -> None:
     pairs = [(getattr(cowfs, name), getattr(blocking, name)) for name in cowfs.HOMES]
     classes = {(one, other) for one, other in pairs if one is not other and isinstance(one, type)}
-    assert set(cowfs.list_twins()) == {*classes, (declared.Plan, Plan)}
+    assert set(cowfs.list_twins()) == {*classes, (declared.Plan, Plan), (declared.CleanPlan, CleanPlan)}
 
 
 def test_errors_are_one_tree() -> None:
@@ -191,7 +195,7 @@ def test_names_are_the_same(awaited: type, blocks: type) -> None:
     public = {
         name
         for name, member in members.items()
-        if not name.startswith(("_", "model_")) and name not in INTERNAL and not isinstance(member, classmethod)
+        if not name.startswith(("_", "model_")) and not isinstance(member, classmethod)
     }
     assert {each for each in dir(awaited) if not each.startswith("_")} == public
 
@@ -212,10 +216,10 @@ def test_docstrings_and_arguments_are_the_same(awaited: type, blocks: type) -> N
         one, other = getattr(awaited, name), getattr(blocks, name)
         assert inspect.signature(one).parameters == inspect.signature(other).parameters
         returns = str(inspect.signature(other).return_annotation)
-        is_iterator = returns.startswith("Iterator[")
+        is_iterator = async_return(returns).startswith("AsyncIterator[")
         assert inspect.iscoroutinefunction(one) != (is_iterator or f"{awaited.__name__}.{name}" in PLAIN)
         if is_iterator:
-            assert inspect.signature(one).return_annotation == f"Async{returns}"
+            assert inspect.signature(one).return_annotation == async_return(returns)
 
 
 def test_pieces_of_a_file_are_not_collected() -> None:
@@ -233,7 +237,7 @@ def test_pieces_of_a_file_are_not_collected() -> None:
 @pytest.mark.parametrize("owner", [cowfs.RWVolume, blocking.RWVolume, cowfs.ROVolume, blocking.ROVolume])
 def test_the_signature_of_mount_names_every_option(owner: type) -> None:
     said = set(inspect.signature(owner.mount).parameters)  # type: ignore[attr-defined]
-    writable_only = {"meta_dir", "take_over", "accept_unsafe_store"}
+    writable_only = {"meta_dir", "take_over", "accept_unsafe_store", "uncommitted"}
     options = set(MountOptions.__dataclass_fields__)
     assert said >= options - writable_only
     assert (said >= writable_only) is (owner.__name__ == "RWVolume")
@@ -241,7 +245,7 @@ def test_the_signature_of_mount_names_every_option(owner: type) -> None:
 
 def test_a_read_only_mount_has_no_options_of_writers() -> None:
     version = blocking.ROVolume(cowfs.Locator.parse(f"cowfs+{NOWHERE}/-/v@" + "0" * 64))
-    for option in ({"take_over": True}, {"accept_unsafe_store": True}, {"meta_dir": "/m"}):
+    for option in ({"take_over": True}, {"accept_unsafe_store": True}, {"meta_dir": "/m"}, {"uncommitted": "refuse"}):
         with pytest.raises(InvalidInputError, match="read-only"):
             version.mount("/nowhere", **option)
 

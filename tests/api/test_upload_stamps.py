@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api.transfers import named_transfers
 from cowfs.base import config
-from cowfs.blocking import Volume
+from cowfs.blocking import Store, Volume
 from cowfs.transfer.upload import upload_stamps
 from cowfs.transfer.upload.upload_reading import FileReader
 from tests.api.conftest import place
@@ -26,7 +25,7 @@ def source(place: Path) -> Path:
     path.mkdir()
     for name, text in (("x", "aaaa"), ("y", "1111"), ("z", "zzzz")):
         write(path / name, text)
-    named_transfers.upload_to(path, "data")
+    Store().upload(path, "data")
     return path
 
 
@@ -64,11 +63,11 @@ def test_a_file_of_the_same_size_and_time_that_is_another_one_is_read(
 ) -> None:
     for _ in range(2):
         change(source)
-        report = named_transfers.upload_to(source, "data")
+        report = Store().upload(source, "data")
         assert published() == contents(source)
         assert report.unchanged >= 1
         write(source / "x", "cccc")
-        named_transfers.upload_to(source, "data")
+        Store().upload(source, "data")
         assert published() == contents(source)
 
 
@@ -78,9 +77,9 @@ def test_what_has_not_changed_is_not_read(source: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(FileReader, "read", fails)
     monkeypatch.setattr(FileReader, "read_small", fails)
-    assert named_transfers.upload_to(source, "data").unchanged == 3
+    assert Store().upload(source, "data").unchanged == 3
     with pytest.raises(AssertionError):
-        named_transfers.upload_to(source, "data", checksum=True)
+        Store().upload(source, "data", checksum=True)
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged", "past the limit"])
@@ -92,10 +91,10 @@ def test_without_stamps_size_and_time_tell(source: Path, monkeypatch: pytest.Mon
         record.write_bytes(record.read_bytes()[:-1] + b"\0")
     else:
         monkeypatch.setattr(upload_stamps, "FILES_MAX", 0)
-        named_transfers.upload_to(source, "data")
+        Store().upload(source, "data")
     write(source / "x", "bbbb")
-    assert not named_transfers.upload_to(source, "data").is_new
-    report = named_transfers.upload_to(source, "data", checksum=True)
+    assert not Store().upload(source, "data").is_new
+    report = Store().upload(source, "data", checksum=True)
     assert (report.is_new, report.unchanged) == (True, 2)
     assert published() == contents(source)
 
@@ -106,16 +105,16 @@ def test_an_upload_that_publishes_nothing_notes_nothing_of_another_version(sourc
     other.mkdir()
     for name in ("x", "y", "z"):
         write(other / name, "2222")
-    named_transfers.upload_to(other, "data-2")
-    named_transfers.upload_to(source, "data:sub")
-    assert not named_transfers.upload_to(source, "data").is_new
+    Store().upload(other, "data-2")
+    Store().upload(source, "data:sub")
+    assert not Store().upload(source, "data").is_new
     assert len([*(config.state_dir() / "uploads").iterdir()]) == 3
 
 
 def test_only_so_many_records_are_kept(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_stamps, "RECORDS_MAX", 2)
     for number in range(3):
-        named_transfers.upload_to(source, f"data-{number}")
+        Store().upload(source, f"data-{number}")
     assert len([*(config.state_dir() / "uploads").iterdir()]) == 2
 
 
@@ -123,8 +122,8 @@ def test_only_so_many_records_are_kept(source: Path, monkeypatch: pytest.MonkeyP
 def test_checksum_counts_also_into_a_mount(source: Path) -> None:
     with Volume.open("data") as volume:
         write(source / "x", "bbbb")
-        assert named_transfers.upload_to(source, "data").unchanged == 3
-        named_transfers.upload_to(source, "data", checksum=True)
+        assert Store().upload(source, "data").unchanged == 3
+        Store().upload(source, "data", checksum=True)
         assert (volume.path / "x").read_text() == "bbbb"
 
 
@@ -132,5 +131,5 @@ def test_a_time_past_what_a_version_keeps_has_a_stamp(source: Path) -> None:
     """Year 2400; ext4 and tmpfs keep it."""
     (source / "x").write_bytes(os.urandom(300_000))
     os.utime(source / "x", (13_569_465_600, 13_569_465_600))
-    assert named_transfers.upload_to(source, "data").is_new
-    assert not named_transfers.upload_to(source, "data").is_new
+    assert Store().upload(source, "data").is_new
+    assert not Store().upload(source, "data").is_new

@@ -27,11 +27,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cowfs.api.mounts import mount_transfer
-from cowfs.api.transfers import named_transfers, tree_publishing, uploading
+from cowfs.api.transfers import tree_publishing, uploading
 from cowfs.api.transfers.ignore_patterns import excluding
 from cowfs.base import clock
 from cowfs.base.beneath import Root
-from cowfs.blocking import ROVolume, RWVolume, TransferReport, Volume
+from cowfs.blocking import ROVolume, RWVolume, Store, TransferReport, Volume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
     ConflictError,
@@ -106,11 +106,11 @@ def writing(volume: RWVolume) -> Iterator[Session]:
     """As a mount would have it, without a kernel."""
     volume.resolve()
     spec = SessionSpec(
-        store_url=volume.handle.opened.url,
+        store_url=volume._handle.opened.url,
         volume=volume.name,
         mode="rw",
         options=MountOptions().resolved(),
-        working_copy=str(volume.handle.working_copy().path),
+        working_copy=str(volume._handle.working_copy().path),
     )
     with enter_session(spec) as session:
         yield session
@@ -494,7 +494,7 @@ def test_a_volume_is_only_called_empty_by_who_made_it_and_found_nobody_in_it(
         if name == "created":
             Volume.open(name, create=True).resolve()
         with pytest.raises(error) as said:
-            named_transfers.upload_to(place / "source", name)
+            Store().upload(place / "source", name)
         assert ("`cowfs delete new`" in said.value.hint) == (is_made and error is UnavailableError)
         assert ("and empty" in said.value.hint) == (is_made and error is UnavailableError)
 
@@ -650,7 +650,7 @@ def packs(place: Path) -> set[Path]:
 
 def durable_bytes(volume: RWVolume) -> int:
     """In packs that the working copy knows of."""
-    log = volume.handle.working_copy().uploads_path
+    log = volume._handle.working_copy().uploads_path
     return sum(int(line.split()[1]) for line in log.read_text().splitlines()) if log.exists() else 0
 
 

@@ -547,7 +547,7 @@ def test_another_process_commits_and_unmounts(go: Go) -> None:
 
 
 async def kill(vol: RWVolume) -> None:
-    entry = vol._blocking.handle.live()
+    entry = vol._blocking._handle.live()
     assert entry is not None
     os.kill(entry.pid, 9)
     with anyio.fail_after(30):

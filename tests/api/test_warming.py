@@ -89,7 +89,7 @@ def test_a_part_is_warmed_alone(place: Path, asked: list[str], monkeypatch: pyte
     assert Store().warm(f"{version.locator}/small").fetched_bytes == 0
     folder = Volume.from_locator(f"{version.locator}/small")
     assert (folder.warm().files, folder.warm("8").files) == (300, 1)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match=f"^data@{version.id[:12]}:nowhere: No such file"):
         version.warm("nowhere")
     with pytest.raises(InvalidInputError):
         version.warm(cache_size="much")

@@ -18,8 +18,8 @@ from pathlib import Path
 import cowfs
 
 PACKAGE = Path(cowfs.__file__).parent
-STANDARD = frozenset({"_asdict", "_exit", "_getframe", "_replace"})
-"""Public in spite of their names: of `os`, `sys` and named tuples."""
+STANDARD = frozenset({"_repr_html_", "_asdict", "_exit", "_getframe", "_replace"})
+"""Public in spite of their names: of `os`, `sys`, named tuples and IPython."""
 
 
 @cache

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
+from cowfs.base import interruptible
+from cowfs.base.errors import UnavailableError
 from cowfs.base.single_flight import Flights
 
 pytestmark = pytest.mark.quick
@@ -125,3 +128,35 @@ def test_whoever_waits_for_one_that_was_interrupted_loads_by_himself() -> None:
         threading.Timer(0.2, may_end.set).start()
         assert second.result(WAIT_S) == 2
         assert isinstance(first.exception(WAIT_S), KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("is_brief", [True, False])
+def test_a_patient_thread_loads_itself_after_the_failure_of_one_in_a_hurry(is_brief: bool) -> None:
+    flights: Flights[str, int] = Flights()
+    store = Store()
+    store.error = UnavailableError("no answer")
+
+    def look() -> int:
+        with interruptible.brief() if is_brief else nullcontext():
+            return flights.load("key", store.load)
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(look)
+        assert store.has_begun.wait(WAIT_S)
+        flight = flights.of("key")
+        assert flight is not None
+        has_joined = threading.Event()
+
+        def result(timeout: float | None = None) -> int:
+            has_joined.set()
+            return Future.result(flight, timeout)
+
+        flight.result = result  # type: ignore[method-assign]
+        second = threads.submit(flights.load, "key", lambda: 2)
+        assert has_joined.wait(WAIT_S)
+        store.may_end.set()
+        assert first.exception(WAIT_S) is store.error
+        if is_brief:
+            assert second.result(WAIT_S) == 2
+        else:
+            assert second.exception(WAIT_S) is store.error

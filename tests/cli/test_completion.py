@@ -79,7 +79,7 @@ def test_what_is_offered(home: Path, line: str, offered: list[str]) -> None:
         "cowfs push data d",
         "cowfs pull data d",
         "cowfs repair --from d",
-        "cowfs download data --download-dir d",
+        "cowfs download data d",
         "cowfs ls --store d",
         "cowfs commit some/d",
     ],
@@ -131,6 +131,6 @@ def test_an_unknown_name_is_answered_by_those_near_it(run: Run) -> None:
 
 
 def test_arguments_in_the_wrong_order_are_answered_by_the_right_one(run: Run) -> None:
-    assert "`data @{1}`" in run("rollback", "@{1}", "data").err
+    assert "`data@{1}`" in run("rollback", "data", "@{1}").err
     assert "`cowfs mount data /nowhere`" in run("mount", "/nowhere", "data").err
     assert "Give NAME PATH" in run("mount", "./data", "./nowhere").err

@@ -39,7 +39,7 @@ def test_a_copy_is_committed_and_unmounted_as_a_mount_is(run: Run, copied: Path)
     assert Volume.from_locator(locator).files.read("file") == b"one"
     found = run("mount", "data", str(copied), "--json").json
     assert (found["kind"], found["mount_path"]) == ("folder", str(copied))
-    assert run("get", "data", "--json").json["mounts"][0]["kind"] == "folder"
+    assert run("show", "data", "--json").json["mounts"][0]["kind"] == "folder"
     assert run("unmount", str(copied)).err == f"Unmounted {copied}\n"
     assert not copied.exists()
     assert str(copied) not in run("status").out
@@ -50,20 +50,20 @@ def test_volumes_are_listed_with_their_copies(run: Run, copied: Path, home: Path
 
     def mounted(name: str) -> str | None:
         volumes = run("ls", "--json").json["volumes"]
-        found: str | None = next(each["mounted"] for each in volumes if each["name"] == name)
+        found: str | None = next(each["writer"] for each in volumes if each["volume"] == name)
         return found
 
     assert run("create", "other").code == 0
     here = f"{socket.gethostname()}:{copied}"
     assert (mounted("data"), mounted("other")) == (here, None)
     assert next(line for line in run("ls").out.splitlines() if line.startswith("data ")).endswith(here)
-    assert run("get", "data", "--json").json["volume"]["mounted"] == here
+    assert run("show", "data", "--json").json["writer"] == here
     locator = run("commit", "data").out.strip()
     assert run("mount", locator, str(home / "mnt" / "version"), "--mode", "copy").code == 0
     assert mounted("data") == here, "what is written to, not what is read"
     elsewhere = (home / "elsewhere").as_uri()
     assert run("create", "data", "--store", elsewhere).code == 0
-    assert run("ls", "--store", elsewhere, "--json").json["volumes"][0]["mounted"] is None, "of the same name"
+    assert run("ls", "--store", elsewhere, "--json").json["volumes"][0]["writer"] is None, "of the same name"
     assert run("unmount", "data").code == 0
     assert mounted("data") is None
     assert run("unmount", str(home / "mnt" / "version")).code == 0
@@ -96,7 +96,7 @@ def test_work_is_compared_before_it_is_committed(run: Run, copied: Path) -> None
     assert run("diff", "data", "--name-status").out == wanted
     told = run("diff", "data", "--json").json
     check("diff", told)
-    assert (told["from"], told["to"], told["totals"]["added"]) == (first, None, 2)
+    assert (told["old_locator"], told["new_locator"], told["totals"]["added"]) == (first, None, 2)
     assert run("diff", first, "data", "--work", "--json").json == told
     assert run("diff", "data:dir", "--name-status").out == "A\t/dir/\nA\t/dir/new\n"
     assert run("diff", first, "data", "dir", "--work", "--name-status").out == "A\t/dir/\nA\t/dir/new\n"
@@ -161,7 +161,7 @@ def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> No
     for source in (locator, "data@{0}"):
         path = home / "mnt" / "version"
         mounted = run("mount", source, str(path), "--mode", "copy", "--json")
-        assert (mounted.json["read_only"], mounted.json["kind"]) == (True, "folder")
+        assert (mounted.json["is_read_only"], mounted.json["kind"]) == (True, "folder")
         assert (path / "file").read_text() == "one"
         assert "read-only" in run("status").out
         for command in (("commit", str(path)), ("unmount", str(path), "--commit")):
@@ -196,7 +196,7 @@ def test_an_upload_goes_into_the_copy(run: Run, copied: Path, home: Path, comman
 def test_doctor_misses_a_folder_that_was_moved(run: Run, copied: Path, home: Path) -> None:
     def check() -> dict[str, str]:
         checks = run("doctor", "--json").json["checks"]
-        return next(dict(each) for each in checks if each["name"].startswith("copies"))
+        return next(dict(each) for each in checks if each["check"].startswith("copies"))
 
     assert check()["state"] == "ok"
     copied.rename(home / "moved")
@@ -235,7 +235,7 @@ def test_a_volume_is_mounted_again_when_the_folder_of_its_copy_is_gone(
     assert (refused.code, "cowfs mount data PATH" in refused.err) == (14, True)
     if is_unmounted:
         said = run("unmount", "data", "--json")
-        assert (said.code, said.json["uncommitted"]) == (0, False)
+        assert (said.code, said.json["has_uncommitted"]) == (0, False)
         assert f"{copied}, is gone, and with it what was written there since the last commit" in caplog.text
         assert "folder is gone" in run("status").out
     caplog.clear()
@@ -262,7 +262,7 @@ def test_a_copy_whose_folder_is_gone_is_dropped(
         assert (said.code, "work is kept" in said.err) == (0, False)
     caplog.clear()
     said = run("unmount", target, "--discard", "--json")
-    assert (said.code, said.json["dropped"]) == (0, False), "nobody knows what it had"
+    assert (said.code, said.json["is_discarded"]) == (0, False), "nobody knows what it had"
     assert f"{copied}, is gone" in caplog.text
     assert nothing_is_left(run)
     assert not run("status", "--json").json["working_copies"]
@@ -321,6 +321,6 @@ def test_a_copy_of_another_container_is_dropped_by_force_alone(
     mounted = run("mount", "data", str(copied), "--mode", "copy")
     assert (mounted.code, "--take-over" in mounted.err) == (5, True)
     said = run("unmount", target, "--discard", "--force", "--json")
-    assert (said.code, said.json["dropped"]) == (0, False), "nobody knows what it had"
+    assert (said.code, said.json["is_discarded"]) == (0, False), "nobody knows what it had"
     assert nothing_is_left(run)
     assert (away / "file").read_text() == "one"

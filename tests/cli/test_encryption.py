@@ -131,9 +131,9 @@ def test_keys_are_listed_added_and_removed(run: Run, key_file: Path, home: Path)
     check("key", document)
     listed = document["keys"]
     assert [(each["kind"], each["label"]) for each in listed] == [("key", ""), ("key", "backup job")]
-    assert listed[1]["id"] == added
+    assert listed[1]["key_id"] == added
     assert "backup job" in run("key", "list").out
-    assert run("key", "remove", listed[0]["id"]).code == 0
+    assert run("key", "remove", listed[0]["key_id"]).code == 0
     assert run("key", "remove", added).code == 2
     assert run("key", "remove", "00000000").code == 3
     forget()
@@ -156,7 +156,7 @@ def test_what_is_restored_is_sealed_as_the_rest_and_moves_no_content(run: Run, k
     packs = set(_stored(home, "packs"))
     forget()
     planned = run("restore", "data@v1:dir", "--dry-run", "--json").json
-    assert planned["paths"] == [{"path": "/dir/a-name-of-mine", "kind": "changed"}]
+    assert planned["changes"] == [{"path": "/dir/a-name-of-mine", "kind": "changed"}]
     assert set(_stored(home, "packs")) == packs, "a dry run writes nothing"
     done = run("restore", "data@v1:dir", "--json").json
     check("restore", done)
@@ -164,12 +164,12 @@ def test_what_is_restored_is_sealed_as_the_rest_and_moves_no_content(run: Run, k
     assert (done["is_new"], done["locator"]) == (True, restored.locator)
     assert restored.stats.added_bytes == 0
     assert restored.files.read("dir/a-name-of-mine") == SECRET * 4000
-    beside = run("restore", "data@v1:dir", "--to", "/old", "--json").json
-    assert [each["path"] for each in beside["paths"]] == ["/old", "/old/a-name-of-mine"]
+    beside = run("restore", "data@v1:dir", "data:/old", "--json").json
+    assert [each["path"] for each in beside["changes"]] == ["/old", "/old/a-name-of-mine"]
     assert run("fork", "data", "other").code == 0
-    assert run("restore", "data@v1:kept", "--into", "other", "--to", "again").code == 0
+    assert run("restore", "data@v1:kept", "other:again").code == 0
     assert Volume.version("other").files.read("again") == b"kept"
-    assert run("rollback", "data", "@v1").code == 0
+    assert run("rollback", "data@v1").code == 0
     assert Volume.version("data").files.read("dir/a-name-of-mine") == SECRET * 4000
     sealed = [data for kind in ("packs", "versions") for data in _stored(home, kind).values()]
     assert not [data for data in sealed if SECRET in data or b"a-name-of-mine" in data]

@@ -162,8 +162,8 @@ def test_json_is_the_only_output_and_that_of_the_program_is_its_own(run: Command
     assert said.json["outcome"] == "committed"
     assert volume == {
         "source": "data",
-        "path": str(data),
-        "mode": "rw",
+        "mount_path": str(data),
+        "volume_mode": "rw",
         "is_new": True,
         "locator": Volume.version("data").locator,
     }
@@ -190,6 +190,27 @@ def test_a_failure_leaves_work_by_policy(run: Command, data: Path, policy: str) 
     if policy == "keep":  # the next run goes on with it
         assert run("exec", "-v", f"data:{data}:rw", "grep", "two", data / "f").code == 0
         assert read("data", "f") == "two\n"
+
+
+def test_versions_get_the_message_author_and_labels(run: Command, place: Path) -> None:
+    said = ("-m", "why", "--author", "ada", "--label", "lr=3")
+    both = [word for name in ("data", "idle") for word in ("-v", f"{name}:{place}/mnt/{name}:rw")]
+    assert run("exec", *both, "true").code == 0
+    idle = Volume.version("idle").id
+    program = f"echo one > {place}/mnt/data/f"
+    assert run("exec", *said, *both, "--", "sh", "-c", program).code == 0
+    version = Volume.version("data")
+    assert (version.message, version.author, version.labels) == ("why", "ada", {"lr": "3"})
+    assert Volume.version("idle").id == idle, "nothing of it has changed"
+    assert run("exec", *said, "--on-failure", "commit", *both, "--", "sh", "-c", f"{program}; exit 7").code == 7
+    version = Volume.version("data")
+    assert (version.message, version.author) == ("why", "ada")
+    assert version.labels == {"lr": "3", "cowfs.error": "ProgramFailed"}
+    shared = ("-v", f"data:{place}/mnt/shared:shared")
+    assert run("exec", *said, *shared, "--", "sh", "-c", f"echo > {place}/mnt/shared/g").code == 0
+    merged = Volume.version("data")
+    assert len(merged.parents) == 2
+    assert (merged.message, merged.author, merged.labels) == ("why", "ada", {"lr": "3"})
 
 
 def test_changes_that_cannot_be_published_are_kept(run: Command, place: Path, data: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_plan_is_shown_and_applied(versions: list[ROVolume], run: Run) -> None
     before = stored_bytes()
     planned = run("gc", "--dry-run", "--json").json
     check("gc", planned)
-    assert (planned["versions"], planned["kept_versions"], planned["is_done"]) == (1, 1, False)
+    assert (planned["freed_versions"], planned["kept_versions"], planned["is_done"]) == (1, 1, False)
     assert planned["freed_bytes"] == sum(each["bytes"] for each in planned["objects"]) > 100_000
     assert "1 version," in run("gc", "--dry-run").out
     done = run("gc", "-y", "--json").json
@@ -90,7 +90,7 @@ def test_a_plan_closes_no_volume_that_it_does_not_name(place: Path) -> None:
     Store().delete("data")
     age(6 * 24 * 3600)
     plan = Store().gc(dry_run=True)
-    assert (plan.gone, [each.volume for each in plan.deleted]) == ([], ["data"])
+    assert (plan.gone, [each.volume for each in plan.deleted_volumes]) == ([], ["data"])
     age(2 * 24 * 3600)
     assert Store().gc(plan=plan).gone == []
     Store().undelete("data")
@@ -129,14 +129,14 @@ def test_a_deleted_volume_is_said_to_take_room(versions: list[ROVolume], run: Ru
     assert run("delete", "data", "-y").code == 0
     planned = run("gc", "--dry-run", "--json").json
     check("gc", planned)
-    assert (planned["versions"], planned["gone"]) == (0, [])
-    (kept,) = planned["deleted"]
+    assert (planned["freed_versions"], planned["gone"]) == (0, [])
+    (kept,) = planned["deleted_volumes"]
     assert kept["volume"] == "data"
     until = format_time(int(kept["until_ns"]))
     assert f"1 deleted volume can be brought back until {until}" in run("gc", "--dry-run").out
     age(8 * 24 * 3600)
     planned = run("gc", "--dry-run", "--json").json
-    assert (planned["gone"], planned["deleted"]) == (["data"], [])
+    assert (planned["gone"], planned["deleted_volumes"]) == (["data"], [])
     assert "Then volume data cannot be brought back any more" in run("gc", "--dry-run").out
     assert run("undelete", "data").code == 0
     assert run("delete", "data", "-y").code == 0
@@ -258,7 +258,7 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     ).json
     check("prune", saved)
     assert saved["rules"] == {"last": 1, "yearly": 1, "within_s": 1}
-    assert saved["pruned"] == []
+    assert saved["pruned_version_ids"] == []
     assert Store().retention("kept") == {"last": 1, "yearly": 1, "within": timedelta(seconds=1)}
     Store().set_retention("kept", **{**Store().retention("kept"), "within": None})
     assert "last 1, yearly 1" in run("prune", "kept", "--dry-run").err
@@ -271,18 +271,18 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     planned = run("maintain", "--dry-run", "--json").json
     check("maintain", planned)
     assert [each["volume"] for each in planned["volumes"]] == ["kept"]
-    assert (planned["volumes"][0]["pruned"], planned["gc"]["is_done"]) == ([], False)
+    assert (planned["volumes"][0]["pruned_version_ids"], planned["gc"]["is_done"]) == ([], False)
     assert len(Volume.version("kept").history()) == 3
-    assert planned["gc"]["versions"] == 1, "the others are too young, as for a collection"
+    assert planned["gc"]["freed_versions"] == 1, "the others are too young, as for a collection"
     Store().set_retention("kept", last=1)  # by times: what is aged was stored before its committer's clock says
     age(2 * 3600)
     alone = run("gc", "--dry-run", "--json").json
     foreseen = run("maintain", "--dry-run", "--json").json
-    assert (alone["versions"], foreseen["gc"]["versions"]) == (1, 3), "and the two that would be pruned"
+    assert (alone["freed_versions"], foreseen["gc"]["freed_versions"]) == (1, 3), "and the two that would be pruned"
     assert "3 versions" in run("maintain", "--dry-run").out
     assert len(Volume.version("kept").history()) == 3
     Volume.version("kept").history()[1].tag("held")
-    assert run("maintain", "--dry-run", "--json").json["gc"]["versions"] == 2, "what is tagged stays"
+    assert run("maintain", "--dry-run", "--json").json["gc"]["freed_versions"] == 2, "what is tagged stays"
     Store().untag("kept", "held")
     with pytest.raises(InvalidInputError, match="plans"):
         Store().gc(pruned=Store().plan_maintain())
@@ -293,7 +293,11 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     done = run("maintain", "-y", "--json").json
     assert _deleted(done) == _deleted(foreseen)
     assert done["gc"]["freed_bytes"] - alone["freed_bytes"] > 200_000
-    assert (len(done["volumes"][0]["pruned"]), done["gc"]["versions"], done["gc"]["is_done"]) == (2, 3, True)
+    assert (len(done["volumes"][0]["pruned_version_ids"]), done["gc"]["freed_versions"], done["gc"]["is_done"]) == (
+        2,
+        3,
+        True,
+    )
     assert [each.is_pruned for each in Volume.version("kept").history()] == [False, True]
     assert run("prune", "kept", "--forget", "--json").json["rules"] == {}
     assert Store().plan_maintain() == []

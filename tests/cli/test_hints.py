@@ -21,12 +21,13 @@ import pytest
 
 from cowfs.api import hints, stores
 from cowfs.api.located import names_locator
+from cowfs.api.twins.volume_fields import VolumeField
 from cowfs.base import config, log
 from cowfs.base import hints as words
 from cowfs.base.errors import from_record, to_message, to_record
 from cowfs.base.hints import Command
 from cowfs.blocking import Store, Volume
-from cowfs.cli import main
+from cowfs.cli import commands, main
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.store import load_record, open_store, require_writable
 from cowfs.store.credentials import unlocking
@@ -40,7 +41,7 @@ def commands_with(option: str) -> set[str]:
     group = main.cowfs
     assert isinstance(group, main.LazyGroup)
     found = set()
-    for name in main.COMMANDS:
+    for name in commands.COMMANDS:
         command = group.get_command(click.Context(group), name)
         assert command is not None
         if any(option in each.opts for each in command.params):
@@ -50,7 +51,7 @@ def commands_with(option: str) -> set[str]:
 
 @pytest.mark.quick
 def test_every_command_but_those_of_files_takes_a_store() -> None:
-    without = set(main.COMMANDS) - commands_with("--store")
+    without = set(commands.COMMANDS) - commands_with("--store")
     assert without == words.ABOUT_NO_STORE - {"status"}  # it only narrows the list
 
 
@@ -79,7 +80,8 @@ OPTION = " --store 's3://bucket/a b'"
         (Command("mount", "data", "/mnt/a b"), "`cowfs mount data '/mnt/a b'`", OPTION),
         (Command("unmount", "data", "--discard"), "`cowfs unmount data --discard`", OPTION),
         (Command("store", "accept"), "`cowfs store accept`", OPTION),
-        (Command("store", "list"), "`cowfs store list`", ""),
+        (Command("store", "ls"), "`cowfs store ls`", ""),
+        (Command("store", "--full"), "`cowfs store --full`", OPTION),
         (Command("create", "NAME", "--store", "URL"), "`cowfs create NAME --store URL`", ""),
         (Command("ls", "cowfs+file:///s/-/a@0"), "`cowfs ls cowfs+file:///s/-/a@0`", ""),
         (Command("log", "--help"), "`cowfs log --help`", ""),
@@ -177,8 +179,11 @@ def test_work_of_the_store_that_was_named_is_dropped(run: Run, home: Path, monke
 
 @pytest.mark.quick
 def test_errors_of_a_volume_name_its_store() -> None:
-    class Somewhere:
+    class Somewhere(VolumeField):
         store_url, locator = ELSEWHERE, None
+
+        def _has_own_mount(self) -> bool:
+            return False
 
         @names_locator
         def fails(self) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import cowfs
 from cowfs.base.ids import PackId
 from cowfs.blocking import ROVolume, RWVolume, Store, Volume
-from cowfs.cli.graph import Graph
 from cowfs.errors import ConflictError
 from cowfs.format import keys
+from cowfs.rendering.graph import draw
 from cowfs.store import open_store
 from cowfs.version.names import head_line
 from cowfs.version.retention import pruned
@@ -56,7 +56,7 @@ def test_tags(versions: list[ROVolume], run: Run) -> None:
         assert "8 digits" in said.err
     listed = run("tag", "data", "--json").json
     check("tag", listed)
-    assert [(each["name"], each["version"]) for each in listed["tags"]] == [("v1", two.id)]
+    assert [(each["tag"], each["version"]) for each in listed["tags"]] == [("v1", two.id)]
     assert run("tag", "data").out.splitlines()[1].split()[:2] == ["v1", two.id[:12]]
     assert run("tag", "data", "v1", "--delete").code == 0
     assert run("tag", "data", "v1", "-d").code == 3
@@ -87,7 +87,7 @@ def test_a_log_goes_across_forks_and_merges(versions: list[ROVolume], run: Run) 
         check("show", {"format": 1, **each})
     assert [each["message"] for each in found["versions"]] == ["Merge exp", "ahead", "three", "two", "one"]
     assert [each["made_in"] for each in found["versions"]] == ["data", "exp", "data", "data", "data"]
-    assert found["versions"][-1]["tags"] == ["first", "v1"]
+    assert found["versions"][-1]["tag_names"] == ["first", "v1"]
     assert found["versions"][0]["locator"] == merged
     assert [each["message"] for each in run("log", "data", "-n", "2", "--json").json["versions"]] == [
         "Merge exp",
@@ -96,16 +96,40 @@ def test_a_log_goes_across_forks_and_merges(versions: list[ROVolume], run: Run) 
     plain = run("log", "data").out.splitlines()
     assert "VOLUME" in plain[0]
     assert "(first, v1) one" in plain[-1]
-    drawn = [line.split("  ")[0].rstrip() for line in run("log", "data", "--graph").out.splitlines()[1:]]
-    assert drawn == ["*", "|\\", "| *", "* |", "|/", "*", "*"]
+    versions[1].fork("other")
+    assert "VOLUME" in run("log", "other").out.splitlines()[0], "all its versions were made in data"
+    assert "VOLUME" not in run("log", "data@{2}").out.splitlines()[0]
+    header, *lines = run("log", "data", "--graph").out.splitlines()
+    assert [line.split("  ")[0].rstrip() for line in lines] == ["*", "├─*", "*", "*", "*"]
+    at = header.index("FROM")
+    two = found["versions"][3]["version"][:12]
+    assert [line[at : at + 12].strip() for line in lines] == ["", two, "", "", ""], "where the fork was made from"
     assert run("log", "data", "--graph", "--json").code == 2
+
+
+def test_the_log_of_a_path_shows_what_each_version_changed(run: Run, place: Path) -> None:
+    data = Volume.new("data")
+    data.files.write("a", b"1")
+    data.commit("first")
+    data.files.move("a", "b")
+    data.commit("moved")
+    data.files.write("c", b"1")
+    data.commit("another file")
+    header, *lines = run("log", "data:b").out.splitlines()
+    assert "CHANGE" in header
+    assert ["renamed from /a  moved" in lines[0], "added" in lines[1], len(lines)] == [True, True, 2]
+    log = run("log", "data:b", "--json").json
+    changes = [log["changes_by_version"][each["version"]][0] for each in log["versions"]]
+    assert [(each["kind"], each["added_bytes"]) for each in changes] == [("renamed", 0), ("added", 1)]
+    assert run("log", "data:nothing").code == 3
+    assert run("log", "data:b", "--graph").code == 2
 
 
 def test_a_version_that_is_not_there_ends_its_line(versions: list[ROVolume], run: Run, place: Path) -> None:
     (place / "store" / "versions" / versions[0].id[:2] / versions[0].id).unlink()
     assert "not here" in run("log", "data", "--graph").out.splitlines()[-1]
     last = run("log", "data", "--json").json["versions"][-1]
-    assert (last["is_pruned"], last["is_collectable"], last["made_in"], last["tags"]) == (True, False, None, [])
+    assert (last["is_pruned"], last["is_collectable"], last["made_in"], last["tag_names"]) == (True, False, None, [])
     assert run("show", f"data@{versions[0].id}").code == 3
 
 
@@ -126,7 +150,7 @@ def test_a_log_goes_on_behind_what_was_collected(run: Run, place: Path) -> None:
 
     def found(version: ROVolume, limit: int | None = None) -> list[tuple[int, bool]]:
         ids = [each.id for each in made]
-        return [(ids.index(each.id), each.is_pruned) for each in version.history(limit) if each.id in ids]
+        return [(ids.index(each.id), each.is_pruned) for each in version.history(limit=limit) if each.id in ids]
 
     behind = [(5, False), (4, True), (3, False), (2, True), (0, False)]
     assert found(made[8]) == [(8, False), (7, False), (6, True), *behind]
@@ -135,7 +159,7 @@ def test_a_log_goes_on_behind_what_was_collected(run: Run, place: Path) -> None:
     assert found(fork) == behind
     said = run("log", "data", "--json").json
     check("log", said)
-    assert [(each.get("message"), each["tags"]) for each in said["versions"][-3:]] == [
+    assert [(each.get("message"), each["tag_names"]) for each in said["versions"][-3:]] == [
         ("3", ["release"]),
         (None, []),
         ("0", []),
@@ -187,50 +211,76 @@ def test_what_is_pruned_and_still_there_is_marked(versions: list[ROVolume], run:
     at = header.index("STATE")
     assert [line[at:].split()[0] for line in (three, two, one)] == ["0", "pruned", "0"], "else: the number of files"
     assert "pruned        a collection may delete it" in run("show", f"data@{versions[1].id}").out
-    assert "pruned" not in run("show", "data").out
+    assert "pruned" not in run("show", "data@{0}").out
 
 
 def test_show(versions: list[ROVolume], run: Run) -> None:
     versions[1].tag("v1")
     found = run("show", "data@v1", "--json").json
     check("show", found)
-    assert (found["version"], found["tags"], found["parents"]) == (versions[1].id, ["v1"], [versions[0].id])
+    assert (found["version"], found["tag_names"], found["parents"]) == (versions[1].id, ["v1"], [versions[0].id])
     said = run("show", "data@v1").out
     assert f"parent        {versions[0].id}" in said
     assert "message       two" in said
+    assert run("show", "data:nothing").code == run("show", f"{versions[1].locator}/nothing").code == 3
 
 
 @pytest.mark.parametrize(
     ("history", "drawn"),
     [
-        ([("c", "b"), ("b", "a"), ("a", "")], ["*", "*", "*"]),
-        (
-            [("m", "ab"), ("b", "r"), ("a", "r"), ("r", "")],
-            ["*", "|\\", "| *", "* |", "|/", "*"],
-        ),
+        ([("c", "b"), ("b", "a"), ("a", "")], ["* c", "* b", "* a"]),
+        ([("m", "ab"), ("b", "r"), ("a", "r"), ("r", "")], ["* m", "├─* b r", "* a", "* r"]),
         (
             [("m", "abc"), ("c", "r"), ("b", "r"), ("a", "r"), ("r", "")],
-            ["*", "|\\", "| |\\", "| | *", "| * |", "| |/", "* |", "|/", "*"],
+            ["* m", "├─* b r", "├─* c r", "* a", "* r"],
         ),
-        ([("x", ""), ("y", "z"), ("z", "")], ["*", "*", "*"]),
-        ([("p", ""), ("child", "p")], ["*", "*"]),
+        (  # a merge in a merged branch
+            [("m", "ab"), ("b", "xy"), ("x", "r"), ("y", "r"), ("a", "r"), ("r", "")],
+            ["* m", "├─* b", "│ ├─* y r", "│ * x r", "* a", "* r"],
+        ),
+        (  # what is merged twice belongs to the older merge
+            [("n", "mb"), ("m", "ca"), ("b", "a"), ("c", "r"), ("a", "r"), ("r", "")],
+            ["* n", "├─* b a", "* m", "├─* a r", "* c", "* r"],
+        ),
+        ([("m", "ab"), ("b", "r"), ("a", "")], ["* m", "├─* b", "* a"]),
+        ([("m", "rb"), ("b", "r")], ["* m", "└─* b"]),
+        ([("x", ""), ("y", "z"), ("z", "")], ["* x", "* y", "* z"]),
+        ([("p", ""), ("child", "p")], ["* p", "* child p"]),
     ],
 )
-def test_lanes(history: list[tuple[str, str]], drawn: list[str]) -> None:
-    graph = Graph()
-    assert [line for version, parents in history for line in graph.lines(version, list(parents))] == drawn
+def test_lines_of_a_graph(history: list[tuple[str, str]], drawn: list[str]) -> None:
+    found = draw({version: list(parents) for version, parents in history})
+    assert [" ".join((each.lanes, each.version, *each.others)) for each in found] == drawn
+
+
+def test_a_merge_of_twenty_is_one_line_for_each() -> None:
+    forks = [f"fork-{n}" for n in range(20)]
+    found = draw({"merge": ["base", *forks], **{fork: ["base"] for fork in forks}, "base": []})
+    assert [(each.lanes, each.version, each.others) for each in found] == [
+        ("*", "merge", ()),
+        *(("├─*", fork, ("base",)) for fork in forks),
+        ("*", "base", ()),
+    ]
 
 
 @given(st.lists(st.lists(st.integers(1, 8), max_size=4), max_size=25))
 def test_any_history_can_be_drawn(history: list[list[int]]) -> None:
-    """Each version once, and nothing is left open when the first one was shown."""
-    graph = Graph()
-    for number, steps in enumerate(history):
-        parents = [str(number + step) for step in steps if number + step < len(history)]
-        first, *others = graph.lines(str(number), parents)
-        assert first.count("*") == 1
-        assert all(set(line) <= set("|/\\ ") for line in others)
-    assert not graph._lanes
+    """Each version once, and each parent either is in the drawing or is named."""
+    parents = {
+        str(number): [str(number + step) for step in steps if number + step < len(history)]
+        for number, steps in enumerate(history)
+    }
+    found = draw(parents)
+    assert sorted(each.version for each in found) == sorted(parents)
+    for at, each in enumerate(found):
+        assert each.lanes.count("*") == 1
+        assert set(each.lanes) <= set("│├└─ *")
+        column = each.lanes.index("*")
+        below = [other for other in found[at + 1 :] if other.lanes.index("*") <= column][:1]
+        shown = {other.version for other in below if other.lanes.index("*") == column}
+        inner = found[at + 1 : found.index(below[0])] if below else found[at + 1 :]
+        shown |= {other.version for other in inner if other.lanes.index("*") == column + 2}
+        assert set(parents[each.version]) <= shown | set(each.others)
 
 
 @pytest.fixture
@@ -255,7 +305,7 @@ def test_restoring_moves_no_content_and_keeps_what_was_there(data: RWVolume, run
     two = Volume.version("data")
     planned = run("restore", "data@v1:dir/a", "--dry-run", "--json").json
     check("restore", planned)
-    assert (planned["is_new"], planned["paths"]) == (False, [{"path": "/dir/a", "kind": "changed"}])
+    assert (planned["is_new"], planned["changes"]) == (False, [{"path": "/dir/a", "kind": "changed"}])
     assert run("restore", "data@v1:dir/a", "--dry-run").out == "M  /dir/a\n"
     assert Volume.version("data") == two
     done = run("restore", "data@v1:dir/a", "--json").json
@@ -269,17 +319,19 @@ def test_restoring_moves_no_content_and_keeps_what_was_there(data: RWVolume, run
     assert (again["is_new"], again["locator"]) == (False, three.locator)
     nothing = run("restore", "data@v1:dir/a", "--dry-run")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err == run("restore", "data@v1:dir/a").err == "Volume data has nothing else there\n"
+    assert nothing.err == run("restore", "data@v1:dir/a").err == "Nothing differs in volume data\n"
     assert run("restore", "data@v1:dir/a", "--dry-run", "--json").err == ""
     elsewhere = Store().restore("data", Volume.version("data@v1:dir"), to="/old", message="beside")
-    assert [(each.path, each.kind) for each in elsewhere.paths] == [("/old", "added"), ("/old/a", "added")]
+    assert [(each.path, each.kind) for each in elsewhere.changes] == [("/old", "added"), ("/old/a", "added")]
     assert contents(Volume.version("data"))["/old/a"] == b"one" * 1000
     fork = two.fork("fork")
-    assert run("restore", "data@v1:b", "--into", "fork", "--to", "/dir/b").code == 0
+    assert run("restore", "data@v1:b", "fork:/dir/b").code == 0
     assert contents(Volume.version("fork"))["/dir/b"] == b"b"
     fork.discard()
+    habit = run("restore", "data:b", "@v1")
+    assert (habit.code, "`cowfs restore data@v1:b`" in habit.err) == (2, True)
     assert run("restore", "data@v1:none").code == 3
-    assert run("restore", "data@v1:b", "--to", "x/b").code == 3
+    assert run("restore", "data@v1:b", "data:x/b").code == 3
 
 
 def test_a_path_that_is_no_text_is_restored(data: RWVolume, run: Run) -> None:
@@ -298,7 +350,7 @@ def test_a_rollback_is_a_version_of_its_own(data: RWVolume, run: Run) -> None:
     branch = two.fork("branch")
     branch.files.write("late", b"late")
     late = branch.finalize()
-    done = run("rollback", "data", "@{1}", "--json").json
+    done = run("rollback", "data@{1}", "--json").json
     check("rollback", done)
     back = Volume.version("data")
     assert back.locator == done["locator"]
@@ -310,22 +362,23 @@ def test_a_rollback_is_a_version_of_its_own(data: RWVolume, run: Run) -> None:
     assert contents(Volume.version("data")) == {**contents(one), "/late": b"late"}, "and what was taken back stays so"
     data.files.write("more", b"more")
     assert contents(data.finalize())["/more"] == b"more", "the volume goes on"
-    assert run("rollback", "data", "data@v1:dir").code == 2
+    assert run("rollback", "data@v1:dir").code == 2
     Volume.new("v1").finalize()
-    bare = run("rollback", "data", "v1")
+    bare = run("rollback", "v1", "data")
     assert (bare.code, "@TAG" in bare.err) == (2, True), "the tag was meant, not the other volume"
-    assert run("rollback", "data", "v1@{0}", "--dry-run").code == 0
-    assert run("rollback", "data", "data").code == 0
+    assert run("rollback", "v1@{0}", "data", "--dry-run").code == 0
+    assert run("rollback", "data@v1").err == "Rolled back 2 paths of data\n"
+    assert run("rollback", "data").code == 0
 
 
 def test_uncommitted_work_is_never_left_behind(data: RWVolume, run: Run) -> None:
     last = Volume.version("data")
     data.files.write("uncommitted", b"work")
-    for refused in (run("rollback", "data", "@v1"), run("restore", "data@v1:b")):
+    for refused in (run("rollback", "data@v1"), run("restore", "data@v1:b")):
         assert refused.code in (4, 5, 14)
         assert refused.err.count("hint:") == 1
     data.unmount()
-    assert run("rollback", "data", "@v1").code == 14
+    assert run("rollback", "data@v1").code == 14
     assert Volume.version("data") == last
     assert contents(data.finalize())["/uncommitted"] == b"work"
 

@@ -1,115 +1,228 @@
-"""docs/reference/json.md has every field that a command prints with --json, and no other."""
+"""docs/reference/json.md has every field that a command prints with --json, and no other; and one
+name for a thing in all documents."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cowfs.cli.main import COMMANDS
+from cowfs.cli import main
+from cowfs.cli.commands import COMMANDS
 from tests.api.conftest import place
-from tests.cli.test_live import Command, mounted, run
+from tests.cli.conftest import Run, Said
+from tests.docs import json_page
+from tests.docs.json_page import DOCUMENTS, WITHOUT_DOCUMENT
 
-__all__ = ["mounted", "place", "run"]
+__all__ = ["place"]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
-
-
-def tables() -> dict[str, dict[str, set[str]]]:
-    """Section → record ("" for the document) → fields."""
-    found: dict[str, dict[str, set[str]]] = {}
-    section, record = "", ""
-    for line in PAGE.splitlines():
-        if line.startswith("## "):
-            section, record = line[3:].removeprefix("cowfs "), ""
-        elif line.startswith("### "):
-            record = line[4:].strip("`")
-        elif row := re.match(r"\| `(\w+)` \| ", line):
-            found.setdefault(section, {}).setdefault(record, set()).add(row[1])
-    return found
+FIELDS = [
+    (name, field) for records in DOCUMENTS.values() for fields in records.values() for name, field in fields.items()
+]
+VOLUMES = ("first-line", "second-line", "third-line")
+THINGS = {
+    r"cowfs\+.*/-/.*": r"(\w+_)?locators?",
+    r"[0-9a-f]{64}": r"version|(\w+_)?version_ids|parents|overtaken_by|content|group",
+    r"file:///.*|s3://.*": r"(\w+_)?store_url|group",
+    "|".join(VOLUMES): r"volume|volume_names|made_in|group",
+}
+"""What a text is → the fields that may have it. `group` says by `by` what it is."""
+AS_GIVEN = {"source", "message", "emitted", "manifests", "subject", "strange", "hint"}
 
 
-TABLES = tables()
-SECTIONS = ("Errors", "ls SOURCE", "gc --why", "du --stored", "store accept", "store list", "store add")
-"""Documents that are not those of a whole command."""
+def check(document_name: str, document: dict[str, Any]) -> None:
+    """Whether the document has the fields of the page, each of its type, and no other."""
+    assert document["format"] == 1
+    _check_record(document_name, "", {name: value for name, value in document.items() if name != "format"})
+
+
+def _check_record(document: str, record: str, value: dict[str, Any]) -> None:
+    fields = DOCUMENTS[document][record]
+    where = f"{document}: {record}"
+    if value.get("is_pruned"):
+        assert value.keys() <= fields.keys(), where
+    else:
+        assert value.keys() == fields.keys(), where
+    for name, each in value.items():
+        assert fields[name].allows(each), f"{where}: {name} = {each!r}"
+        inner = json_page.record_of(document, name, fields[name])
+        for entry in each if isinstance(each, list) else [each]:
+            if inner is not None and entry is not None:
+                _check_record(*inner, entry)
+
+
+def check_things(value: Any, name: str = "") -> None:
+    """Whether every text that is a locator, a store's URL and so on has a name for that."""
+    if isinstance(value, dict):
+        for inner, each in value.items():
+            check_things(each, name if inner in VOLUMES or len(inner) == 64 else inner)
+    elif isinstance(value, list):
+        for each in value:
+            check_things(each, name)
+    elif isinstance(value, str) and name not in AS_GIVEN:
+        for kind, names in THINGS.items():
+            if re.fullmatch(kind, value):
+                assert re.fullmatch(names, name), f"{name} = {value}"
+                return
 
 
 @pytest.mark.quick
-def test_a_type_has_one_name() -> None:
-    types = {
-        found[1].removesuffix(" or null") for found in re.finditer(r"^\| `\w+` \| ([^|]+?) \|", PAGE, re.MULTILINE)
-    }
-    assert types == {"boolean", "digits", "list of objects", "list of texts", "number", "object", "text"}
+def test_a_name_has_one_type() -> None:
+    types: dict[str, set[str]] = {}
+    for name, field in FIELDS:
+        types.setdefault(name, set()).add(field.type)
+    assert {name: found for name, found in types.items() if len(found) > 1} == {}
+    assert {each for found in types.values() for each in found} == json_page.TYPES.keys()
 
 
-def check(section: str, document: dict[str, Any]) -> None:
-    assert document["format"] == 1
-    records = TABLES[section]
-    assert document.keys() == records[""] | {"format"}, section
-    for name, fields in records.items():
-        values = document[name] if name and isinstance(document[name], list) else [document[name]] if name else []
-        for value in values:
-            assert value.keys() == fields, f"{section}: {name}"
-    check_times(document)
-
-
-def check_times(value: Any) -> None:
-    """Nanoseconds are strings: programs that read them as numbers would round."""
-    if isinstance(value, dict):
-        for name, each in value.items():
-            if name.endswith("_ns") and each is not None:
-                assert isinstance(each, str), name
-                assert int(each) > 10**18
-            check_times(each)
-    elif isinstance(value, list):
-        for each in value:
-            check_times(each)
+@pytest.mark.quick
+def test_a_name_tells_what_kind_of_value_it_has() -> None:
+    for name, field in FIELDS:
+        assert bool(re.match(r"(is|has|was)_", name)) == (field.type == "boolean"), name
+        assert name.endswith("_ns") == (field.type == "digits"), name
+        if re.search(r"(^|_)(bytes|count|pid|depth)$|_s$", name):
+            assert field.type == "number", name
+        if re.search(r"_(names|ids|paths|locators)$", name):
+            assert field.type == "list of texts", name
+        assert not re.search(r"(^|_)(size|url|time|name)$", name) or name in (
+            *("store_url", "made_store_url", "store_name"),
+            "name",  # of a directory's entry
+        ), name
 
 
 @pytest.mark.quick
 def test_every_command_has_a_section() -> None:
-    assert {*SECTIONS, *COMMANDS} - {"bench", "completion", "store"} == TABLES.keys()
+    assert {*COMMANDS} - WITHOUT_DOCUMENT.keys() == {each.split()[0] for each in DOCUMENTS} - {"Errors"}
+
+
+@pytest.fixture
+def run(place: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this process; its program's output is caught, too."""
+
+    def runner(*arguments: str | Path) -> Said:
+        capfd.readouterr()
+        words = [str(each) for each in arguments]
+        code = main._run(words, as_json="--json" in words)
+        done = capfd.readouterr()
+        return Said(code, done.out, done.err)
+
+    return runner
 
 
 @pytest.mark.mount
-def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: Path) -> None:
-    check("create", run("create", "other", "--json").json)
-    check("Errors", run("create", "other", "--json").json)
-    committed = run("commit", mounted, "-m", "one", "--json").json
-    check("commit", committed)
-    check("fork", run("fork", "data", "copy", "--json").json)
-    log = run("log", "data", "--json").json
-    check("log", log)
-    check("show", {"format": 1, **log["versions"][0]})
-    check("show", run("show", "data", "--json").json)
-    check("ls", run("ls", "--json").json)
-    check("doctor", run("doctor", "--json").json)
-    check("ls SOURCE", run("ls", "data", "--json").json)
-    check("cat", run("cat", "data:file", "--json").json)
-    check("cp", run("cp", "data:file", place, "--json").json)
-    (place / "files").mkdir()
-    check("upload", run("upload", place / "files", "sent", "--json").json)
-    check("import", run("import", place / "files", "imported", "--json").json)
-    check("export", run("export", "data", "memory://exported", "--json").json)
-    check("warm", run("warm", "data", "--json").json)
-    check("download", run("download", "data", "--download-dir", place / "got", "--json").json)
-    (mounted / "file").write_text("two")
-    check("get", run("get", "data", "--json").json)
-    check("quota", run("quota", "data", "--json").json)
-    check("status", run("status", "--json").json)
-    declared = place / "cowfs.toml"
-    declared.write_text(f'volumes = [{{name = "other", path = "{place}/mnt/other", read_only = false}}]')
-    check("apply", run("apply", "--dry-run", "--json").json)
-    check("apply", run("apply", "-y", "--json").json)
-    check("get", run("get", "other", "--json").json)
-    check("down", run("down", "--json").json)
-    check("up", run("up", declared, "--json").json)
+def test_every_command_prints_what_the_page_says(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    seen = set()
+
+    def ask(document: str, verb: str, *words: str | Path, code: int = 0) -> Any:
+        said = run(verb, "--json", *words)
+        assert said.code == code, (verb, words, said)
+        check(document, said.json)
+        check_things(said.json)
+        seen.add(document)
+        return said.json
+
+    data, other, third = VOLUMES
+    mirror, path = str(place / "mirror"), place / "mnt" / "data"
+    (place / "tree" / "sub").mkdir(parents=True)
+    (place / "tree" / "sub" / "file").write_bytes(os.urandom(100_000))
+    ask("create", "create", data)
+    ask("Errors", "create", data, code=4)
+    ask("show NAME", "show", data)
+    ask("mount", "mount", data, path)
+    (path / "file").write_text("one")
+    ask("commit", "commit", path, "-m", "why", "--label", "lr=3")
+    (path / "file").write_text("two")
+    (path / "more").write_text("two")
+    ask("diff", "diff", data)
+    ask("status", "status")
+    ask("show NAME", "show", data)
+    ask("unmount --commit", "unmount", path, "--commit")
+    ask("mount", "mount", data, path)
+    ask("unmount", "unmount", path)
+    ask("exec", "exec", "-v", f"{data}:{path}:rw", "--", "sh", "-c", f"echo said; echo more > {path}/by-a-program")
+    ask("tag", "tag", data, "v1")
+    ask("tag", "tag", data)
+    for source in (data, f"{data}@v1"):
+        ask("log", "log", source)
+        ask("ls SOURCE", "ls", source)
+        ask("tree", "tree", source)
+        ask("find", "find", source)
+    ask("log", "log", f"{data}:file")
+    ask("show", "show", f"{data}@v1")
+    ask("diff", "diff", f"{data}@{{1}}", data)
+    ask("ls", "ls")
+    ask("stat", "stat", f"{data}:file")
+    ask("du", "du", data)
+    for by in ("version", "volume", "owner", "store"):
+        ask("du --stored", "du", "--stored", "--by", by)
+    ask("cat", "cat", f"{data}:file")
+    ask("index", "index", "export", data, "index-file")
+    ask("cp", "cp", "tree", f"{data}:copy")
+    ask("cp", "cp", f"{data}:copy", "got")
+    ask("mv", "mv", f"{data}:copy", f"{data}:moved")
+    ask("mkdir", "mkdir", f"{data}:made")
+    ask("rm", "rm", "-r", f"{data}:moved")
+    ask("upload", "upload", "tree", data)
+    ask("import", "import", "tree", third)
+    ask("download", "download", data, "downloaded")
+    ask("export", "export", data, "memory://exported")
+    ask("warm", "warm", data)
+    ask("fork", "fork", f"{data}@v1", other)
+    run("cp", "tree", f"{other}:theirs")
+    ask("merge", "merge", other, "--into", data)
+    ask("restore", "restore", f"{data}@v1:file")
+    ask("rollback", "rollback", f"{data}@v1")
+    ask("quota", "quota", data, "1GiB")
+    ask("push", "push", data, mirror, "--all-versions")
+    ask("pull", "pull", data, mirror)
+    (place / "cowfs.toml").write_text(
+        f'volumes = [{{name = "{other}", path = "{place}/mnt/other", read_only = false}}]'
+    )
+    ask("allow", "allow", "cowfs.toml")
+    ask("apply --emit", "apply", "--emit", "sh")
+    ask("apply", "apply", "--dry-run")
+    ask("apply", "apply", "-y")
+    ask("clean", "clean", "--dry-run")
+    ask("show NAME", "show", other)
+    (place / "locked.toml").write_text(f'volumes = ["{data}"]')
+    ask("lock --check", "lock", "--check", "-f", "locked.toml", code=1)
+    ask("lock", "lock", "-f", "locked.toml")
+    run("cp", "tree", f"{data}:later")
+    run("lock", "--update-all", "-f", "locked.toml")
+    ask("lock --release", "lock", "--release", "--older", "0", "-y", "-f", "locked.toml")
+    (place / "manifest.toml").write_text(f'main = {{volumes = ["{data}"]}}')
+    ask("warm --manifest", "warm", "--manifest", "manifest.toml")
+    ask("down", "down")
+    ask("up", "up")
     run("down")
-    check("unmount", run("unmount", mounted, "--json").json)
-    check("status", run("status", "--json").json)
-    check("mount", run("mount", "data", mounted, "--json").json)
-    ended = run("unmount", mounted, "--commit", "--json").json
-    assert ended.keys() == TABLES["commit"][""] | {"format", "mount_path", "is_detached", "trouble"}
-    check_times(ended)
+    ask("purge", "purge", f"{third}:sub/file", "--dry-run")
+    ask("delete", "delete", third, "-y")
+    ask("ls", "ls", "--deleted")
+    ask("store", "store", "--full")
+    ask("undelete", "undelete", third)
+    ask("prune", "prune", data, "--keep-last", "1", "--dry-run")
+    ask("prune", "prune", data, "--keep-last", "1", "-y")
+    ask("log", "log", data)
+    ask("gc --why", "gc", "--why", f"{data}@{{0}}")
+    ask("gc", "gc", "--dry-run")
+    ask("maintain", "maintain", "--dry-run")
+    next(place.glob("mirror/packs/*/*")).write_bytes(b"")
+    ask("verify", "verify")
+    ask("verify", "verify", "--store", mirror, code=1)
+    ask("repair", "repair", "--store", mirror, "--dry-run")
+    ask("store add", "store", "add", "named", mirror)
+    ask("store ls", "store", "ls")
+    ask("store accept", "store", "accept")
+    ask("doctor", "doctor", code=run("doctor").code)
+    pod = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}'
+    (place / "pod.json").write_text(pod)
+    ask("k8s", "k8s", "patch", "-f", "pod.json")
+    (place / "key").write_bytes(os.urandom(40))
+    monkeypatch.setenv("COWFS_ENCRYPTION_KEY_FILE", str(place / "key"))
+    run("create", data, "--encrypt", "--store", str(place / "sealed"))
+    ask("key", "key", "list", "--store", str(place / "sealed"))
+    assert seen == DOCUMENTS.keys() - {"web", "web users"}, "those are in tests/web"

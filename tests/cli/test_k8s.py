@@ -46,7 +46,7 @@ def test_standard_input_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     document = run("k8s", "patch", "-f", "-", "--container", "a", "--json").json
     check("k8s", document)
     assert document["manifests"] == allow_fuse_in_manifests(POD, container="a").text
-    assert document["changed"] == ["Pod/p"]
+    assert document["changed_resources"] == ["Pod/p"]
 
 
 def test_a_refusal_changes_no_file(run: Run, file: Path) -> None:

@@ -69,10 +69,10 @@ def test_a_detached_mount_is_shown_as_such_and_ends_by_force(run: Command, mount
     with (mounted / "file").open("a") as file:
         assert run("unmount", mounted, "--commit").code == 0
         (entry,) = registry.list_mounts()
-        said = run("get", "data")
+        said = run("show", "data")
         assert "mounted " not in said.out
         assert f"detached      from {mounted}; process {entry.pid}" in said.out
-        (shown,) = json.loads(run("get", "data", "--json").out)["mounts"]
+        (shown,) = json.loads(run("show", "data", "--json").out)["mounts"]
         assert shown["is_detached"]
         file.write("two")
         file.flush()
@@ -143,7 +143,7 @@ def test_commit_prints_a_locator_that_mounts_read_only_anywhere(
     for source in (locator, f"data@{locator.rpartition('@')[2][:8]}"):
         path = place / "mnt" / "back"
         record = run("mount", source, path, "--json").json
-        assert (record["read_only"], record["locator"]) == (True, locator)
+        assert (record["is_read_only"], record["locator"]) == (True, locator)
         assert [each.name for each in path.iterdir()] == ["file"]
         assert run("commit", path).code == 7
         assert run("unmount", path).code == 0
@@ -161,15 +161,15 @@ def test_log_ls_and_fork(run: Command, place: Path, mounted: Path) -> None:
     assert "\x1b" not in run("log", "data").out, "a message does not drive the terminal"
 
     assert run("fork", f"data@{first['version'][:8]}", "old").out == "old\n"
-    assert run("fork", "data", "new", "--json").json["name"] == "new"
+    assert run("fork", "data", "new", "--json").json["volume"] == "new"
     assert run("fork", "data", "new").code == 4
     assert len(run("log", "new", "--json").json["versions"]) == 2, "the fork of a mounted volume commits it first"
     assert len(run("log", "old", "--json").json["versions"]) == 1
     assert len(run("log", "new", "-n", "1").out.splitlines()) == 2
 
-    listed = {each["name"]: each for each in run("ls", "--json").json["volumes"]}
-    assert listed["data"]["mounted"].endswith(str(mounted))
-    assert (listed["new"]["files"], listed["new"]["bytes"], listed["new"]["mounted"]) == (1, 3, None)
+    listed = {each["volume"]: each for each in run("ls", "--json").json["volumes"]}
+    assert listed["data"]["writer"].endswith(str(mounted))
+    assert (listed["new"]["files"], listed["new"]["bytes"], listed["new"]["writer"]) == (1, 3, None)
 
 
 def test_unmount_keeps_commits_or_discards(run: Command, place: Path, mounted: Path) -> None:
@@ -177,16 +177,19 @@ def test_unmount_keeps_commits_or_discards(run: Command, place: Path, mounted: P
     assert said.code == 0
     assert "uncommitted work is kept" in said.err
     kept = run("status", "--json").json["working_copies"]
-    assert [(each["volume"], each["uncommitted"]) for each in kept] == [("data", True)]
+    assert [(each["volume"], each["has_uncommitted"]) for each in kept] == [("data", True)]
     assert run("unmount", mounted).code == 3
     assert "`cowfs commit data` publishes what is uncommitted" in run("unmount", "data", "--commit").err
 
     run("mount", "data", mounted)
     assert (mounted / "file").read_text() == "one"
     status = run("status", "--json").json
-    assert [(each["volume"], each["uncommitted"]) for each in status["mounts"]] == [("data", True)]
+    assert [(each["volume"], each["has_uncommitted"]) for each in status["mounts"]] == [("data", True)]
     assert status["working_copies"] == []
-    locator = run("unmount", "data", "--commit", "-m", "by name").out.strip()
+    labels = ("--label", "by=name", "--author", "ada")
+    assert run("unmount", "data", *labels).code == 2
+    locator = run("unmount", "data", "--commit", "-m", "by name", *labels).out.strip()
+    assert run("show", locator, "--json").json["labels"] == {"by": "name"}
     assert run("log", locator, "--json").json["versions"][0]["message"] == "by name"
 
     run("mount", "data", mounted)
@@ -254,7 +257,7 @@ def test_an_unchanged_volume_is_said_to_be_unchanged(run: Command, mounted: Path
     assert (again["locator"], again["is_new"]) == (first["locator"], False)
     labelled = run("commit", mounted, "--label", "best=yes", "--json").json
     assert (labelled["is_new"], labelled["labels"]) == (True, {"best": "yes"})
-    assert labelled["stats"]["stored_bytes_added"] == 0
+    assert labelled["stats"]["uploaded_bytes"] == 0
     run("unmount", mounted)
     assert "This machine has no uncommitted work of data: version" in run("commit", "data").err
 
@@ -264,7 +267,7 @@ def test_a_fork_says_that_it_committed(run: Command, mounted: Path) -> None:
     assert "Committed uncommitted work of data first: cowfs+file://" in said.err
     assert run("fork", "data", "another").err == "Made volume another from data\n"
     (mounted / "file").write_text("two")
-    assert run("fork", "data", "third", "--json").json["committed"] == run("commit", mounted).out.strip()
+    assert run("fork", "data", "third", "--json").json["committed_locator"] == run("commit", mounted).out.strip()
 
 
 def test_a_fork_of_what_has_no_version_says_that_it_made_an_empty_one(run: Command, place: Path) -> None:
@@ -303,7 +306,7 @@ def test_a_program_learns_that_overtaken_work_has_moved(
     (mounted / "mine").write_text("not published")
     overtake(run, place, monkeypatch)
     forked = run("fork", "data", "saved", "--json").json
-    assert (forked["uncommitted"], forked["committed"]) == (True, None)
+    assert (forked["has_uncommitted"], forked["committed_locator"]) == (True, None)
 
 
 def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: Path) -> None:
@@ -311,9 +314,9 @@ def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: P
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)
     status = run("status", "--json").json
-    assert str(mounted) in status["dead_mounts"]
+    assert str(mounted) in [each["mount_path"] for each in status["dead_mounts"]]
     assert status["mounts"] == []
-    assert [(each["volume"], each["uncommitted"]) for each in status["working_copies"]] == [("data", True)]
+    assert [(each["volume"], each["has_uncommitted"]) for each in status["working_copies"]] == [("data", True)]
     assert run("status").code == 0
     assert run("unmount", mounted, "--commit").code == 14
     assert run("unmount", mounted).code == 0
@@ -553,7 +556,7 @@ def test_a_scratch_from_the_command_line(run: Command, place: Path, mounted: Pat
     locator = run("commit", mounted).out.strip()
     path = place / "mnt" / "scratch"
     record = run("mount", "data", path, "--scratch", "--json").json
-    assert (record["read_only"], record["kind"], record["locator"]) == (False, "scratch", locator)
+    assert (record["is_read_only"], record["kind"], record["locator"]) == (False, "scratch", locator)
     (path / "file").write_text("two")
     shown = [line.split() for line in run("status").out.splitlines()]
     assert [line[1:3] for line in shown if line[-1] == str(path)] == [["scratch", "-"]]
@@ -607,7 +610,7 @@ def test_a_scratch_that_has_become_a_volume_is_meant_by_its_name(run: Command, p
         run("commit", path, "--name", name)
         (path / "dropped").write_text("x")
         gone = run("unmount", target, "--json").json
-        assert (gone["volume"], gone["uncommitted"], gone["dropped"]) == (name, False, True)
+        assert (gone["volume"], gone["has_uncommitted"], gone["is_discarded"]) == (name, False, True)
     run("mount", "made", path, "--scratch")
     run("commit", path, "--name", "end")
     (path / "four").write_text("4")
@@ -643,7 +646,7 @@ def test_discarding_says_whether_there_was_anything(run: Command, mounted: Path)
     run("mount", "data", mounted)
     (mounted / "file").write_text("two")
     run("unmount", mounted)
-    assert run("unmount", "data", "--discard", "--json").json["dropped"] is True
+    assert run("unmount", "data", "--discard", "--json").json["is_discarded"] is True
 
 
 def test_status_names_the_volume_of_a_dead_daemon_and_says_what_to_do(run: Command, mounted: Path) -> None:
@@ -684,6 +687,10 @@ def test_a_mount_whose_daemon_died_is_taken_off_by_name(run: Command, mounted: P
         assert (ended.code, "work" in ended.err) == (0, False), "a read-only mount has none"
     run("mount", "data", mounted)
     die()
+    assert "nothing is uncommitted" in run("unmount", mounted).err
+    run("mount", "data", mounted)
+    (mounted / "file").write_text("two")
+    die()
     assert "uncommitted work comes back at the volume's next mount" in run("unmount", mounted).err
 
 
@@ -699,11 +706,13 @@ def test_a_mount_whose_daemon_died_is_one_of_its_store(run: Command, place: Path
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)
     said = run("status", "--json").json
-    assert [each["store_url"] for each in said["dead"] if each["mount_path"] == str(mounted)] == [entry.store_url]
+    assert [each["store_url"] for each in said["dead_mounts"] if each["mount_path"] == str(mounted)] == [
+        entry.store_url
+    ]
     assert "`cowfs mount data PATH`" in run("status").err
     for cwd in (place, mounted.parent):  # there the mount is ./data, too
         assert run("unmount", "data", "--store", other, cwd=cwd).code == NotFoundError.exit_code
-    assert str(mounted) in run("status", "--json").json["dead_mounts"]
+    assert str(mounted) in [each["mount_path"] for each in run("status", "--json").json["dead_mounts"]]
     run("mount", "data", there, "--store", other)
     gone = run("unmount", "data", "--json").json
     assert (gone["mount_path"], gone["was_dead"]) == (str(mounted), True), "one of another store lives"
@@ -732,7 +741,7 @@ def test_status_shows_a_lost_line_and_what_to_do(
     run("unmount", mounted)
     back = run("mount", "data", mounted)
     assert back.code == 0
-    assert "newer version" in back.err
+    assert "another writer has made version" in back.err
     said = run("status")
     assert "uncommitted, overtaken" in said.out
     assert "cowfs unmount data --discard" in said.err
@@ -745,7 +754,7 @@ def test_work_below_a_meta_dir_is_shown_and_committed(run: Command, place: Path,
     (mounted / "file").write_text("two")
     run("unmount", mounted)
     kept = run("status", "--json").json["working_copies"]
-    assert [(each["volume"], each["uncommitted"]) for each in kept] == [("data", True)]
+    assert [(each["volume"], each["has_uncommitted"]) for each in kept] == [("data", True)]
     assert kept[0]["working_copy"].startswith(str(place / "meta"))
     assert run("commit", "data", "--json").json["is_new"] is True
 
@@ -856,10 +865,16 @@ def test_nothing_is_made_without_a_proc_that_shows_our_processes(
     said = run("doctor", "--json", through=through)
     assert said.code == InvalidStateError.exit_code
     (failed,) = [check for check in said.json["checks"] if check["state"] == "fail"]
-    assert failed["name"] == "/proc"
+    assert failed["check"] == "/proc"
     assert failed["message"].startswith(message)
     assert run("mount", "data", path).code == 0
-    for reading in (("ls",), ("log", "data"), ("get", "data"), ("show", "data"), ("cp", "data:file", place / "read")):
+    for reading in (
+        ("ls",),
+        ("log", "data"),
+        ("show", "data"),
+        ("show", "data@{0}"),
+        ("cp", "data:file", place / "read"),
+    ):
         assert run(*reading, through=through).code == 0, reading
     assert (place / "read").read_text() == "one"
     assert run("unmount", "data").code == 0

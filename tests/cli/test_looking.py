@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cowfs.blocking import ROVolume, Volume
@@ -46,10 +48,10 @@ def test_what_lies_in_a_version_is_shown(run: Command, version: ROVolume) -> Non
         "/a/file",
     ]
     said = run("stat", "data:z", "--json").json
-    assert (said["path"], said["type"], said["size"], said["mode"] & 0o7777) == ("/z", "file", 0, 0o640)
+    assert (said["path"], said["type"], said["bytes"], said["mode"] & 0o7777) == ("/z", "file", 0, 0o640)
     assert "-rw-r-----" in run("stat", "data:z").out
-    assert run("stat", "data:link", "--json").json["size"] == 4, "a link is followed"
-    used = run("du", "data", "--json").json["directories"]
+    assert run("stat", "data:link", "--json").json["bytes"] == 4, "a link is followed"
+    used = run("du", "data", "--json").json["usage"]
     assert [(each["path"], each["files"], each["bytes"]) for each in used] == [
         ("/a/b", 1, 3000),
         ("/a", 2, 3004),
@@ -60,3 +62,19 @@ def test_what_lies_in_a_version_is_shown(run: Command, version: ROVolume) -> Non
         failed = run(command, "data:none")
         assert (failed.code, "hint:" in failed.err) == (3, True), failed
         assert "none" in failed.err
+
+
+def test_patterns_are_refused_where_they_are_not_expanded(run: Command, version: ROVolume) -> None:
+    for words in (("cat",), ("du",), ("stat",), ("purge", "--dry-run")):
+        refused = run(*words, "data:a/f*")
+        assert (refused.code, "expanded" in refused.err, "cowfs ls" in refused.err) == (3, True, True), words
+
+
+def test_files_of_this_machine_that_do_not_exist_are_not_found(run: Command, version: ROVolume, place: Path) -> None:
+    for words in (
+        ("explore", "--from-file", place / "nofile"),
+        ("index", "export", "data", place / "nowhere" / "file"),
+        ("web", "users", "ls", "--users", place / "nofile"),
+    ):
+        refused = run(*words)
+        assert (refused.code, "does not exist" in refused.err) == (3, True), words

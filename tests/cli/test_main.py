@@ -18,7 +18,7 @@ import click
 import pytest
 
 from cowfs import mounts
-from cowfs.cli import main
+from cowfs.cli import commands, main
 from cowfs.errors import BY_KIND, CowfsError
 from tests.cli.conftest import Run
 
@@ -28,10 +28,26 @@ pytestmark = pytest.mark.quick
 def test_help_names_every_command_and_exit_code(run: Run) -> None:
     said = run("--help")
     assert said.code == 0
-    for name in main.COMMANDS:
+    for name in commands.COMMANDS:
         assert name in said.out
     for kind in BY_KIND.values():
         assert f"{kind.exit_code} " in said.out
+
+
+def test_help_shows_commands_in_groups(run: Run) -> None:
+    said = run("--help").out
+    titles = [said.index(f"\n{title}:\n") for title in commands.GROUPS]
+    assert titles == sorted(titles)
+    assert [*commands.COMMANDS] == [name for group in commands.GROUPS.values() for name in group]
+    for title, group in commands.GROUPS.items():
+        part = said.split(f"\n{title}:\n")[1].split("\n\n")[0]
+        assert [line.split()[0] for line in part.splitlines()] == [*group]
+
+
+def test_help_of_a_command_is_asked_for_in_two_ways(run: Run) -> None:
+    assert run("help", "mount").out == run("mount", "--help").out
+    assert run("help").out == run("--help").out
+    assert "Did you mean `cowfs unmount`?" in run("help", "umount").err
 
 
 @pytest.mark.parametrize(
@@ -42,6 +58,11 @@ def test_help_names_every_command_and_exit_code(run: Run) -> None:
         ("list", "ls"),
         ("creat", "create"),
         ("brnch", "fork"),
+        ("fetch", "pull"),
+        ("forget", "prune"),
+        ("reset", "rollback"),
+        ("switch", "mount"),
+        ("sync", "upload"),
     ],
 )
 def test_an_unknown_command_is_answered_by_the_one_that_was_meant(run: Run, word: str, meant: str) -> None:
@@ -50,15 +71,42 @@ def test_an_unknown_command_is_answered_by_the_one_that_was_meant(run: Run, word
     assert f"Did you mean `cowfs {meant}`?" in said.err
 
 
+OF_A_VERSION = "It is for commands that make a version, as `cowfs commit` does. "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (("ls", "--label", "a=b"), OF_A_VERSION),
+        (("log", "--author", "me"), OF_A_VERSION),
+        (("fork", "a", "b", "--message", "x"), OF_A_VERSION),
+        (("commit", "a", "--mesage", "x"), "Did you mean --message? "),
+        (("gc", "--dryrun"), "Did you mean --dry-run? "),
+        (("download", "a", "--over", "always"), "Did you mean --overwrite? "),
+    ],
+)
+def test_an_unknown_option_is_answered_only_by_a_near_one(run: Run, arguments: tuple[str, ...], near: str) -> None:
+    said = run(*arguments)
+    option = next(each for each in arguments if each.startswith("--"))
+    assert (
+        said.err
+        == f"cowfs: cowfs {arguments[0]} has no option {option}\nhint: {near}`cowfs {arguments[0]} --help` shows how it is used.\n"
+    )
+
+
+def test_an_option_before_the_command_is_told_its_place(run: Run) -> None:
+    assert "Options come after the command: `cowfs ls --store`, for example." in run("--store", "x", "ls").err
+
+
 def test_words_of_other_programs_lead_to_commands(run: Run) -> None:
-    assert set(main.ELSEWHERE.values()) <= set(main.COMMANDS)
-    assert not set(main.ELSEWHERE) & set(main.COMMANDS)
+    assert set(commands.ELSEWHERE.values()) <= set(commands.COMMANDS)
+    assert not set(commands.ELSEWHERE) & set(commands.COMMANDS)
     assert "lists the commands" in run("zzzzzz").err
     assert "cowfs --version" in run("version").err
     assert run("umount", "--json").json["error"]["kind"] == "invalid_input"
 
 
-@pytest.mark.parametrize("name", main.COMMANDS)
+@pytest.mark.parametrize("name", commands.COMMANDS)
 def test_every_command_takes_store_and_json(name: str) -> None:
     group = main.cowfs
     assert isinstance(group, click.Group)
@@ -72,6 +120,8 @@ def test_every_command_takes_store_and_json(name: str) -> None:
         "apply",
         "up",
         "down",
+        "lock",
+        "clean",
         "completion",
         "k8s",
     )  # of directories, or of what a file says
@@ -218,8 +268,8 @@ def test_a_closed_standard_output_is_an_error_of_two_lines(run: Run, arguments: 
 
 def test_a_command_that_says_nothing_may_have_its_streams_closed(run: Run) -> None:
     assert shell("COWFS create data <&- >/dev/null 2>&-").returncode == 0
-    assert run("ls", "--json").json["volumes"][0]["name"] == "data"
-    assert shell("COWFS get nothing <&- >&- 2>&-").returncode == 3
+    assert run("ls", "--json").json["volumes"][0]["volume"] == "data"
+    assert shell("COWFS show nothing <&- >&- 2>&-").returncode == 3
 
 
 @pytest.mark.parametrize("arguments", ["mount data here", "unmount here", "upload . more", "up", "download data"])
@@ -230,7 +280,7 @@ def test_a_working_directory_that_is_gone_is_named(run: Run, home: Path, argumen
     assert done.returncode == 3
     message, hint = done.stderr.splitlines()
     assert message == "cowfs: the working directory does not exist any more"
-    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["data"], "nothing was made"
+    assert [each["volume"] for each in run("ls", "--json").json["volumes"]] == ["data"], "nothing was made"
     assert hint.startswith("hint: ")
 
 

@@ -50,7 +50,7 @@ def test_forks_come_back_as_one_version(base: ROVolume, run: Command) -> None:
     forks = [forked(base, f"exp-{n}", **{f"of-{n}": str(n).encode() * 1000}) for n in range(3)]
     planned = run("merge", "exp-0", "exp-1", "--into", "main", "--dry-run", "--json").json
     check("merge", planned)
-    assert [each["path"] for each in planned["paths"]] == ["/of-0", "/of-1"]
+    assert [each["path"] for each in planned["changes"]] == ["/of-0", "/of-1"]
     assert (planned["locator"], planned["is_new"]) == (base.locator, False)
     done = run("merge", "exp-0", "exp-1", "--into", "main", "--json").json
     check("merge", done)
@@ -58,7 +58,7 @@ def test_forks_come_back_as_one_version(base: ROVolume, run: Command) -> None:
     assert version.locator == done["locator"]
     assert version.parents == [base.id, forks[0].id, forks[1].id]
     assert version.message == "Merge exp-0, exp-1"
-    nothing = run("merge", "exp-0", "--into", "main", "--dry-run")
+    nothing = run("merge", "exp-0", "--into", "main", "--dry-run", "--exit-code")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "Volume main has all of it already\n")
     base.fork("alike")
     assert run("merge", "exp-0", "--into", "alike").code == 0
@@ -67,14 +67,14 @@ def test_forks_come_back_as_one_version(base: ROVolume, run: Command) -> None:
     assert version.files.read("of-1") == b"1" * 1000
     assert version.stats.added_bytes == 0
     again = run("merge", "exp-0", "exp-1", "--into", "main", "--json").json
-    assert (again["is_new"], again["locator"], again["merged"]) == (False, version.locator, [])
+    assert (again["is_new"], again["locator"], again["merged_locators"]) == (False, version.locator, [])
     third = Store().merge("main", [forks[2]])
     assert third.is_new
     assert {entry.name for entry in Volume.version("main").files.ls()} == {"both", "log", "of-0", "of-1", "of-2"}
     grown = Volume.open("exp-0")
     grown.files.write("of-0", b"more")
     later = Store().merge("main", [grown.finalize()])
-    assert [(each.path, each.kind) for each in later.paths] == [("/of-0", "changed")], "from where it was merged last"
+    assert [(each.path, each.kind) for each in later.changes] == [("/of-0", "changed")], "from where it was merged last"
     went_on = Volume.open("main")
     went_on.files.append("of-0", b"!")
     assert went_on.finalize().files.read("of-0") == b"more!"
@@ -87,7 +87,8 @@ def test_conflicts_publish_nothing_until_somebody_says_what_to_do(base: ROVolume
     assert [each["path"] for each in failed.json["error"]["details"]["conflicts"]] == ["/both", "/log"]
     assert Volume.version("main").id == base.id
     tried = run("merge", "a", "b", "--into", "main", "--dry-run", "--strategy", "*.x=ours")
-    assert tried.code == 4
+    assert tried.code == 0
+    assert run("merge", "a", "b", "--into", "main", "--dry-run", "--exit-code").code == 1
     assert "C  /log  (both changed: a, b; fail)" in tried.out
     for how in ("mine", "*.x=mine"):
         said = run("merge", "a", "--into", "main", "--strategy", how)

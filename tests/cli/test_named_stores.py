@@ -108,14 +108,14 @@ def test_a_read_only_store_serves_versions_and_takes_none(run: Run, home: Path) 
     shutil.copytree(home / "near-store", home / "copy")  # this process has not opened it
     url = (home / "copy").as_uri()
     assert run("store", "add", "builtin", url, "--read-only").code == 0
-    document = json.loads(run("store", "list", "--json").out)
-    check("store list", document)
+    document = json.loads(run("store", "ls", "--json").out)
+    check("store ls", document)
     listed = document["stores"]
-    assert listed[0] == {"name": "builtin", "url": url, "read_only": True}
+    assert listed[0] == {"store_name": "builtin", "store_url": url, "is_read_only": True}
     assert run("cat", "builtin/data:file").out == "near\n"
     refused = run("create", "x", "--store", url)
     assert refused.code == ReadOnlyError.exit_code
-    assert "cowfs store list`" in refused.err
+    assert "cowfs store ls`" in refused.err
 
 
 def test_hints_show_the_name(run: Run) -> None:
@@ -124,6 +124,19 @@ def test_hints_show_the_name(run: Run) -> None:
     assert "`cowfs ls --store near`" in run("log", "near/none").err
     assert "`cowfs log data --store near`" in run("show", "near/data@none").err
     assert "`cowfs ls --store near`" in run("mount", "near/none@{0}", "at").err
+
+
+def test_a_path_after_a_slash_is_explained(run: Run) -> None:
+    for command in ("ls", "cat", "log"):
+        refused = run(command, "data/dir/file")
+        assert refused.code == 2
+        assert "its path dir/file is data:dir/file" in refused.err, command
+    for command in ("rm", "mkdir"):
+        assert "such as data:dir/file;" in run(command, "data/dir/file").err, command
+    for path in ("./data", "/data", "~/data"):
+        refused = run("ls", path)
+        assert f"cowfs: '{path}' is a path, not a volume's name" in refused.err
+        assert "`cowfs status`" in refused.err
 
 
 def test_a_version_in_a_named_store_can_be_mounted() -> None:

@@ -104,4 +104,4 @@ def test_a_terminal_is_not_driven_by_names(command: list[str], monkeypatch: pyte
 
 
 def test_what_a_terminal_gets_can_be_printed() -> None:
-    assert printable(os.fsdecode(b"a\tb\n\x1b\xe9")) == "a b   "
+    assert printable(os.fsdecode(b"a\tb\n\x1b\xe9")) == "a b  \ufffd"

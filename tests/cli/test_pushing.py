@@ -80,9 +80,9 @@ def test_what_was_repacked_twice_travels_whole(place: Path, run: Run) -> None:
     done = run("push", "data", at(place), "--json").json
     forget(place)
     (place / "store").rename(place / "gone")
-    assert done["versions"] == [version.id]
+    assert done["version_ids"] == [version.id]
     assert contents(Volume.from_locator(done["locator"])) == {"a": files["a"]}
-    assert run("verify", at(place), "--all").code == 0
+    assert run("verify", "--store", at(place), "--all").code == 0
     moved = list((place / "mirror").rglob("*.moved/*"))
     assert len(moved) == 1, "the record of where it lies now"
 
@@ -148,7 +148,7 @@ def test_a_version_has_the_same_id_in_another_store(
     check("push", done.json)
     there = Volume.from_locator(done.json["locator"])
     assert (there.id, there.message) == (second.id, "second")
-    assert (done.json["versions"], done.json["made_store"]) == ([second.id], at(place))
+    assert (done.json["version_ids"], done.json["made_store_url"]) == ([second.id], at(place))
     source, target = objects(place / "store", "packs"), objects(place / "mirror", "packs")
     assert target.items() <= source.items()
     assert objects(place / "mirror", "versions") == {
@@ -160,7 +160,7 @@ def test_a_version_has_the_same_id_in_another_store(
     assert Store(at(place)).verify().is_sound
     (place / "gone").rename(place / "store")
     again = run("push", "data", at(place), "--json").json
-    assert (again["is_new"], again["put_packs"], again["versions"], again["made_store"]) == (False, 0, [], None)
+    assert (again["is_new"], again["put_packs"], again["version_ids"], again["made_store_url"]) == (False, 0, [], None)
     grown = Volume.open("data", store=at(place))
     grown.files.write("more", b"of the mirror")
     assert grown.finalize().parents == [second.id]
@@ -184,15 +184,15 @@ def test_a_store_that_is_made_is_told_of(
     assert "new store" not in run("push", "data", "./other").err
     (place / "deep").mkdir()
     assert run("push", "data", "deep/other").code == 0
-    assert run("verify", "deep/other").code == 0, "a path as well as ./deep/other"
+    assert run("verify", "--store", "deep/other").code == 0, "a path as well as ./deep/other"
 
 
 def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Path, second: ROVolume) -> None:
     first = Volume.version(f"data@{second.parents[0]}")
     first.tag("v1")
     done = Store().push("data", at(place), all_versions=True)
-    assert done.versions == [first.id, second.id]
-    assert done.tags == ["v1"]
+    assert done.version_ids == [first.id, second.id]
+    assert done.tag_names == ["v1"]
     assert Volume.version("data@v1", store=at(place)).id == first.id
     assert [version.id for version in Volume.version("data", store=at(place)).history()] == [second.id, first.id]
     vol = Volume.open("data")
@@ -200,7 +200,7 @@ def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Pa
     third = vol.finalize()
     third.tag("v1", move=True)
     again = Store().push("data", at(place), all_versions=True)
-    assert (again.versions, again.tags, again.put_packs) == ([third.id], ["v1"], 2)
+    assert (again.version_ids, again.tag_names, again.put_packs) == ([third.id], ["v1"], 2)
     assert Volume.version("data@v1", store=at(place)).id == third.id
 
 
@@ -228,7 +228,7 @@ def test_what_was_when_is_told_alike_by_a_mirror(place: Path, monkeypatch: pytes
     then = (made[1].created + timedelta(hours=1)).isoformat()
     assert Volume.version(f"data@{{{then}}}", store=at(place)) == made[1]
     plans = [Store(store).plan_prune("data", daily=3) for store in (None, at(place))]
-    kept = [[(each.version, each.created_ns) for each in plan.versions if each.keep] for plan in plans]
+    kept = [[(each.version, each.published_ns) for each in plan.versions if each.is_kept] for plan in plans]
     assert kept[0] == kept[1]
     assert {version for version, _ in kept[0]} == {each.id for each in made[-3:]}
 
@@ -244,7 +244,7 @@ def test_a_mirror_follows_although_versions_between_are_collected(
     place: Path, second: ROVolume, run: Run, all_versions: bool
 ) -> None:
     """And one that went on gets nothing: what it has collected is not said to be there."""
-    assert Store().push("data", at(place)).versions == [second.id]
+    assert Store().push("data", at(place)).version_ids == [second.id]
     Store().push("data", at(place, "late"))
     vol = Volume.open("data")
     vol.files.write("third", b"1")
@@ -259,7 +259,7 @@ def test_a_mirror_follows_although_versions_between_are_collected(
     run("gc", "-y")
     with pytest.raises(NotFoundError):
         Volume.version(f"data@{last.parents[0]}")
-    assert Store().push("data", at(place), all_versions=all_versions).versions == [last.id]
+    assert Store().push("data", at(place), all_versions=all_versions).version_ids == [last.id]
     with pytest.raises(ConflictError, match="has a later version"):
         Store().pull("data", at(place, "late"), all_versions=all_versions)
     assert Volume.version("data").id == last.id
@@ -341,8 +341,8 @@ def test_a_version_that_the_target_knows_as_a_parent_only_is_named(place: Path, 
     Store().merge("data", [Volume.version("fork")])
     second.tag("kept")
     done = Store().push("data", at(place), all_versions=True)
-    assert done.versions == [third.id, Volume.version("data").id], "what is older would have taken the last one back"
-    assert (done.tags, done.left_out, done.left_out_tags) == ([], [first.id, second.id], ["kept"])
+    assert done.version_ids == [third.id, Volume.version("data").id], "what is older would have taken the last one back"
+    assert (done.tag_names, done.left_out_version_ids, done.left_out_tag_names) == ([], [first.id, second.id], ["kept"])
 
 
 def test_who_pushes_at_the_same_time_changes_what_has_to_be_copied(place: Path, second: ROVolume) -> None:
@@ -389,7 +389,7 @@ def test_what_was_pruned_at_a_mirror_is_no_news(
     Store().push("data", at(place), all_versions=True)
     Store(at(place)).prune(Store(at(place)).plan_prune("data", last=1))
     done = Store().push("data", at(place), all_versions=True)
-    assert done.left_out == [second.parents[0]]
+    assert done.left_out_version_ids == [second.parents[0]]
     assert "left out" not in caplog.text
 
 
@@ -403,7 +403,11 @@ def test_what_cannot_be_put_below_the_last_version_is_named(
     done = run("push", "data", at(place), "--all-versions", "--json")
     assert done.code == 0
     check("push", done.json)
-    assert (done.json["left_out"], done.json["left_out_tags"], done.json["tags"]) == ([first.id], ["v1"], ["v2"])
+    assert (done.json["left_out_version_ids"], done.json["left_out_tag_names"], done.json["tag_names"]) == (
+        [first.id],
+        ["v1"],
+        ["v2"],
+    )
     assert f"left out: {first.id[:12]}, tag v1. Push under another name" in caplog.text
     caplog.clear()
     Store().push("data", at(place), name="whole", all_versions=True)
@@ -579,7 +583,7 @@ def test_a_manifest_that_is_damaged_at_the_target_is_put_again(place: Path, seco
             manifest.write_bytes(damage)
             assert not Store(at(place)).verify().is_sound
             done = Store().push("data", at(place), all_versions=True)
-            assert (done.is_new, done.mended) == (False, [version])
+            assert (done.is_new, done.mended_version_ids) == (False, [version])
             assert objects(place / "mirror", "versions") == whole
     newest = place / "mirror" / keys.version(VersionId.from_hex(second.id))
     newest.write_bytes(b"")
@@ -592,7 +596,7 @@ def test_a_manifest_that_is_damaged_at_the_target_is_put_again(place: Path, seco
     data.commit()
     data.finalize()
     done = Store().push("data", at(place), all_versions=True)
-    assert (done.is_new, done.mended) == (True, [second.id])
+    assert (done.is_new, done.mended_version_ids) == (True, [second.id])
     assert Store(at(place)).verify().is_sound
 
 
@@ -759,11 +763,11 @@ def test_to_s3_and_back_with_a_break_in_the_middle(
     monkeypatch.setattr(PackCopies, "_put", real)
     done = Store().push("data", bucket, all_versions=True)
     assert done.put_packs < done.packs
-    assert done.versions[-1] == second.id
+    assert done.version_ids[-1] == second.id
     assert Store(bucket).verify().is_sound
     assert Store().push("data", bucket, all_versions=True).put_packs == 0
     back = Store(at(place, "back")).pull("data", bucket, all_versions=True)
-    assert back.versions == done.versions
+    assert back.version_ids == done.version_ids
     forget(place)
     assert contents(Volume.version("data", store=at(place, "back"))) == WHOLE
     assert objects(place / "back", "packs") == objects(place / "store", "packs")

@@ -78,7 +78,7 @@ def test_nothing_is_put_into_a_plain_store_in_the_place_of_an_encrypted_one(
     said = run("store", "accept", "--json")
     check("store accept", said.json)
     (accepted,) = said.json["accepted"]
-    assert accepted["what"] == "store"
+    assert accepted["subject"] == "store"
     assert "encrypted with key" in accepted["known"]
     assert accepted["now"].endswith(", not encrypted")
     assert run("ls").code == 0
@@ -145,7 +145,7 @@ def test_an_older_state_is_told_by_every_command(
     with pytest.raises(InvalidStateError, match="was put back to an earlier state"):
         Store().tags("diary")
     found = run("store", "accept", "--json").json["accepted"]
-    assert sorted(each["what"] for each in found) == ["tag t of volume diary", "volume diary"]
+    assert sorted(each["subject"] for each in found) == ["tag t of volume diary", "volume diary"]
     forget()
     assert run("cat", "diary:/today").out == SECRET.decode()
     assert run("cat", "diary@t:/today").out == SECRET.decode()

@@ -110,7 +110,7 @@ def test_a_download_ends(contents: dict[str, bytes], url: Url, seaweedfs: Seawee
     store = url(seaweedfs.ports[0])
     version = Store(store).import_(place / "tree", "data")
     with SilentRelay(seaweedfs.ports[0], silent_after_bytes=SILENT_AFTER_BYTES) as relay:
-        interrupt(relay, "download", "data", "--download-dir", place / "out", "--store", url(relay.port))
+        interrupt(relay, "download", "data", place / "out", "--store", url(relay.port))
     version.files.download("/", place / "out")
     assert {each.name: each.read_bytes() for each in (place / "out").iterdir()} == contents
 

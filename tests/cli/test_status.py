@@ -46,18 +46,18 @@ def status(writer: WriterStatus) -> Status:
         volume="data",
         store_url="file:///s",
         version=None,
-        read_only=False,
+        is_read_only=False,
         kind="fuse",
         is_detached=False,
         pid=7,
         since_ns=0,
         working_copy="/w",
-        uncommitted=writer.is_dirty,
+        has_uncommitted=writer.is_dirty,
         transport="device",
-        error=None,
+        problem=None,
         details=details,
     )
-    return Status([mount], [], [], [])
+    return Status([mount], [], [])
 
 
 def test_nothing_is_advised_while_all_is_well() -> None:
@@ -89,8 +89,14 @@ def test_work_that_was_overtaken_is_shown_with_what_to_do() -> None:
     found = status(replace(WRITER, overtaken_by=VersionId(b"\xab" * 32)))
     assert "uncommitted, overtaken" in _text(found, is_all=False)
     (line,) = _advice(found)
-    assert "abababababab" in line
+    assert "another writer has made version abababababab meanwhile" in line
     assert "cowfs fork data NAME" in line
+    (mount,) = found.mounts
+    assert mount.details is not None
+    based_on_it = replace(mount.details, version=VersionId(b"\xab" * 32))
+    (line,) = _advice(replace(found, mounts=[replace(mount, details=based_on_it)]))
+    assert "another writer has taken the volume over" in line
+    assert "abababababab" not in line, "its own base is no newer version"
 
 
 def test_overtaken_work_of_a_detached_mount_is_saved_once_that_has_ended() -> None:
@@ -104,7 +110,7 @@ def test_overtaken_work_of_a_detached_mount_is_saved_once_that_has_ended() -> No
 
 
 def test_a_dead_daemon_is_shown_with_its_volume() -> None:
-    found = Status([], [], ["/m"], [DeadMount("/m", "data", None, False, "fuse")])
+    found = Status([], [], [DeadMount("/m", "data", None, False, "fuse")])
     assert _text(found, is_all=False).splitlines()[1].split()[:3] == ["data", "daemon", "died"]
     (line,) = _advice(found)
     assert "cowfs mount" not in line, "its store is not known"
@@ -119,14 +125,14 @@ def test_a_dead_daemon_is_mounted_again_from_its_own_store(monkeypatch: pytest.M
         ("file:///s", "`cowfs mount data PATH --store file:///s`"),
         ("file:///default", "`cowfs mount data PATH`"),
     ):
-        found = Status([], [work], ["/m"], [DeadMount("/m", "data", store_url, False, "fuse")])
+        found = Status([], [work], [DeadMount("/m", "data", store_url, False, "fuse")])
         (line,) = _advice(found)
         assert command in line
         assert "what was written is kept" in line
         assert store_url in _text(found, is_all=False).splitlines()[-1]
-    (line,) = _advice(Status([], [], ["/m"], [DeadMount("/m", "data", "file:///s", True, "fuse")]))
+    (line,) = _advice(Status([], [], [DeadMount("/m", "data", "file:///s", True, "fuse")]))
     assert "kept" not in line, "nothing was written"
-    (line,) = _advice(Status([], [], ["/m"], [DeadMount("/m", "data", None, False, "scratch")]))
+    (line,) = _advice(Status([], [], [DeadMount("/m", "data", None, False, "scratch")]))
     assert "kept" not in line
     assert "what was not committed there is gone" in line
     assert "`cowfs unmount /m`" in line

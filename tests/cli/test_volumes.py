@@ -8,9 +8,12 @@ import re
 import shlex
 import shutil
 import signal
+import socketserver
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +43,9 @@ def test_create_is_strict_and_prints_the_name(run: Run) -> None:
     said = run("create", "a")
     assert said.code == 4
     assert "'a'" in said.err
-    assert run("create", "b", "--json").json["name"] == "b"
+    assert run("create", "b", "--json").json["volume"] == "b"
     run("create", "a-b")
-    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["a", "a-b", "b"]
+    assert [each["volume"] for each in run("ls", "--json").json["volumes"]] == ["a", "a-b", "b"]
     assert run("ls").out.splitlines()[1].startswith("a ")
 
 
@@ -52,7 +55,7 @@ def test_a_quota_is_shown_set_and_removed(run: Run) -> None:
     assert run("quota", "a").out == "none\n"
     assert run("quota", "a", "1.5M").out == ""
     assert run("quota", "a").out == "1.5 MiB\n"
-    assert run("get", "a", "--json").json["volume"]["quota_bytes"] == 3 << 19
+    assert run("show", "a", "--json").json["quota_bytes"] == 3 << 19
     assert run("quota", "a", "none", "--json").json["quota_bytes"] is None
     for wrong in ("much", "10", "1.5", "1KK"):
         assert run("quota", "a", wrong).code == 2
@@ -68,12 +71,12 @@ def test_a_damaged_volume_hides_no_other(run: Run, home: Path, what: str) -> Non
     (home / "source" / "f").write_bytes(b"abc")
     for name in "abc":
         assert run("upload", str(home / "source"), name).code == 0
-    version = run("get", "b", "--json").json["volume"]["version"]
+    version = run("show", "b", "--json").json["version"]
     place = home / "store" / (f"versions/{version[:2]}" if what == "versions" else f"volumes/b/{what}")
     (place / version if what == "versions" else min(place.iterdir())).write_bytes(b"")
     said = run("ls", "--json")
-    assert [each["name"] for each in said.json["volumes"]] == ["a", "b", "c"]
-    is_hidden = [what not in ("lease", "heartbeat") and each["name"] == "b" for each in said.json["volumes"]]
+    assert [each["volume"] for each in said.json["volumes"]] == ["a", "b", "c"]
+    is_hidden = [what not in ("lease", "heartbeat") and each["volume"] == "b" for each in said.json["volumes"]]
     assert [each["problem"] is not None for each in said.json["volumes"]] == is_hidden
     said = run("ls")
     assert [line.split()[0] for line in said.out.splitlines()] == ["NAME", "a", "b", "c"]
@@ -83,7 +86,7 @@ def test_a_damaged_volume_hides_no_other(run: Run, home: Path, what: str) -> Non
     assert said.code == 10
     assert "(damaged)" in said.out.splitlines()[2]
     assert str((place / version if what == "versions" else min(place.iterdir())).name) in said.err
-    assert run("get", "b").code == 10
+    assert run("show", "b").code == 10
 
 
 @pytest.mark.quick
@@ -98,7 +101,7 @@ def test_a_volume_of_a_newer_cowfs_hides_no_other(run: Run, home: Path, what: st
     newest.write_bytes(seal(record["record"], 99, body))
     said = run("ls", "--json")
     assert said.code == 11
-    assert [(each["name"], each["is_newer"]) for each in said.json["volumes"]] == [
+    assert [(each["volume"], each["is_newer"]) for each in said.json["volumes"]] == [
         ("a", False),
         ("b", True),
         ("c", False),
@@ -108,7 +111,7 @@ def test_a_volume_of_a_newer_cowfs_hides_no_other(run: Run, home: Path, what: st
     assert said.code == 11
     assert "b (of a newer cowfs)" in said.out
     assert "b was written by a newer cowfs" in said.err
-    assert run("get", "b").code == 11
+    assert run("show", "b").code == 11
     min((home / "store" / "volumes" / "a" / "head").iterdir()).write_bytes(b"")
     assert run("ls").code == 10, "damage is worse"
 
@@ -122,7 +125,7 @@ def test_a_source_that_cannot_be_used_makes_no_volume(run: Run, home: Path, comm
         said = run(command, str(source), "my-data", "--json")
         assert said.code == code, said
         assert "empty" not in said.json["error"]["hint"]
-        assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["other"]
+        assert [each["volume"] for each in run("ls", "--json").json["volumes"]] == ["other"]
 
 
 @pytest.mark.quick
@@ -144,8 +147,10 @@ def test_a_store_is_verified_by_its_path(run: Run, home: Path) -> None:
     store = home / "mirror"
     assert run("create", "a", "--store", str(store)).code == 0
     for named in (str(store), store.as_uri()):
-        assert run("verify", named).code == 0
-    assert run("verify", "./missing").code == 3
+        assert run("verify", "--store", named).code == 0
+        said = run("verify", named)
+        assert (said.code, f"`cowfs verify --store {named}`" in said.err) == (2, True)
+    assert run("verify", "--store", "./missing").code == 3
 
 
 @pytest.mark.quick
@@ -154,7 +159,7 @@ def test_a_place_that_can_be_no_directory_is_refused_with_what_is_there(run: Run
     file = home / "file"
     file.touch()
     for store in (file, file / "below"):
-        for arguments in (("ls",), ("create", "b"), ("get", "b")):
+        for arguments in (("ls",), ("create", "b"), ("show", "b")):
             said = run(*arguments, "--store", str(store))
             assert (said.code, f"{file} is not a directory\nhint: " in said.err) == (2, True)
         said = run("push", "a", str(store))
@@ -250,14 +255,18 @@ def test_work_without_a_state_is_dropped(run: Run, by_path: bool) -> None:
 
 @pytest.mark.quick
 def test_dropping_work_waits_for_its_store_for_seconds_only(
-    run: Run, monkeypatch: pytest.MonkeyPatch, patient_clock: PatientClock, caplog: pytest.LogCaptureFixture
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    patient_clock: PatientClock,
+    caplog: pytest.LogCaptureFixture,
+    silent: Callable[[], None],
 ) -> None:
     volume = Volume.new("data")
     volume.files.write("file", b"work")
     volume.unmount()
     [kept] = run("status", "--json").json["working_copies"]
     state = Path(kept["working_copy"], "state.json")
-    silent(monkeypatch)
+    silent()
     states.store(state, replace(states.load(state), store_url=os.environ["COWFS_STORE"]))
     patient_clock.waited_s.clear()
     assert run("unmount", kept["working_copy"], "--discard").code == 0
@@ -274,9 +283,10 @@ def test_a_command_waits_for_a_store_as_long_as_the_user_said(
     monkeypatch: pytest.MonkeyPatch,
     patient_clock: PatientClock,
     caplog: pytest.LogCaptureFixture,
+    silent: Callable[[], None],
     command: tuple[str, ...],
 ) -> None:
-    silent(monkeypatch)
+    silent()
     monkeypatch.setenv("COWFS_STORE_TIMEOUT", "15")
     monkeypatch.chdir(home)
     refused = run(*command)
@@ -285,11 +295,31 @@ def test_a_command_waits_for_a_store_as_long_as_the_user_said(
     assert "for up to 15 s" in caplog.text
 
 
-def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a server that does not answer the default store."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "none")
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Makes a server that closes each connection without an answer the default store."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def choose() -> None:
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                monkeypatch.setenv(name, "none")
+            endpoint = f"http%3A%2F%2F127.0.0.1%3A{server.server_address[1]}"
+            monkeypatch.setenv("COWFS_STORE", f"s3://bucket;endpoint={endpoint};region=us-east-1")
+
+        yield choose
+        server.shutdown()
+
+
+def test_a_command_does_not_wait_where_no_server_listens(
+    run: Run, monkeypatch: pytest.MonkeyPatch, patient_clock: PatientClock, silent: Callable[[], None]
+) -> None:
+    silent()
     monkeypatch.setenv("COWFS_STORE", "s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A9;region=us-east-1")
+    refused = run("ls")
+    assert (refused.code, "Connection refused" in refused.err) == (UnavailableError.exit_code, True)
+    assert "No server listens at this endpoint" in refused.err
+    assert patient_clock.waited_s == []
 
 
 @pytest.mark.quick
@@ -325,9 +355,9 @@ def test_a_watched_list_is_shown_again_when_it_has_changed(run: Run, home: Path)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         try:
-            assert [each["name"] for each in json.loads(watching.stdout.readline())["volumes"]] == ["a"]
+            assert [each["volume"] for each in json.loads(watching.stdout.readline())["volumes"]] == ["a"]
             run("create", "b")
-            assert [each["name"] for each in json.loads(watching.stdout.readline())["volumes"]] == ["a", "b"]
+            assert [each["volume"] for each in json.loads(watching.stdout.readline())["volumes"]] == ["a", "b"]
         finally:
             watching.send_signal(signal.SIGINT)
     assert watching.returncode == 130
@@ -338,29 +368,29 @@ def test_log_of_a_volume_without_versions(run: Run) -> None:
     run("create", "a")
     said = run("log", "a")
     assert (said.code, said.out) == (0, "")
-    assert run("log", "a", "--json").json == {"format": 1, "volume": "a", "versions": []}
+    assert run("log", "a", "--json").json == {"format": 1, "volume": "a", "versions": [], "changes_by_version": {}}
 
 
 @pytest.mark.quick
-def test_get_shows_what_is_known_of_one_volume(run: Run, home: Path) -> None:
+def test_show_tells_what_is_known_of_one_volume(run: Run, home: Path) -> None:
     run("create", "a")
-    assert "version       none yet" in run("get", "a").out
-    empty = run("get", "a", "--json").json
-    assert (empty["volume"]["version"], empty["message"], empty["labels"]) == (None, None, {})
+    assert "version       none yet" in run("show", "a").out
+    empty = run("show", "a", "--json").json
+    assert (empty["version"], empty["message"], empty["labels"]) == (None, None, {})
     run("commit", "a", "-m", "first", "--label", "k=v")
-    found = run("get", "a", "--json").json
+    found = run("show", "a", "--json").json
     listed = run("ls", "--json").json["volumes"]
-    assert found["volume"] == listed[0]
+    assert listed[0].items() <= found.items()
     assert (found["message"], found["labels"], found["mounts"], found["declared"]) == ("first", {"k": "v"}, [], [])
     declared = home / "a.cowfs.yml"
     declared.write_text("volumes:\n  - {name: a, path: /a}\n")
     assert run("apply", "-y", "--no-mount", "-f", str(declared)).code == 0
-    found = run("get", "a", "--json").json
-    assert found["declared"] == [{"file": str(declared), "path": "/a", "made": "registered"}]
-    said = run("get", "a").out
+    found = run("show", "a", "--json").json
+    assert found["declared"] == [{"file": str(declared), "mount_path": "/a", "made": "registered"}]
+    said = run("show", "a").out
     assert "message       first\n" in said
     assert f"declared      in {declared}, at /a (registered)" in said
-    assert run("get", "b").code == 3
+    assert run("show", "b").code == 3
 
 
 @pytest.mark.quick
@@ -461,10 +491,10 @@ def test_a_detached_mount_is_found_beside_a_volume_of_that_name_of_another_store
 
 @pytest.mark.quick
 def test_a_mount_is_found_without_its_store(
-    home: Path, monkeypatch: pytest.MonkeyPatch, patient_clock: PatientClock
+    home: Path, monkeypatch: pytest.MonkeyPatch, patient_clock: PatientClock, silent: Callable[[], None]
 ) -> None:
     monkeypatch.chdir(home)
-    silent(monkeypatch)
+    silent()
     for path, volume, is_version in (("word", "other", False), ("elsewhere", "data", False), ("old", "seen", True)):
         registry.register(
             registry.new_id(),
@@ -508,7 +538,7 @@ def test_status_survives_daemons_that_do_not_answer(run: Run, home: Path) -> Non
     )
     found = run("status", "--json").json["mounts"][0]
     assert (found["mount_path"], found["pid"]) == (str(home / "m"), os.getpid())
-    assert found["error"]
+    assert found["problem"]
     assert run("status").code == 0
     registry.unregister(entry)
 
@@ -520,14 +550,14 @@ def test_status_shows_working_copies_it_cannot_read(run: Run, home: Path) -> Non
     (place / "state.json").write_text('{"format": 99}')
     found = run("status", "--json").json["working_copies"][0]
     assert found["volume"] == "kept"
-    assert "99" in found["error"]
+    assert "99" in found["problem"]
 
 
 @pytest.mark.quick
 def test_doctor_on_a_sound_machine(run: Run) -> None:
     run("create", "a")
     said = run("doctor", "--json")
-    states = {check["name"]: check["state"] for check in said.json["checks"]}
+    states = {check["check"]: check["state"] for check in said.json["checks"]}
     assert states["store"] == states["store writable"] == states["store keeps writers apart"] == "ok"
     assert states["cache directory"] == states["native engine"] == "ok"
     for check in said.json["checks"]:
@@ -536,7 +566,7 @@ def test_doctor_on_a_sound_machine(run: Run) -> None:
 
 @pytest.mark.quick
 def test_doctor_makes_no_store(run: Run, home: Path) -> None:
-    assert run("doctor", "--json").json["ok"]
+    assert run("doctor", "--json").json["is_ok"]
     assert not (home / "store").exists()
 
 
@@ -580,8 +610,8 @@ def test_a_deleted_volume_is_listed_apart_and_brought_back(run: Run) -> None:
     run("create", "b")
     assert "nobody can be asked" in run("delete", "a").err
     assert run("delete", "a", "-y").code == 0
-    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["b"]
-    assert [each["name"] for each in run("ls", "--deleted", "--json").json["volumes"]] == ["a"]
+    assert [each["volume"] for each in run("ls", "--json").json["volumes"]] == ["b"]
+    assert [each["volume"] for each in run("ls", "--deleted", "--json").json["volumes"]] == ["a"]
     for arguments in (("log", "a"), ("delete", "a", "-y"), ("fork", "a", "c")):
         said = run(*arguments)
         assert (said.code, "undelete" in said.err) == (3, True), arguments
@@ -594,7 +624,7 @@ def test_a_deleted_volume_is_listed_apart_and_brought_back(run: Run) -> None:
     assert run("undelete", "never").code == 3
     assert run("log", "a").code == 0
     assert run("delete", "never", "-y").code == 3
-    assert run("delete", "a", "b", "-y", "--json").json == {"format": 1, "deleted": ["a", "b"]}
+    assert run("delete", "a", "b", "-y", "--json").json == {"format": 1, "volume_names": ["a", "b"]}
     assert run("ls").out == ""
 
 

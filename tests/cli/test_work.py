@@ -25,6 +25,7 @@ def test_work_that_is_in_no_version(run: Run, versions: tuple[ROVolume, ROVolume
     vol.files.write("b/more", b"x")
     kinds = [("added", "/b/more"), ("changed", "/new")]
     assert [(each.kind, each.path) for each in vol.diff()] == kinds
+    assert "->" not in repr(vol.diff()), "nothing is renamed"
     assert [each.path for each in vol.diff(path="b")] == ["/b/more"]
     assert run("diff", "data", "--name-status").out == "A\t/b/more\nM\t/new\n", "of this process's session"
     vol.unmount()
@@ -34,9 +35,9 @@ def test_work_that_is_in_no_version(run: Run, versions: tuple[ROVolume, ROVolume
     assert "+another line" in run("diff", "data", "-p").out
     told = run("diff", "data", "--json").json
     check("diff", told)
-    assert (told["from"], told["to"]) == (last.locator, None)
+    assert (told["old_locator"], told["new_locator"]) == (last.locator, None)
     since_first = run("diff", f"data@{first.id[:12]}", "data", "--work", "--name-status").out.splitlines()
-    assert {"R\t/a\t/b/", "A\t/b/more", "A\t/new", "M\t/bytes"} <= set(since_first)
+    assert {"R\t/a/\t/b/", "A\t/b/more", "A\t/new", "M\t/bytes"} <= set(since_first)
     assert [(each.kind, each.path) for each in vol.diff(first)] == [
         (each.kind, each.path) for each in first.diff(vol.commit())
     ]
@@ -50,7 +51,7 @@ def test_work_that_is_in_no_version(run: Run, versions: tuple[ROVolume, ROVolume
         fresh.diff(path="nowhere")
     fresh.files.write("f", b"x")
     assert [(each.kind, each.path) for each in fresh.diff()] == [("added", "/f")]
-    assert run("diff", "fresh", "--json").json["from"] is None
+    assert run("diff", "fresh", "--json").json["old_locator"] is None
     fresh.discard()
 
 
@@ -67,7 +68,7 @@ def test_a_mounted_volume_takes_back_into_its_working_copy(run: Run, versions: t
         assert (done["locator"], done["is_new"], done["mount_path"]) == (last.locator, False, str(vol.path))
         assert (vol / "gone/deep").read_bytes() == b"x" * 3000
         assert run("restore", f"{old}:gone", "-m", "why").code == 2
-        said = run("rollback", "data", f"@{first.id[:12]}")
+        said = run("rollback", f"data@{first.id[:12]}")
         assert said.out == f"{vol.path}\n"
         assert "cowfs commit data" in said.err
         assert not (vol / "mine").exists()

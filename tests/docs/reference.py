@@ -19,15 +19,19 @@ import click
 
 from cowfs import blocking, errors, mounts, rendering, storage
 from cowfs.api import asynchronous
+from cowfs.api.declared.locking import LockedVersion, LockReport, ReleasedTag
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
 from cowfs.blocking import Declared, DeclaredStore, DeclaredVolume
-from cowfs.cli.main import COMMANDS, cowfs, module_of
+from cowfs.cli.commands import COMMANDS, GROUPS, module_of
+from cowfs.cli.main import cowfs
 from cowfs.control import MountOptions
+from tests.docs.json_page import DOCUMENTS, WITHOUT_DOCUMENT
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "docs" / "reference"
+BAR = "\\|"
 CLASSES = (blocking.Store, blocking.Volume, blocking.RWVolume, blocking.ROVolume, blocking.ROFiles, blocking.RWFiles)
 
 
@@ -40,12 +44,43 @@ def commands() -> str:
         "Names and paths in results are written byte for byte into a pipe or a file, whatever they hold. On a terminal what",
         "cannot be printed is shown as a space. A name may hold tabs and ends of lines: scripts use `-0` or `--json`.\n",
         _block(cowfs.get_help(_context())),
+        *_table(),
     ]
     for name in COMMANDS:
         command = importlib.import_module(module_of(name)).command
         command._help_option = None  # click keeps that of the first context, perhaps of another test
         parts.append(f"\n## cowfs {name}\n\n{_block(command.get_help(_context(command, name)))}")
     return "\n".join(parts) + "\n"
+
+
+def _table() -> Iterator[str]:
+    yield "\n## Arguments and JSON documents\n"
+    yield "A source comes first and the target last; options name the store. The last column has the fields of"
+    yield "what the command prints with `--json`, which `json.md` explains.\n"
+    yield "| group | command | what it does | arguments | JSON document |\n|---|---|---|---|---|"
+    for group, commands in GROUPS.items():
+        for name, summary in commands.items():
+            command = importlib.import_module(module_of(name)).command
+            context = _context(command, name)
+            arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
+            cells = (
+                group,
+                f"[`{name}`](#cowfs-{name})",
+                summary,
+                f"`{' '.join(arguments)}`" if arguments else "",
+                "; ".join(_documents(name)),
+            )
+            yield f"| {' | '.join(each.replace('|', BAR) for each in cells)} |"
+
+
+def _documents(command: str) -> Iterator[str]:
+    """The JSON documents of a command, with their fields."""
+    if command in WITHOUT_DOCUMENT:
+        yield WITHOUT_DOCUMENT[command]
+    for title, records in DOCUMENTS.items():
+        if title.split()[0] == command:
+            anchor = re.sub(r"[^a-z0-9 -]", "", f"cowfs {title}".lower()).replace(" ", "-")
+            yield f"[`{title}`](json.md#{anchor}): {', '.join(f'`{field}`' for field in records[''])}"
 
 
 def api() -> str:
@@ -64,13 +99,15 @@ def api() -> str:
         f"{inspect.getdoc(blocking.run_program)}",
         *(
             f"\n## {each.__name__}\n\n{_block(each.__name__ + _short(str(inspect.signature(each))))}\n\n{inspect.getdoc(each)}"
-            for each in (blocking.task, blocking.current)
+            for each in (blocking.task, blocking.current, blocking.checkpoints, blocking.map)
         ),
     ]
     for owner in CLASSES:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
         twin = getattr(asynchronous, owner.__name__)  # what that has not is of the blocking ones' own use
         parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner) if hasattr(twin, title.strip("`"))]
+    parts.append(f"\n## Checkpoints\n\n{inspect.getdoc(blocking.Checkpoints)}")
+    parts += [f"\n### {title}\n\n{text}" for title, text in _members(blocking.Checkpoints)]
     parts += _reports()
     parts += _storage()
     parts += _module(mounts)
@@ -135,7 +172,7 @@ def _reports() -> Iterator[str]:
         if (
             isinstance(owner, type)
             and owner.__module__.startswith(("cowfs.api", "cowfs.maintain"))
-            and (dataclasses.is_dataclass(owner) or name in ("GcPlan", "VolumeChanges"))
+            and (dataclasses.is_dataclass(owner) or name in ("Changes", "GcPlan", "PurgePlan", "VolumeChanges"))
         ):
             yield f"\n### `{name}`\n\n{_block(inspect.getdoc(owner) or '')}"
             for title, text in _members(owner):
@@ -157,13 +194,18 @@ def _module(module: ModuleType) -> Iterator[str]:
 def _declared() -> Iterator[str]:
     yield (
         "\n## Declared\n\n`cowfs.blocking.Declared`; `docs/guide/declared.md` explains it. Of `cowfs.Declared`, the async twin,\n"
-        "`load`, `plan`, `plan_deletion`, `up`, `down` and a plan's `apply` are awaited.\n\n"
+        "all methods but `emit` are awaited, and a plan's `apply`.\n\n"
         f"{inspect.getdoc(Declared)}"
     )
     for title, text in (*_members(Declaration), *_members(Declared)):
         if title.strip("`") in (
             "file",
             "load",
+            "load_manifest",
+            "lock",
+            "find_misfits",
+            "release_lock",
+            "warm",
             "find",
             "allow",
             "allow_content",
@@ -175,7 +217,7 @@ def _declared() -> Iterator[str]:
             "unmount",
         ):
             yield f"\n### {title}\n\n{text}"
-    for owner in (DeclaredVolume, DeclaredStore, Plan, Step, Outcome):
+    for owner in (DeclaredVolume, DeclaredStore, Plan, Step, Outcome, LockReport, LockedVersion, ReleasedTag):
         yield f"\n### `{owner.__name__}`\n\n{_block(inspect.getdoc(owner) or '')}"
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cowfs.base.ids import PackId, StoreId, VersionId, WriteId
+from cowfs.base.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
 from cowfs.format import keys
 from cowfs.format.blocklist import BlockRef, decode_segment, encode_segment
 from cowfs.format.catalogue import Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
@@ -36,6 +36,7 @@ from cowfs.format.records import (
     PinRecord,
     ProbeResult,
     PrunedRecord,
+    PurgedRecord,
     Record,
     SeenRecord,
     SeenVolume,
@@ -218,6 +219,9 @@ RECORDS: dict[str, Record] = {
         created_ns=CREATED_NS,
         write_id=WRITE,
         blobs=(MovedBlob(16, PACK_B, 16, 73), MovedBlob(89, PACK_C, 5000, 100)),
+    ),
+    "purged": PurgedRecord(
+        CREATED_NS, WRITE, "ada@node-7", (ChunkHash(bytes(range(32, 64))),), (PACK_A, PACK_B), (VERSION,)
     ),
     "condemned": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE),
     "condemned-sharded": CondemnedRecord(2, (), CREATED_NS, WRITE, shards=40),

@@ -26,6 +26,7 @@ OWN_PAGES = (
     "catalogue",
     "refs",
     "moved",
+    "purged",
     "locator",
     "sealing",
     "keys",

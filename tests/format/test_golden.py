@@ -32,7 +32,11 @@ def test_encodes_to_the_same_bytes(sample: Sample) -> None:
 
 @pytest.mark.quick
 def test_every_golden_file_has_its_sample() -> None:
-    assert {path.name for path in GOLDEN.iterdir()} == {sample.file for sample in SAMPLES} | {"text.zst", "profile.zst"}
+    assert {path.name for path in GOLDEN.iterdir()} == {sample.file for sample in SAMPLES} | {
+        "text.zst",
+        "profile.zst",
+        "lock.toml",
+    }
 
 
 @each_sample

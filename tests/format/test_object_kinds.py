@@ -26,6 +26,7 @@ SMALL = [
     keys.PINS + "shown",
 ]
 LISTS = [
+    keys.purge_record(1),
     keys.key_slots(1),
     keys.meta("v", 1),
     keys.pruning_record("v", 1),

@@ -129,6 +129,7 @@ PROGRAMS = {"dask": DASK, "ray": RAY, "prefect": PREFECT, "dagster": DAGSTER}
 QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "240",  # 20 s are too few on a busy machine
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "true",
     "DO_NOT_TRACK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",

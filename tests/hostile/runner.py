@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,8 @@ def _serve() -> None:
 
     for module in pkgutil.walk_packages(cowfs.__path__, "cowfs."):  # once, for all children
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            with suppress(ModuleNotFoundError):  # of an integration whose library is not installed
+                importlib.import_module(module.name)
     for line in sys.stdin:
         case = json.loads(line)
         with tempfile.TemporaryFile() as said:

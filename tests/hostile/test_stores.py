@@ -34,7 +34,7 @@ COMMANDS = (
     ("ls", "data"),
     ("ls", "{locator}"),
     ("cat", "{locator}:/a/text"),
-    ("get", "data"),
+    ("show", "data"),
     ("log", "data"),
     ("tag", "data"),
     ("gc", "--dry-run"),
@@ -46,7 +46,7 @@ COMMANDS = (
     ("fork", "{locator}", "fork{number}"),
     ("prune", "data", "--keep-last", "1", "-y"),
     ("push", "{locator}", "{target}{number}"),
-    ("download", "{locator}", "--download-dir", "{target}{number}"),
+    ("download", "{locator}", "{target}{number}"),
     ("delete", "data", "-y"),
 )
 

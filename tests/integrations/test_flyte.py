@@ -204,7 +204,7 @@ def test_a_result_that_cannot_be_published_is_an_error_of_flyte() -> None:
     assert caught.value.code != "RuntimeUserError"
     assert "hint:" in str(caught.value)
     assert mounted() == []
-    assert [(each.volume, each.uncommitted) for each in status().working_copies] == [("lost", True)]
+    assert [(each.volume, each.has_uncommitted) for each in status().working_copies] == [("lost", True)]
 
 
 def test_only_an_unavailable_store_is_an_error_of_the_system() -> None:
@@ -329,6 +329,30 @@ def test_the_command_line_shows_versions_of_a_local_run(place: Path) -> None:
     assert version.locator in CliRunner().invoke(cowfs_commands, ["show", version.produced_by["run"], "make"]).output
 
 
+def test_the_command_line_explores_the_version_of_a_local_run(place: Path) -> None:
+    flyte.init(local_persistence=True)
+    name = run(tasks.make, "x")[0].produced_by["run"]
+    database: Any = LocalDB
+    asyncio.run(database.close())
+    for chosen in ([name, "make"], [name, "--output", "o0"]):
+        explored = explore(*chosen)
+        assert explored.returncode == 0, explored.stderr
+        assert "── a" in explored.stdout  # no terminal: the tree is printed
+    missing = explore(name, "--output", "o7")
+    assert (missing.returncode, "flyte cowfs show" in missing.stderr) == (1, True)
+
+
+def explore(*arguments: str) -> subprocess.CompletedProcess[str]:
+    flyte_program = Path(sys.executable).with_name("flyte")
+    return subprocess.run(
+        [flyte_program, "cowfs", "explore", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
 def test_the_command_line_shows_versions_of_an_action(place: Path) -> None:
     version = make_version()
     outputs = place / "action" / "outputs.pb"
@@ -342,6 +366,16 @@ def test_the_command_line_shows_versions_of_an_action(place: Path) -> None:
     for path in (outputs, outputs.parent):
         shown = CliRunner().invoke(cowfs_commands, ["show", str(path)])
         assert shown.output.splitlines()[0] == f"action  {version.locator}"
+    several = {"first": version, "second": make_version("other")}
+    named = [
+        common_pb2.NamedLiteral(name=f"o{n}", value=to_literal(v, blocking.ROVolume))
+        for n, v in enumerate(several.values())
+    ]
+    (place / "several.pb").write_bytes(common_pb2.Outputs(literals=named).SerializeToString())
+    refused = CliRunner().invoke(cowfs_commands, ["explore", str(place / "several.pb")])
+    assert refused.exit_code == 1
+    assert all(f"--output o{n}  {v.locator}" in refused.output for n, v in enumerate(several.values()))
+    assert explore(str(place / "several.pb"), "--output", "o1").returncode == 0
     (place / "store").rename(place / "elsewhere")
     assert "cannot be read" in CliRunner().invoke(cowfs_commands, ["show", str(outputs)]).output
     outputs.write_bytes(b"no protobuf")

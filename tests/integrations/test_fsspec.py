@@ -669,7 +669,7 @@ def test_nobody_of_this_machine_opens_a_volume_that_is_written_to(
     refused, adopt = list[str](), Scratch.adopt
 
     def adopt_meanwhile(scratch: Scratch, volume: str) -> None:
-        working_copy = Volume.open("data").handle.to_upload().working_copy
+        working_copy = Volume.open("data")._handle.to_upload().working_copy
         with pytest.raises(LeaseHeldError, match="without a mount"), working_copy.lock(LockHolder.this_process("")):
             pass
         refused.append(volume)
@@ -689,7 +689,7 @@ def test_who_waits_for_another_writer_says_so_once(
     fs.pipe("data/x", b"x")
     first = Volume.version("data")
     fs.pipe("data/y", b"y")
-    working_copy = Volume.open("data").handle.to_upload().working_copy
+    working_copy = Volume.open("data")._handle.to_upload().working_copy
     held, asked = ExitStack(), list[object]()
 
     def ends_soon(*given: object) -> bool:

@@ -206,7 +206,7 @@ def test_a_holder_in_another_container_is_not_named_by_a_pid_that_means_another_
             second.lock(LockHolder.this_process("/mnt/b")).__enter__()
         shown = overview.working_copy_summary(second)
     assert shown is not None
-    assert (shown.pid, shown.error) == (None, overview.USED_ELSEWHERE)
+    assert (shown.pid, shown.problem) == (None, overview.USED_ELSEWHERE)
     assert (caught.value.details["where"], "pid" in caught.value.details) == ("/mnt/a", False)
     assert str(os.getpid()) not in caught.value.hint
     assert "another container or pid namespace" in caught.value.hint

@@ -31,7 +31,7 @@ import pytest
 
 from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.control import MountOptions, MountSpec
-from cowfs.errors import CowfsError, LeaseHeldError, NotFoundError
+from cowfs.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError
 from cowfs.format import keys
 from cowfs.maintain.collect import planning
 from cowfs.maintain.collect.collecting import Collection
@@ -172,7 +172,10 @@ def copy(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
         except CowfsError:
             continue  # there is no version yet, or it was pruned meanwhile
         copied = contents(Volume.version(there, store=mirror))
-        Store().pull(there, mirror, name=back)
+        try:
+            Store().pull(there, mirror, name=back)
+        except ConflictError:
+            continue  # the version is being collected in this store
         expect(Volume.version(back), copied)
         Store().delete(back)
 

@@ -75,6 +75,12 @@ def collect(store: ObjectStore, home: Path, *, grace_s: float = GRACE_S, wait_s:
     return Collection(found, ME, wait_s=wait_s).apply(plan)
 
 
+def settle(store: ObjectStore, home: Path, *, wait_s: float = 0.0) -> list[str]:
+    """The owners of the pins that have not acknowledged an empty list."""
+    late = Collection(survey(store, home)[0], ME, wait_s=wait_s).settle()
+    return [pin.record.owner for pin in late]
+
+
 def stored(store: ObjectStore) -> dict[str, int]:
     """Key and size of every version and pack."""
     return {info.key: info.size for prefix in (keys.VERSIONS, keys.PACKS) for info in store.list(prefix)}

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from cowfs.base import clock
-from cowfs.base.ids import VersionId, WriteId
+from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, Holder, TagRecord
 from cowfs.index import open_index
 from cowfs.maintain.collect.collecting import WAIT_S, Collection
+from cowfs.maintain.collect.generations import Condemned
 from cowfs.maintain.collect.planning import Survey, is_silent
 from cowfs.maintain.collect.roots import RootReader
 from cowfs.maintain.kept_versions import find_kept_versions
@@ -39,7 +40,7 @@ from cowfs.version.retention import keeping
 from cowfs.writer.publishing import publishing
 from tests.faulty_store import Fault, FaultyStore
 from tests.maintain.fixtures import impatient, store
-from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
+from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, settle, stored, survey, tree
 from tests.simulation.roots import closure
 from tests.store.conftest import WarpClock, warp
 from tests.version.working_volume import WorkingVolume
@@ -146,7 +147,7 @@ def test_who_was_refused_holds_up_no_collection(store: ObjectStore, tmp_path: Pa
     Pin.create(store, volume="v", number=4, owner="killed", generation=0, lease=lost)
     lease = leases.take(store, "v", leases.find_vacancy(store, "v"), ME, won)
     pin = Pin.create(store, volume="v", number=4, owner="alive", generation=0, lease=won)
-    assert [late.record.owner for late in collect(store, tmp_path).waits_for] == ["alive"]
+    assert settle(store, tmp_path) == ["alive"]
     pin.renew(generation=9)  # each one that may follow
     outcome = collect(store, tmp_path)
     assert not outcome.waits_for
@@ -173,8 +174,8 @@ def test_who_was_killed_with_a_clock_ahead_holds_up_no_collection(
     lease.renew()
     at_s = clock.now_ns() // 10**9 + 365 * 24 * 3600
     os.utime(tmp_path / "store" / keys.heartbeat("v", lease.epoch), (at_s, at_s))
-    assert collect(store, tmp_path).waits_for, "it may be alive, and its clock still ahead"
-    assert not collect(store, tmp_path, wait_s=WAIT_S).waits_for
+    assert settle(store, tmp_path), "it may be alive, and its clock still ahead"
+    assert not settle(store, tmp_path, wait_s=WAIT_S)
     assert read_head(store, "v").number == 5, "fenced off, should it come back"
     assert store.list(pin.key), "its work may be kept"
 
@@ -189,7 +190,8 @@ def test_a_volume_is_called_gone_for_good_only_when_it_is(store: ObjectStore, tm
         found, plan = survey(store, tmp_path)
         assert list(plan.lapsed) == ["v"]
         collecting = Collection(found, ME, wait_s=0)
-        assert collecting.settle(), "an empty list, which the writer has not heard of"
+        condemned = Condemned(frozenset([PackId(bytes([1]) * PackId.length)]))
+        found.generations.condemn(found.generations.begin(ME).number, condemned)  # the writer has not read this list
         outcome = collecting.apply(plan)
         assert (bool(outcome.waits_for), outcome.closed) == (True, ())
         undelete_volume(store, "v")

@@ -44,7 +44,7 @@ def going(plan: PrunePlan) -> list[str]:
 
 
 def why(plan: PrunePlan, version: ROVolume) -> list[str]:
-    return next(each.why for each in plan.versions if each.version == version.id)
+    return next(each.kept_by for each in plan.versions if each.version == version.id)
 
 
 def test_a_plan_does_nothing_and_is_carried_out_as_shown(versions: list[ROVolume], store: ObjectStore) -> None:
@@ -178,10 +178,10 @@ def test_the_command_line(versions: list[ROVolume], run: Run) -> None:
     assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["keep"] * 2 + ["prune"] * 4
     planned = run("prune", "data", "--keep-last", "2", "--dry-run", "--json").json
     check("prune", planned)
-    assert planned["pruned"] == []
+    assert planned["pruned_version_ids"] == []
     done = run("prune", "data", "--keep-last", "2", "-y", "--json").json
     check("prune", done)
-    assert done["pruned"] == [each.id for each in reversed(versions[:4])]
+    assert done["pruned_version_ids"] == [each.id for each in reversed(versions[:4])]
     assert "To prune: 0 of 2 versions" in run("prune", "data", "--keep-last", "2", "-y").err
     assert run("tag", f"data@{versions[0].id}", "late").code == 3
 

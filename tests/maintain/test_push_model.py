@@ -87,14 +87,14 @@ class Case:
             return Volume.version(name, store=self.store)
 
     def _check(self, source: ROVolume, name: str, tags: dict[str, str] | None, done: PushReport) -> None:
-        wanted = {source.id, *done.versions}
+        wanted = {source.id, *done.version_ids}
         if tags is not None:
             line = [each.id for each in self._line(source)]
-            wanted |= set(line) - set(done.left_out)
+            wanted |= set(line) - set(done.left_out_version_ids)
             there = {tag.name: tag.version for tag in Store(self.mirror).tags(name)}
             for tag, version in tags.items():
-                assert version not in line or there.get(tag) == version or tag in done.left_out_tags
-            assert set(done.left_out) <= set(line)
+                assert version not in line or there.get(tag) == version or tag in done.left_out_tag_names
+            assert set(done.left_out_version_ids) <= set(line)
         if self.drawn.random() < 0.5:
             self._collect_there()  # what is there is kept, too
         for version in wanted:

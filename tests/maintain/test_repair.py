@@ -71,7 +71,7 @@ def test_one_flipped_one_cut_and_one_deleted_pack_come_back_from_another_store(
     assert (done.code, done.json["broken"]) == (0, [])
     check("repair", done.json)
     assert all(path.exists() for path in before), "nothing is deleted"
-    assert sum(done.json["found"].values()) > 0
+    assert sum(done.json["found_in"].values()) > 0
     again = run("verify", "--json")
     assert again.code == 0
     assert all(pack["is_repaired"] for pack in again.json["damaged"])
@@ -141,7 +141,7 @@ def test_a_pack_whose_directory_is_damaged_loses_nothing(place: Path, first: ROV
     forget(place)
     done = Store().repair(Store().plan_repair())
     assert done.is_sound
-    assert [(each.found, each.lost) for each in done.packs] == [(0, 0)]
+    assert [(each.found_blobs, each.lost_blobs) for each in done.packs] == [(0, 0)]
     assert Store().verify().damaged[0].is_repaired
     delete(pack)
     assert Store().verify().is_sound

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from cowfs.base import clock
+from cowfs.errors import PurgedError
 from cowfs.maintain.collect import planning
+from cowfs.maintain.purge.target import Target
 from cowfs.store import ObjectStore, initialize, open_store, scratch_objects
 from tests.maintain.stores import collect, commit, fork, prune, random_bytes, stored, survey, tree
+from tests.maintain.test_purging import SECRET, decoded, purge, read
 from tests.simulation.roots import closure
 
 pytestmark = pytest.mark.s3
@@ -44,3 +47,23 @@ def test_what_is_pruned_goes(store: ObjectStore, tmp_path: Path, monkeypatch: py
     assert stored(store).keys() == set().union(*needed)
     assert tree(store, versions[0], tmp_path) == {b"f": random_bytes(0)}
     assert not collect(store, tmp_path).deleted
+
+
+def test_what_is_purged_goes_at_once(store: ObjectStore, tmp_path: Path) -> None:
+    """Whatever its age."""
+    commit(store, "v", tmp_path, {b"secret": SECRET, b"a": random_bytes(1)})
+    fork(store, "v", "w")
+    version = commit(store, "w", tmp_path, {b"b": random_bytes(2)})
+    other = commit(store, "x", tmp_path, {b"c": random_bytes(3)})
+    assert SECRET in decoded(store)
+    assert purge(store, tmp_path, Target("v", path=b"secret")).is_done
+    assert SECRET not in decoded(store)
+    assert tree(store, other, tmp_path) == {b"c": random_bytes(3)}
+    assert read(store, version, tmp_path, b"a") == random_bytes(1)
+    assert read(store, version, tmp_path, b"b") == random_bytes(2)
+    with pytest.raises(PurgedError):
+        read(store, version, tmp_path, b"secret")
+    assert purge(store, tmp_path, Target("v")).is_done
+    with pytest.raises(PurgedError):
+        read(store, version, tmp_path, b"a")
+    assert tree(store, other, tmp_path) == {b"c": random_bytes(3)}

@@ -26,14 +26,14 @@ def test_a_whole_store_is_sound(place: Path, second: ROVolume, run: Run) -> None
     heard: list[Progress] = []
     done = Store().verify(progress=heard.append)
     assert done.is_sound
-    assert (done.versions, done.damaged, done.broken) == (2, [], [])
+    assert (done.checked_versions, done.damaged, done.broken) == (2, [], [])
     assert done.checked_packs == done.packs == len(packs(place / "store", PackKind.DATA)) + 2
     assert heard[-1].stage == "paths"
     said = run("verify", "--json")
     assert said.code == 0
     check("verify", said.json)
     assert "all right" in run("verify", "data").out
-    assert run("verify", (place / "store").as_uri()).code == 0
+    assert run("verify", "--store", (place / "store").as_uri()).code == 0
 
 
 @pytest.mark.parametrize("damage", [flip, cut, delete])
@@ -48,7 +48,7 @@ def test_damage_of_contents_is_found_with_its_paths(place: Path, second: ROVolum
     paths = {each["path"] for each in said.json["broken"]}
     assert "/dir/big" in paths
     assert paths <= {"/dir/big", "/dir/sub/small", "/text"}
-    assert {tuple(sorted(each["versions"])) for each in said.json["broken"]} == {
+    assert {tuple(sorted(each["version_ids"])) for each in said.json["broken"]} == {
         tuple(sorted([second.id, second.parents[0]]))
     }
     assert "/dir/big  in data@" in run("verify").out
@@ -117,7 +117,7 @@ def test_damage_of_an_index_is_found_though_this_machine_has_it_cached(
     assert [each.kind for each in done.damaged] == ["index"]
     assert done.damaged[0].lost_blobs
     if damage is not flip:
-        assert [(each.path, each.versions) for each in done.broken] == [("/", [first.id])]
+        assert [(each.path, each.version_ids) for each in done.broken] == [("/", [first.id])]
 
 
 @pytest.mark.parametrize("kind", [PackKind.DATA, PackKind.INDEX])
@@ -155,7 +155,7 @@ def test_every_bit_counts_even_one_that_breaks_nothing(place: Path, first: ROVol
 def test_a_missing_manifest_breaks_the_version(place: Path, second: ROVolume) -> None:
     (place / "store" / "versions" / second.id[:2] / second.id).unlink()
     done = Store().verify()
-    assert [(each.path, each.versions) for each in done.broken] == [(None, [second.id])]
+    assert [(each.path, each.version_ids) for each in done.broken] == [(None, [second.id])]
 
 
 def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_damaged_record_is_reported_and_the_rest_verified(
     assert said.code == 1
     check("verify", said.json)
     assert [(each["key"], each["volume"]) for each in said.json["records"]] == [(key, "data")]
-    assert said.json["versions"] == versions
+    assert said.json["checked_versions"] == versions
     assert "/dir/big" in {each["path"] for each in said.json["broken"]}, "the rest is looked at"
     (place / "report").write_text(said.out)
     said = run("repair", "--json", "-y", "--report", str(place / "report"))
@@ -354,7 +354,12 @@ def test_a_damaged_record_of_a_volume_is_reported_and_a_new_quota_mends_it(
     assert [each["key"] for each in said.json["records"]] == ["volumes/data/meta/fffffffffffffffc"]
     assert "cowfs quota data SIZE" in run("repair").err
     assert "cowfs verify" in run("ls").err
-    for command in (["get", "data"], ["quota", "data"], ["maintain", "--dry-run"], ["du", "--stored", "--by", "owner"]):
+    for command in (
+        ["show", "data"],
+        ["quota", "data"],
+        ["maintain", "--dry-run"],
+        ["du", "--stored", "--by", "owner"],
+    ):
         said = run(*command)
         assert said.code == 10, command
         assert "cowfs quota data SIZE" in said.err

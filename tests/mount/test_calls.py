@@ -32,7 +32,7 @@ class Panic(BaseException):
 
 def missing(ino: int = 5) -> NotResident:
     error = NotResident("content")
-    error.what, error.version, error.ino, error.wanted, error.chunks = "content", 0, ino, (0, 0), []
+    error.what, error.attachment, error.ino, error.wanted, error.chunks = "content", 0, ino, (0, 0), []
     return error
 
 

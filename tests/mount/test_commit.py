@@ -106,6 +106,28 @@ def test_progress_is_reported(mount: Mount) -> None:
     assert all(event.done_bytes <= event.total_bytes == 2_000_000 for event in files)
 
 
+def test_only_its_caller_is_told_that_a_commit_is_frozen(mount: Mount) -> None:
+    """The second commit is requested while the first one runs, whose progress it hears, too."""
+    (mount.path / "a").write_bytes(os.urandom(20_000_000))
+    heard: tuple[list[str], list[str]] = ([], [])
+    threads: list[threading.Thread] = []
+
+    def request(number: int) -> None:
+        def listen(event: Progress) -> None:
+            heard[number].append(event.stage)
+            if not number and event.stage == "frozen":
+                (mount.path / "b").write_bytes(b"b")
+                threads.append(threading.Thread(target=request, args=(1,)))
+                threads[0].start()
+
+        Client(mount.spec.socket).call("commit", on_progress=listen)
+
+    request(0)
+    threads[0].join()
+    assert [stages.count("frozen") for stages in heard] == [1, 1]
+    assert heard[0][0] == "frozen"
+
+
 def test_stores_through_a_mapping_are_in_a_commit_called_after_them(place: Place, mount: Mount) -> None:
     """Nobody syncs, flushes or closes the mapping before the commit."""
     fd = os.open(mount.path / "mapped", os.O_RDWR | os.O_CREAT)

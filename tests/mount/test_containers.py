@@ -295,5 +295,7 @@ except OSError as error:
 def test_a_daemon_that_dies_on_a_descriptor_handed_in_leaves_errors_and_no_waiting(place: Place, seen: Path) -> None:
     began, written = HANDED_IN.split("print(volume.finalize")[0], KILLED
     assert int(printed(unprivileged(place, seen, began + written))) in (errno.ENOTCONN, errno.ECONNABORTED)
-    printed(unprivileged(place, seen, HANDED_IN))
+    done = unprivileged(place, seen, HANDED_IN)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert done.stderr.startswith("uncommitted work of volume results is back: 1 file, 9 B")
     assert (place.mount("results").path / "numbers.txt").read_text() == "one more\n" * 2

@@ -106,7 +106,7 @@ def test_folders_from_the_command_line(run: Command, version: ROVolume, place: P
     locator = f"{version.locator}/a%20b/deep"
     for source in (locator, f"{version.locator}:a b/deep", "data@{0}:a b/deep"):
         record = run("mount", source, path, "--json").json
-        assert (record["read_only"], record["locator"]) == (True, locator)
+        assert (record["is_read_only"], record["locator"]) == (True, locator)
         assert (path / "file").read_text() == "deep"
         assert run("unmount", path).code == 0
     assert run("mount", "data:a b/deep", path, "--read-only").code == 0

@@ -43,6 +43,30 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @SERVERS
+def test_programs_see_numbers_that_a_double_can_hold(fast_lane: bool) -> None:
+    volume = Volume.new("data")
+    path = volume.mount(fast_lane=fast_lane, show_versions=True)
+    (path / "d").mkdir()
+    (path / "d" / "file").write_text("one")
+    versions = [volume.commit().id]
+    (path / "d" / "file").write_text("two")
+    versions.append(volume.commit().id)
+    own = [path, path / "d", path / "d" / "file"]
+    assert all(at.stat().st_ino < 1 << 37 for at in own)
+    hidden = [path / ".cowfs", versions_of(path)]
+    for version in versions:
+        hidden += [versions_of(path) / version / each.relative_to(path) for each in own]
+    seen = [at.stat().st_ino for at in own + hidden]
+    assert len(seen) == len(set(seen))
+    assert max(seen) < 1 << 53
+    for directory in (path, path / "d", *hidden[:2], versions_of(path) / versions[0] / "d"):
+        with os.scandir(directory) as entries:
+            assert all(entry.inode() == os.stat(entry.path).st_ino for entry in entries)
+    # In the volume they are the inode's own: those of the index.
+    assert path.stat().st_ino == 1
+
+
+@SERVERS
 def test_every_version_is_there_by_its_id_and_by_its_names(fast_lane: bool) -> None:
     volume = Volume.new("data")
     path = volume.mount(fast_lane=fast_lane)

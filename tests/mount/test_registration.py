@@ -99,7 +99,7 @@ def test_a_socket_that_is_removed_is_made_again(place: Path) -> None:
     assert stat.S_IMODE(os.stat(found(path).socket).st_mode) == 0o600
     assert registry.is_lasting(found(path))
     other = subprocess.run([sys.executable, "-c", OTHER], capture_output=True, text=True, check=True)
-    assert volume.history(1)[0].id == other.stdout.strip()
+    assert volume.history(limit=1)[0].id == other.stdout.strip()
     os.unlink(found(path).socket)
     wait_until_restored(path)
     (path / "two").write_text("2")
@@ -235,7 +235,7 @@ def test_without_a_runtime_directory_the_temporary_one_is_used(runtime: Path, pl
     (path / "two").write_text("2")
     assert [each.path for each in made.diff()] == ["/two"]
     made.commit("logged in")
-    assert made.history(2)[1] == first
+    assert made.history(limit=2)[1] == first
     made.unmount()
     assert mount_table.mount_at(str(path)) is None
     assert [

@@ -98,7 +98,7 @@ def test_nothing_is_in_the_store_of_a_scratch_alone(version: ROVolume, place: Pa
     before = objects(place)
     path = version.mount(scratch=True)
     (path / "new").write_bytes(os.urandom(1 << 20))
-    assert overview.status().mounts[0].uncommitted is None
+    assert overview.status().mounts[0].has_uncommitted is None
     version.unmount()
     assert objects(place) == before
 
@@ -135,11 +135,11 @@ def test_a_scratch_becomes_a_volume(version: ROVolume, place: Path) -> None:
     second = version.commit_scratch("more")
     assert (second.name, second.parents) == ("made", [first.id])
     assert version.commit_scratch() == second
-    assert (overview.status().mounts[0].volume, overview.status().mounts[0].uncommitted) == ("made", False)
+    assert (overview.status().mounts[0].volume, overview.status().mounts[0].has_uncommitted) == ("made", False)
     with pytest.raises(LeaseHeldError):
         Volume.open("made").mount()
     (path / "lost").write_text("gone")
-    assert overview.status().mounts[0].uncommitted is True
+    assert overview.status().mounts[0].has_uncommitted is True
     version.unmount()
     assert scratches(place) == []
     with Volume.open("made") as volume:
@@ -168,7 +168,7 @@ def test_what_writes_to_a_volume_is_found_by_its_name(version: ROVolume, place: 
     assert (made.has_changes(), [each.path for each in made.diff()]) == (True, ["/one"])
     status = made.status()
     assert isinstance(status, MountSummary)
-    assert (status.mount_path, status.volume, status.uncommitted) == (str(path), "made", True)
+    assert (status.mount_path, status.volume, status.has_uncommitted) == (str(path), "made", True)
     assert [each.mount_path for each in details.find("made").mounts] == [str(path)]
     assert made.files.read("one") == b"1"
     made.files.write("two", b"2")
@@ -220,7 +220,7 @@ def test_uncommitted_work_of_a_scratch_is_not_dropped_by_the_volumes_name(versio
 def test_a_scratch_that_goes_on_with_another_volume_leaves_the_name_before(version: ROVolume) -> None:
     path = writer_of(version, "scratch")
     made = Volume.open("made").resolve()
-    entry = made.handle.live()
+    entry = made._handle.live()
     assert entry is not None
     version.commit_scratch(name="other")
     assert (made.is_mounted, Volume.open("other").path) == (False, path)
@@ -331,12 +331,12 @@ def test_nothing_written_is_a_fork(version: ROVolume) -> None:
 def test_what_a_killed_daemon_leaves_is_cleared_by_the_next_look(version: ROVolume, place: Path) -> None:
     path = version.mount(scratch=True)
     (path / "new").write_bytes(os.urandom(1 << 20))
-    assert version.started is not None
-    os.kill(version.started.pid, signal.SIGKILL)
-    assert wait_gone(version.started.pid, 60)
+    assert version._started is not None
+    os.kill(version._started.pid, signal.SIGKILL)
+    assert wait_gone(version._started.pid, 60)
     assert len(scratches(place)) == 1
     found = overview.status()
-    assert (found.mounts, found.working_copies, str(path) in found.dead_mounts) == ([], [], False)
+    assert (found.mounts, found.working_copies, [each.mount_path for each in found.dead_mounts]) == ([], [], [])
     assert scratches(place) == []
     assert mount_table.mount_at(str(path)) is None
     assert not path.exists(), "a default mount point goes too"
@@ -348,12 +348,12 @@ def test_a_dead_one_of_another_state_directory_is_shown_as_one(
     version: ROVolume, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = version.mount(scratch=True)
-    assert version.started is not None
-    os.kill(version.started.pid, signal.SIGKILL)
-    assert wait_gone(version.started.pid, 60)
+    assert version._started is not None
+    os.kill(version._started.pid, signal.SIGKILL)
+    assert wait_gone(version._started.pid, 60)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("COWFS_STATE_DIR", str(place / "other"))
-        found = {each.mount_path: each.kind for each in overview.status().dead}
+        found = {each.mount_path: each.kind for each in overview.status().dead_mounts}
     assert found[str(path)] == "scratch"
     overview.status()
 
@@ -374,9 +374,9 @@ def test_a_daemon_that_dies_in_a_commit_leaves_a_whole_volume(
         version.commit_scratch(name="made")
     assert "`cowfs log made`" in caught.value.hint
     assert "resumes" not in caught.value.hint
-    assert version.started is not None
-    assert wait_gone(version.started.pid, 60)
-    assert str(path) not in overview.status().dead_mounts
+    assert version._started is not None
+    assert wait_gone(version._started.pid, 60)
+    assert str(path) not in [each.mount_path for each in overview.status().dead_mounts]
     assert scratches(place) == []
     with Volume.open("made") as volume:
         assert (volume / "new").exists() == is_published
@@ -386,9 +386,9 @@ def test_a_daemon_that_dies_in_a_commit_leaves_a_whole_volume(
 
 def test_the_next_scratch_clears_as_well(version: ROVolume, place: Path) -> None:
     path = version.mount(place / "mnt" / "s", scratch=True)
-    assert version.started is not None
-    os.kill(version.started.pid, signal.SIGKILL)
-    assert wait_gone(version.started.pid, 60)
+    assert version._started is not None
+    os.kill(version._started.pid, signal.SIGKILL)
+    assert wait_gone(version._started.pid, 60)
     other = Volume.from_locator(version.locator)
     other.mount(place / "mnt" / "t", scratch=True)
     assert len(scratches(place)) == 1, "its own"
@@ -401,9 +401,9 @@ def test_the_next_scratch_clears_as_well(version: ROVolume, place: Path) -> None
 def test_a_signal_ends_a_scratch_without_traces(version: ROVolume, place: Path) -> None:
     path = version.mount(place / "mnt" / "s", scratch=True)
     (path / "new").write_text("x")
-    assert version.started is not None
-    os.kill(version.started.pid, signal.SIGTERM)
-    assert wait_gone(version.started.pid, 60)
+    assert version._started is not None
+    os.kill(version._started.pid, signal.SIGTERM)
+    assert wait_gone(version._started.pid, 60)
     assert scratches(place) == []
     assert not registry.list_mounts()
 

@@ -187,12 +187,13 @@ def test_forks_share_the_line_and_part(store: ObjectStore, tmp_path: Path) -> No
     assert volume_names(store) == ["a", "b"]
 
 
-def test_writes_after_the_freeze_are_in_the_next_version(store: ObjectStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["frozen", "index"])
+def test_writes_after_the_freeze_are_in_the_next_version(store: ObjectStore, tmp_path: Path, stage: str) -> None:
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", b"one")
 
         def write_meanwhile(event: Progress) -> None:
-            if event.stage == "index":
+            if event.stage == stage:
                 volume.write(b"f", b"two!")
                 volume.write(b"g", b"new")
 

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from cowfs.api.access import file_session
-from cowfs.api.versions import restoring
 from cowfs.base.ids import VersionId
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.blocking import ROVolume, RWVolume, Store, Volume
 from cowfs.control.messages import Restoration
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.native import Caller
@@ -34,7 +33,7 @@ NAMES = [b"a", b"b", b"c", b"a/a", b"a/b", b"b/a", b"b/b", b"a/a/a", b"a/a/b"]
 
 @contextmanager
 def session_of(volume: RWVolume) -> Iterator[Session]:
-    with volume.handle.open_files().used() as session:
+    with volume._handle.open_files().used() as session:
         yield session
 
 
@@ -152,7 +151,7 @@ def test_names_are_one_file_or_several_as_the_version_has_them(place: Path, is_o
             assert state(session) == wanted
     else:
         volume.commit()
-        restoring.rollback(volume.handle, version.located)
+        Store().rollback(volume.name, version)
     with session_of(volume) as session:
         assert state(session) == wanted
     assert list(volume.diff(version)) == []

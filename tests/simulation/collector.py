@@ -7,7 +7,7 @@ be. Whatever is sparse is repacked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 
 from cowfs.errors import CowfsError
@@ -18,6 +18,7 @@ from cowfs.maintain.collect.planning import Survey
 from cowfs.maintain.collect.roots import FoundPin
 from cowfs.store import ObjectStore
 from cowfs.store.refs.holder import current_holder
+from tests.simulation.machine import Machine
 from tests.simulation.promises import Violation
 from tests.simulation.roots import PinRecords, live_pins
 from tests.simulation.world import Actor, Killed, World
@@ -58,6 +59,13 @@ class Collector(Actor):
         if not text.startswith("waiting"):
             self.world.note(self, text)
 
+    def _ask(self, volumes: Set[str]) -> bool:
+        """Some machines are the collector's own, and act on it when it is their turn."""
+        asked = [actor for actor in self.world.actors if isinstance(actor, Machine) and actor.volume in volumes]
+        for machine in asked:
+            machine.is_asked = self.random.random() < 0.3
+        return any(machine.is_asked for machine in asked)
+
     def _pins(self, look: Callable[[], list[FoundPin]]) -> list[FoundPin]:
         """None is missed that can be seen all the time, and none is older than when the look
         began."""
@@ -80,7 +88,8 @@ class Collector(Actor):
         plan = survey.plan()
         doomed = len(plan.doomed.packs)
         self.world.note(self, f"is about to condemn {doomed} packs and {len(plan.doomed.versions)} versions")
-        done = Collection(survey, self._holder, wait_s=PATIENCE * PAUSE_S, progress=self._say).apply(plan)
+        wait_s = PATIENCE * PAUSE_S
+        done = Collection(survey, self._holder, wait_s=wait_s, ask=self._ask, progress=self._say).apply(plan)
         if done.waits_for:
             self.world.note(self, f"waits for {done.waits_for[0].record.owner} in vain")
             return

@@ -39,6 +39,7 @@ class Machine(Actor):
         self.is_dirty = False
         self.before: dict[bytes, bytes] = {}  # what files held before they were written last
         self.pins: set[str] = set()  # that have protected what the working copy holds
+        self.is_asked = False  # by a collector, to acknowledge its list at once
         self._began = 0  # turn: of the mount
 
     @property
@@ -175,6 +176,8 @@ class Machine(Actor):
             (self._write, self._commit, self._beat, self._upload, self._restore),
             (2, 1, 12, 1, 0) if self.waits else (8, 5, 5, 2, 3),
         )[0]
+        if self.is_asked:
+            action, self.is_asked = self._answer, False
         try:
             action(session)
         except LeaseLostError:
@@ -218,6 +221,10 @@ class Machine(Actor):
     def _beat(self, session: Session) -> None:
         assert session.writer is not None
         session.writer.lease.renew()
+        session.writer.committer.acknowledge_collections()
+
+    def _answer(self, session: Session) -> None:
+        assert session.writer is not None
         session.writer.committer.acknowledge_collections()
 
     def _upload(self, session: Session) -> None:

@@ -140,8 +140,8 @@ class Repairer(Actor):
             self.world.note(self, f"is about to repair {len(work.plan(_deaf)[0])} packs")
             self._sleep("before it applies what it has planned")
             done = work.apply(_deaf)
-            if any(each.lost for each in done):
-                raise CowfsError(f"not everything was found of {[each.pack for each in done if each.lost]}")
+            if any(each.lost_blobs for each in done):
+                raise CowfsError(f"not everything was found of {[each.pack for each in done if each.lost_blobs]}")
             is_known = not any(each.kind == "index" and each.new_pack for each in done)
 
     def _work(self, damage: Damage) -> Repair:

@@ -136,7 +136,7 @@ def test_heads_that_were_put_back_are_refused(store: ObjectStore, other: ObjectS
         READS[read](store)
     assert "cowfs store accept --volume v" in told.value.hint
     (accepted,) = accept_store(url, volume="v")
-    assert accepted.what == "volume v"
+    assert accepted.subject == "volume v"
     assert "number 3" in accepted.known
     assert ", seen 2" in accepted.known
     assert "number 2" in accepted.now
@@ -157,7 +157,7 @@ def test_a_lost_record_below_the_newest_is_accepted(store: ObjectStore, other: O
     refs.newest(store, HEAD)
     refs.append(other, HEAD, 4, head(4, "0" * 64))
     other.delete([keys.head("v", 3)])
-    assert [each.what for each in accept_store(url)] == ["volume v"]
+    assert [each.subject for each in accept_store(url)] == ["volume v"]
     assert refs.newest(store, HEAD) == (4, refs.read(store, HEAD, 4))
 
 
@@ -212,7 +212,7 @@ def test_keys_that_were_put_back_are_refused(store: ObjectStore, other: ObjectSt
     assert unlocking.authentic_slots(store)[0] == 2
     assert accept_store(url) == []
     other.delete([keys.key_slots(2)])
-    assert [each.what for each in accept_store(url)] == ["keys"]
+    assert [each.subject for each in accept_store(url)] == ["keys"]
     assert unlocking.authentic_slots(store)[0] == 1
 
 
@@ -466,7 +466,7 @@ def test_a_store_that_was_replaced_is_refused_before_anything_of_it_is_used(
         accept_store(url, volume="v")
     if before.cipher is None and not is_same_id:
         (accepted,) = accept_store(url)
-        assert (accepted.what, accepted.now) == ("store", f"{'0' * 32}, not encrypted")
+        assert (accepted.subject, accepted.now) == ("store", f"{'0' * 32}, not encrypted")
         opened(url).close()
         assert KnownStore(url).volumes() == [], "they were those of the other store"
     replace_record(url, before)

@@ -11,14 +11,24 @@ from typing import Any
 
 import pytest
 
-from cowfs.base import clock
+from cowfs.base import clock, interruptible
 from cowfs.base.ids import VersionId, WriteId
+from cowfs.base.thread_pool import Helpers
 from cowfs.errors import AccessDeniedError, NotFoundError, UnavailableError
 from cowfs.format.records import HeadRecord
 from cowfs.store import ObjectStore, open_store
 from cowfs.store.contract import Data
 from cowfs.store.refs import refs
-from cowfs.store.reliability.patience import BRIEF_S, CLOSING_S, LONGEST_PAUSE_S, RETRY_AFTER, Patience, silence_s
+from cowfs.store.reliability.patience import (
+    BRIEF_S,
+    CLOSING_S,
+    LONGEST_PAUSE_S,
+    NOT_LISTENING,
+    RETRY_AFTER,
+    TELL_S,
+    Patience,
+    silence_s,
+)
 from cowfs.store.reliability.repeating import create
 from cowfs.store.reliability.retrying import LARGE_BYTES, RetryingStore
 from tests.faulty_store import Fault, FaultyStore
@@ -102,6 +112,59 @@ def test_a_command_waits_a_minute(faulty: FaultyStore, patient_clock: PatientClo
     with pytest.raises(UnavailableError):
         RetryingStore(faulty).get("key")
     assert BRIEF_S / 2 < sum(patient_clock.waited_s) <= BRIEF_S
+
+
+def test_a_brief_call_and_its_helpers_wait_for_seconds(directory: ObjectStore, patient_clock: PatientClock) -> None:
+    store = RetryingStore(DownStore(directory, math.inf), Patience(900.0))
+    with interruptible.brief():
+        with pytest.raises(UnavailableError):
+            store.list("")
+        with Helpers(1, name="help") as helpers, pytest.raises(UnavailableError):
+            helpers.submit(store.list, "").result()
+    assert 0 < sum(patient_clock.waited_s) <= 2 * CLOSING_S
+    with pytest.raises(UnavailableError):
+        store.list("")
+    assert sum(patient_clock.waited_s) > 800
+
+
+class NotListeningStore(FaultyStore):
+    """No server listens at its port until it is started."""
+
+    is_started = False
+
+    def _due(self, method: str, key: str) -> Any:
+        if not self.is_started:
+            raise UnavailableError("Connection refused", details={NOT_LISTENING: True})
+        return super()._due(method, key)
+
+
+def test_a_refused_connection_ends_the_first_call_and_is_an_outage_later(
+    directory: ObjectStore, patient_clock: PatientClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty = NotListeningStore(directory)
+    store = RetryingStore(faulty)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="refused"):
+            store.list("")
+    assert patient_clock.waited_s == []
+    store.patience.tell(UnavailableError("", details={NOT_LISTENING: True}), clock.monotonic_s() - 2 * TELL_S)
+    assert "waiting for the store" not in caplog.text
+    faulty.is_started = True
+    store.list("")
+    faulty.is_started = False
+    with pytest.raises(UnavailableError, match="refused"):
+        store.list("")
+    assert sum(patient_clock.waited_s) > BRIEF_S / 2
+
+
+def test_a_mount_waits_for_a_server_that_it_has_not_asked_yet(
+    directory: ObjectStore, patient_clock: PatientClock
+) -> None:
+    store = RetryingStore(NotListeningStore(directory))
+    store.patience.expect_answers()
+    with pytest.raises(UnavailableError, match="refused"):
+        store.list("")
+    assert sum(patient_clock.waited_s) > BRIEF_S / 2
 
 
 @pytest.mark.parametrize(("wanted", "limit_s"), [("8", 8.0), ("600", BRIEF_S), ("0", 0.0)])

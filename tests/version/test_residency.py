@@ -18,7 +18,7 @@ from cowfs.base import clock
 from cowfs.base.ids import PackId
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.index import Index
-from cowfs.native import Engine, NotResident
+from cowfs.native import Engine, Handle, NotResident
 from cowfs.session.residency.loading import call_until_resident
 from cowfs.store import ObjectStore
 from cowfs.store.contract import Data
@@ -313,7 +313,7 @@ def test_each_of_many_readers_has_its_next_pack_asked_for(store: ObjectStore, tm
             may_come.set()
 
 
-def can_read(engine: Engine, fh: int, offset: int, size: int) -> bool:
+def can_read(engine: Engine, fh: Handle, offset: int, size: int) -> bool:
     try:
         engine.read(fh, offset, size)
     except NotResident:

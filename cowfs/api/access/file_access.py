@@ -76,6 +76,22 @@ class SessionAccess:
         return _use(self._session, stack)
 
 
+class TreeAccess(SessionAccess):
+    """Access to files that stay open longer than any call."""
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+
+    @contextmanager
+    def tree(self, *, writes: bool = False) -> Iterator[FileTree]:
+        yield self._files
+
+    def open(
+        self, opens: Callable[[FileTree], OpenedFile], *, writes: bool = False
+    ) -> tuple[OpenedFile, FileSession | None]:
+        return opens(self._files), None
+
+
 class VolumeAccess(SessionAccess):
     """live: the volume's mount on this machine. found: the session that this process has open.
     session: opens that session. newest: opens the newest version; None if this machine may have
@@ -192,8 +208,7 @@ def _warn_if_overtaken(held: FileSession, volume: str) -> None:
         with held.used() as session:
             newer = session.writer.overtaken_by if session.writer is not None else None
             if newer is not None:
-                version = session.base.version_id
-                stands_on = f"version {version.hex()[:12]}" if version is not None else "the empty volume"
-                _log.warning("%s", kept_work.overtaken(volume, session.spec.store_url, stands_on, newer.hex()))
+                said = kept_work.overtaken(volume, session.spec.store_url, session.base.version_id, newer)
+                _log.warning("%s", said)
     except SessionEnded:
         pass

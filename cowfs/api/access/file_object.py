@@ -1,4 +1,5 @@
-"""The file that `vol.files.open` returns: a standard binary file over one open file of a volume.
+"""The file that `vol.files.open` returns: a standard file over one open file of a volume, of bytes
+or of text.
 
 Reading is buffered, and the engine reads ahead for sequential readers; `readinto` with a large
 buffer bypasses the file's buffer. Written data reaches the volume with flush(), close() or a full
@@ -10,15 +11,17 @@ A file whose session was ended (by unmount(force=True), finalize and the like) r
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from cowfs.api.access.file_session import FileSession, SessionEnded
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -36,27 +39,71 @@ FLAGS = {
 }
 
 
-def flags(mode: object) -> int:
-    """The flags of open(2) for a mode of open()."""
-    wanted = "".join(sorted(mode, key="rwaxb+".find)) if isinstance(mode, str) else ""
-    for known, found in FLAGS.items():
-        if "".join(sorted(known, key="rwaxb+".find)) == wanted:
-            return found
-    raise InvalidInputError(
-        f"a file of a volume cannot be opened in mode {mode!r}",
-        hint=f"There are {', '.join(FLAGS)}; io.TextIOWrapper makes text of one.",
-    )
+NEWLINES = (None, "", "\n", "\r", "\r\n")
 
 
-def buffered(raw: RawFile, mode_flags: int) -> BinaryIO:
+@dataclass(frozen=True)
+class Text:
+    """As the arguments of open(), except that UTF-8 is the default on every machine."""
+
+    encoding: str
+    errors: str
+    newline: str | None
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A mode of open(). flags: those of open(2). text: how bytes become text; None: they do not."""
+
+    name: str
+    flags: int
+    text: Text | None
+
+
+def parse_mode(mode: object, encoding: str | None, errors: str | None, newline: str | None) -> Mode:
+    """InvalidInputError: there is no such mode, encoding or newline. Nothing was opened then."""
+    letters = set(mode) if isinstance(mode, str) else set()
+    is_text = "b" not in letters
+    flags = {frozenset(known): found for known, found in FLAGS.items()}.get(frozenset(letters - {"t"} | {"b"}))
+    if flags is None or not isinstance(mode, str) or len(mode) != len(letters) or {"b", "t"} <= letters:
+        raise InvalidInputError(
+            f"a file of a volume cannot be opened in mode {mode!r}",
+            hint=f"There are {', '.join(FLAGS)}; without the b, files are of text.",
+        )
+    if not is_text:
+        if (encoding, errors, newline) != (None, None, None):
+            raise InvalidInputError(
+                f"encoding, errors and newline are for text, and mode {mode!r} is binary",
+                hint=f"Give mode {mode.replace('b', '')!r}, or leave them out.",
+            )
+        return Mode(mode, flags, None)
+    try:
+        found = Text(encoding or "utf-8", errors or "strict", newline)
+        codecs.lookup(found.encoding)
+        codecs.lookup_error(found.errors)
+    except (LookupError, TypeError) as error:
+        raise InvalidInputError(str(error), hint="Give those that Python's open() knows.") from None
+    if newline not in NEWLINES:
+        raise InvalidInputError(f"newline is {newline!r}", hint=f"It is one of {', '.join(map(repr, NEWLINES))}.")
+    return Mode(mode, flags, found)
+
+
+def wrap(raw: RawFile, mode: Mode) -> IO[Any]:
     """raw, wrapped as open() would do."""
-    access = mode_flags & os.O_ACCMODE
+    file = _buffer(raw, mode.flags)
+    if mode.text is not None:
+        file = io.TextIOWrapper(cast("BinaryIO", file), mode.text.encoding, mode.text.errors, mode.text.newline)
+        file.mode = mode.name  # type: ignore[misc]
+    if mode.flags & os.O_ACCMODE != os.O_RDONLY:
+        raw.has_buffer(file)
+    return cast("IO[Any]", file)
+
+
+def _buffer(raw: RawFile, flags: int) -> io.BufferedIOBase | io.TextIOBase:
+    access = flags & os.O_ACCMODE
     if access == os.O_RDONLY:
-        return cast("BinaryIO", io.BufferedReader(raw, BUFFER_BYTES))
-    kind = io.BufferedRandom if access == os.O_RDWR else io.BufferedWriter
-    file = kind(raw, BUFFER_BYTES)
-    raw.has_buffer(file)
-    return cast("BinaryIO", file)
+        return io.BufferedReader(raw, BUFFER_BYTES)
+    return (io.BufferedRandom if access == os.O_RDWR else io.BufferedWriter)(raw, BUFFER_BYTES)
 
 
 class RawFile(io.RawIOBase):
@@ -75,7 +122,7 @@ class RawFile(io.RawIOBase):
         if self._is_appending:
             self._at = opened.size()
 
-    def has_buffer(self, file: io.BufferedIOBase) -> None:
+    def has_buffer(self, file: io.BufferedIOBase | io.TextIOBase) -> None:
         """The session flushes the buffer when the interpreter ends."""
         if self._session is not None:
             self._session.watch_buffer(file)

@@ -81,7 +81,7 @@ class _Opened:
         self._ending = threading.Lock()
         self._discard = threading.Event()
         self.files: WeakSet[object] = WeakSet()
-        self.buffers: WeakSet[io.BufferedIOBase] = WeakSet()
+        self.buffers: WeakSet[io.BufferedIOBase | io.TextIOBase] = WeakSet()
         with ExitStack() as stack:
             self.session = open_session(spec, stack, self._discard, access=access)
             self.session.wait_patiently()
@@ -214,7 +214,7 @@ class FileSession:
         """Counts `file` as open as long as it exists and its `closed` is False."""
         self._opened.files.add(file)
 
-    def watch_buffer(self, file: io.BufferedIOBase) -> None:
+    def watch_buffer(self, file: io.BufferedIOBase | io.TextIOBase) -> None:
         """Flushes `file` when the interpreter ends, if it has not been closed by then."""
         self._opened.buffers.add(file)
 

@@ -74,6 +74,17 @@ class UsedFiles:
             pass
         return None
 
+    def measure_work(self) -> tuple[int, int] | None:
+        """Files with contents in no version, and their bytes that are not in the store; None: there
+        is no work, or no session is open."""
+        try:
+            if self._held is not None:
+                with self._held.used() as session:
+                    return session.writer.committer.measure_work() if session.writer is not None else None
+        except SessionEnded:
+            pass
+        return None
+
     def commit(self, request: CommitRequest, progress: ProgressListener) -> tuple[VersionId | None, Base] | None:
         """The version before, and the published one; None: no session is open."""
         try:

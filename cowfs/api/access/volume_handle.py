@@ -12,6 +12,7 @@ Threads: any. `mutex` is held by calls that change what the handle knows or uses
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Self
@@ -20,15 +21,19 @@ from cowfs import store as stores_layer
 from cowfs.api import claiming, hints, sources, stores
 from cowfs.api.access.file_access import Opens, VolumeAccess
 from cowfs.api.access.used_files import UsedFiles
-from cowfs.api.mounts import kept_work
+from cowfs.api.mounts import kept_work, left_work
 from cowfs.api.mounts.base import mount_of
 from cowfs.api.mounts.used_mount import UsedMount
 from cowfs.api.storage.definition import Storage
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions.located_version import LocatedVersion
-from cowfs.base.errors import InvalidStateError, NotFoundError
+from cowfs.base import clock
+from cowfs.base.byte_sizes import format_size
+from cowfs.base.errors import CowfsError, InvalidStateError, NotFoundError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+from cowfs.base.quantities import count
 from cowfs.control import MountOptions
 from cowfs.machine import registry
 from cowfs.version.names import volumes
@@ -37,7 +42,9 @@ if TYPE_CHECKING:
     from cowfs.api.access.file_session import FileSession
     from cowfs.api.claiming import Claim
     from cowfs.api.mounts.launch import Started
+    from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
     from cowfs.base.ids import VersionId
+    from cowfs.control.options import Uncommitted
     from cowfs.format.locator import Locator
     from cowfs.format.manifest import Manifest
     from cowfs.machine.registry import MountEntry
@@ -45,12 +52,30 @@ if TYPE_CHECKING:
     from cowfs.version.names.volumes import Head, Seen
 
 
+@dataclass(frozen=True)
+class Known:
+    """What `status` said about uncommitted work. work: in a few words. time_ns: when."""
+
+    work: str
+    time_ns: int
+
+
 class VolumeHandle:
     """claim: how resolve treats the name: create it (strict: refuse a taken one), find it, or
-    either. compress: whether the contents of a new volume are compressed."""
+    either. compress: whether the contents of a new volume are compressed. owner: of a new volume;
+    None: the author of versions made here. uncommitted: what the first mount or use of files does
+    about uncommitted work, unless the call says it."""
 
     def __init__(
-        self, named: stores.Named, name: str, claim: Claim, *, strict: bool = False, compress: bool = True
+        self,
+        named: stores.Named,
+        name: str,
+        claim: Claim,
+        *,
+        strict: bool = False,
+        compress: bool = True,
+        owner: str | None = None,
+        uncommitted: Uncommitted = "resume",
     ) -> None:
         self.named = named
         self.name = name
@@ -67,15 +92,20 @@ class VolumeHandle:
         """URL of the store, if resolving has made it."""
         self.options = MountOptions()
         """Those of the last mount."""
+        self.uncommitted: Uncommitted = MountOptions(uncommitted=uncommitted).uncommitted
+        """That choice, until it was followed."""
         self.started: Started | None = None
         """The daemon of the last mount that was made."""
         self.mount_used = UsedMount()
+        self.known: Known | None = None
+        """Of the last `status` since the last commit, for those who must not ask."""
         self.files_used = UsedFiles()
         self.mutex = RLock()
         self.ended = ""
         """How it was ended, in one word; "": not yet."""
         self._is_strict = strict
         self._compress = compress
+        self._owner = owner
         self._seen: Seen | None = None
 
     @classmethod
@@ -153,7 +183,12 @@ class VolumeHandle:
             self.made_store = store.url if has_made else None
             stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
         head, self.has_made = claiming.head(
-            store.objects, self.name, self.claim, strict=self._is_strict, compress=self._compress
+            store.objects,
+            self.name,
+            self.claim,
+            strict=self._is_strict,
+            compress=self._compress,
+            owner=self._owner,
         )
         self._adopt(store, head)
 
@@ -177,6 +212,7 @@ class VolumeHandle:
     ) -> LocatedVersion:
         """Remembers the version as the last one, unless a later one is known, and returns it."""
         with self.mutex:
+            self.known = None
             if head_number >= self.head_number:  # otherwise another commit has overtaken this one
                 self.head_number, self.version = head_number, version
             return self.locate(version, manifest, is_new=is_new)
@@ -222,6 +258,11 @@ class VolumeHandle:
             return None
         return registry.find_by_url(stores.canonical_url(self.named), self.name)
 
+    def is_last_user(self) -> bool:
+        """Whether no other handle and no other process uses the mount."""
+        entry = self.live()
+        return entry is None or self.mount_used.is_last(entry)
+
     def mounted_here(self) -> MountEntry | None:
         """The volume's writable mount, if programs of this machine see it at its path."""
         self.require_not_ended()
@@ -239,6 +280,22 @@ class VolumeHandle:
         self.resolve()
         working_copy = self.working_copy()
         return working_copy.may_have_uncommitted or bool(kept_work.elsewhere(working_copy, self.opened))
+
+    def learn_work(self, said: MountSummary | WorkingCopySummary | None) -> None:
+        """Remembers what a status says about uncommitted work. Measures the work of a mount or of
+        `files` of this process, unless a commit is under way, which would have to be waited for."""
+        self.known = Known(said.work, clock.now_ns()) if said is not None else None
+        if said is None or not said.has_uncommitted:
+            return
+        with suppress(CowfsError):
+            found = self.files_used.measure_work()
+            writer = getattr(said, "writer", None)
+            if found is None and writer is not None and not writer.is_committing and (entry := self.live()) is not None:
+                work = mount_of(entry).measure_work(self.opened)
+                found = (work.files, work.bytes) if work is not None else None
+            if found is not None:
+                amount = f"{count(found[0], 'file')}, {format_size(found[1])}"
+                self.known = Known(f"{said.work}: {amount}", clock.now_ns())
 
     def find_kept_below(self, meta_dir: Path) -> WorkingCopy:
         """The working copy in that directory that has work."""
@@ -282,7 +339,10 @@ class VolumeHandle:
         """That session, opened if necessary. LeaseHeldError: another process writes to the
         volume."""
         with self.mutex:
-            return self.files_used.opened(self.resolve(), self.working_copy(), self.options)
+            store, working_copy = self.resolve(), self.working_copy()
+            if self.find_files() is None:
+                left_work.prepare_files(self, working_copy)
+            return self.files_used.opened(store, working_copy, self.options)
 
     def _open_newest(self) -> Opens | None:
         return self.files_used.newest(self.resolve(), self.working_copy())

@@ -44,18 +44,18 @@ def apply(
         recorded = plan.settled(recorded)
         skipped: set[str] = set()
         for step in made.steps:
-            if step.is_change and step.path not in skipped:
+            if step.is_change and step.mount_path not in skipped:
                 with hints.of_store(step.store_url or None):
                     recorded, outcome = _do(made, step, recorded, progress, force=force)
-                if outcome is not None and outcome.what == "skipped":
-                    skipped.add(step.path)  # its next step would unmount it from the old path
+                if outcome is not None and outcome.state == "skipped":
+                    skipped.add(step.mount_path)  # its next step would unmount it from the old path
                 hears(step, outcome)
 
 
 def _do(
     made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None, *, force: bool
 ) -> tuple[Applied, Outcome | None]:
-    if step.action == "delete":
+    if step.action in ("delete", "forget"):
         return _delete(made.declared, step, recorded, force=force)
     target = step.target
     assert target is not None
@@ -99,8 +99,8 @@ def _set_quota(declared: Declaration, step: Step) -> None:
 def _delete(declared: Declaration, step: Step, recorded: Applied, *, force: bool) -> tuple[Applied, Outcome]:
     volume = step.recorded
     assert volume is not None
-    is_another = step.is_destroyed and _is_another(declared, volume)
-    is_destroyed = step.is_destroyed and not is_another
+    is_another = step.action == "delete" and _is_another(declared, volume)
+    is_destroyed = step.action == "delete" and not is_another
     if is_destroyed and not force:
         _require_committed(volume, recorded)
     recorded, is_kept = _unmount(volume, recorded, force=force)
@@ -110,7 +110,7 @@ def _delete(declared: Declaration, step: Step, recorded: Applied, *, force: bool
     recorded = recorded.without_volume(volume)
     applied.store(recorded)
     what: mounting.What = "forgotten" if is_another else "done"
-    return recorded, Outcome(what, volume.volume, volume.path, uncommitted=is_kept)
+    return recorded, Outcome(what, volume.volume, volume.path, has_uncommitted=is_kept)
 
 
 def _is_another(declared: Declaration, volume: AppliedVolume) -> bool:
@@ -160,7 +160,7 @@ def _unmount(volume: AppliedVolume, recorded: Applied, *, force: bool = False) -
             recorded, outcome = mounting.take_off(recorded, mount, force=force)
             if outcome.error is not None:
                 raise outcome.error
-            is_kept = outcome.uncommitted
+            is_kept = outcome.has_uncommitted
     return recorded, is_kept
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, model_validator
 
 from cowfs.api.declared import problems
 from cowfs.api.declared.problems import Path as KeyPath
@@ -93,6 +93,13 @@ def _read(file: Path, key: str) -> str:
 _Found = Annotated[Secret | None, BeforeValidator(_secret)]
 
 
+def _preset(name: str | None) -> str | None:
+    """Checked by itself, so that an error in another key does not hide an unknown preset."""
+    if name is not None and name not in PRESETS:
+        raise InvalidInputError(f"there is no preset {name!r}", hint=problems.near(name, PRESETS, "Presets"))
+    return name
+
+
 MADE_FROM = "api_key"
 """A key of a preset that cannot be declared. The access key that is made from it ends with the
 process that requested it, but a declared mount outlives `cowfs up`."""
@@ -109,7 +116,7 @@ class DeclaredStore(Value):
     """
 
     url: str | None = None
-    preset: str | None = None
+    preset: Annotated[str | None, AfterValidator(_preset)] = None
     bucket: str | None = None
     prefix: str | None = None
     container: str | None = None
@@ -199,10 +206,6 @@ class DeclaredStore(Value):
     def _wrong_keys(self) -> Iterator[Problem]:
         if (self.url is None) == (self.preset is None):
             yield Problem((), "a store has either a url or a preset", f"Presets: {', '.join(PRESETS)}.")
-            return
-        if self.preset is not None and self.preset not in PRESETS:
-            hint = problems.near(self.preset, PRESETS, "Presets")
-            yield Problem(("preset",), f"there is no preset {self.preset!r}", hint)
             return
         what = "a store with a url" if self.url is not None else f"the preset {self.preset}"
         taken, needed = _keys_of(self.preset)

@@ -3,25 +3,27 @@
     *.toml                     TOML
     *.yml, *.yaml              YAML
 
-Paths in the file (a store's directory, the file of a secret) are relative to it and are made
-absolute here. An error of syntax names the line. This module only checks that the file can be read;
-`model` checks the keys, and names each by its path in the document (`stores.main.url`).
+Paths in the file (a store's directory, the file of a secret, `root`) are relative to it and are
+made absolute here. An error of syntax names the line. This module only checks that the file can be
+read; `model` checks the keys, and names each by its path in the document (`stores.main.url`).
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from cowfs.base import toml
 from cowfs.base.errors import InvalidInputError, NotFoundError, unreadable
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.store.named import scheme_of
 
 LARGEST = 1 << 20
+ROOT = "volumes"
+"""The `root` of a file that names none."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,17 @@ class Document:
 
 
 def read(file: Path) -> Document:
-    return parsed(read_bytes(file), file)
+    data, _ = read_bytes(file)
+    return parsed(data, file)
 
 
-def read_bytes(file: Path) -> bytes:
-    """NotFoundError, AccessDeniedError, InvalidInputError; UnavailableError: a disk error."""
+def read_bytes(file: Path) -> tuple[bytes, os.stat_result]:
+    """A file's content, and the state of the file that was read.
+
+    NotFoundError, AccessDeniedError, InvalidInputError; UnavailableError: a disk error."""
     try:
         with file.open("rb") as opened:
-            data = opened.read(LARGEST + 1)
+            data, state = opened.read(LARGEST + 1), os.fstat(opened.fileno())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(
             f"there is no file {file}", hint="Give the path of a cowfs.toml or NAME.cowfs.yml."
@@ -47,7 +52,7 @@ def read_bytes(file: Path) -> bytes:
         raise unreadable(error, f"{file} cannot be read", hint="Make it readable.") from error
     if len(data) > LARGEST:
         raise _unreadable(file, f"the file is longer than {LARGEST} bytes")
-    return data
+    return data, state
 
 
 def parsed(data: bytes, file: Path) -> Document:
@@ -55,7 +60,7 @@ def parsed(data: bytes, file: Path) -> Document:
     kind = "YAML" if file.suffix in (".yml", ".yaml") else "TOML"
     try:
         text = data.decode().replace("\r\n", "\n")
-        values = _yaml(text) if kind == "YAML" else tomllib.loads(text)
+        values = _yaml(text) if kind == "YAML" else toml.parse(text)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise _unreadable(file, f"line {line}: a byte that is not UTF-8") from None
@@ -110,6 +115,7 @@ def _unreadable(file: Path, message: str) -> InvalidInputError:
 
 
 def _with_whole_paths(values: dict[str, Any], directory: Path) -> dict[str, Any]:
+    values = {**values, "root": _whole_url(values.get("root", ROOT), directory)}
     stores = values.get("stores")
     if not isinstance(stores, dict):
         return values

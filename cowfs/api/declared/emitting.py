@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from cowfs.api import stores
-from cowfs.api.declared import host_paths, placeholders, plan
+from cowfs.api.declared import fitting, host_paths, placeholders, plan
 from cowfs.api.declared.declared_store import SECRETS, DeclaredStore, Secret
-from cowfs.api.declared.model import Declaration
+from cowfs.api.declared.model import Declaration, DeclaredVolume
 from cowfs.api.storage.definition import Storage
 from cowfs.base.errors import InvalidInputError
 from cowfs.format import backends
+from cowfs.format.locator import is_locator
 
 Kind = Literal["sh", "k8s", "systemd"]
 KINDS: tuple[Kind, ...] = ("sh", "k8s", "systemd")
@@ -33,12 +36,23 @@ _PLACE = "/etc/cowfs/declared.cowfs.yml"
 
 
 def emit(declared: Declaration, kind: Kind) -> str:
-    """InvalidInputError: the declaration cannot be expressed in this form."""
+    """InvalidInputError: the declaration cannot be expressed in this form, or its lock does not
+    fit."""
+    fitting.require_fitting(declared)
     return {"sh": _script, "k8s": _manifest, "systemd": _service}[kind](declared)
 
 
 def _script(declared: Declaration) -> str:
-    return _SCRIPT + _declaration(declared) + _SCRIPT_END
+    return _SCRIPT + _declaration(declared) + _SCRIPT_END.format(made=_emit_parents(declared))
+
+
+def _emit_parents(declared: Declaration) -> str:
+    """A line that makes what `apply` makes below the directory of the file: the script writes its
+    own file elsewhere."""
+    parents = {os.path.dirname(each.mount_path) for each in declared.volumes}
+    below = declared.file.parent if declared.file is not None else None
+    words = [shlex.quote(each) for each in sorted(parents) if below is not None and Path(each).is_relative_to(below)]
+    return f"mkdir -p {' '.join(words)}\n" if words else ""
 
 
 _SCRIPT = """\
@@ -50,7 +64,7 @@ cat > "$file" <<'END OF THE DECLARATION'
 """
 _SCRIPT_END = """\
 END OF THE DECLARATION
-exec cowfs apply -y -f "$file"
+{made}exec cowfs apply -y -f "$file"
 """
 
 
@@ -191,9 +205,13 @@ def _default_store(declared: Declaration) -> list[dict[str, str]]:
 
 
 def _declaration(declared: Declaration) -> str:
-    """The declaration in the form of a file."""
+    """The declaration in the form of a file, with the versions that are locked."""
     volumes = [  # ~ would be another directory where this is used
-        {**json.loads(each.model_dump_json(exclude_defaults=True)), "path": each.mount_path}
+        {
+            **json.loads(each.model_dump_json(exclude_defaults=True)),
+            **_name_versions(declared, each),
+            "path": each.mount_path,
+        }
         for each in declared.volumes
     ]
     said: dict[str, Any] = {}
@@ -203,6 +221,16 @@ def _declaration(declared: Declaration) -> str:
         else:
             said[name] = json.loads(store.model_dump_json(exclude_none=True))
     return yaml.safe_dump({"volumes": volumes, "stores": said}, sort_keys=False)
+
+
+def _name_versions(declared: Declaration, volume: DeclaredVolume) -> dict[str, list[str]]:
+    lines = [fitting.find_locked(declared, volume, source) for source in volume.candidates]
+    names = [
+        each.name if is_locator(each.name) else f"{each.locator.volume}@{each.version.hex()}"
+        for each in lines
+        if each is not None
+    ]
+    return {"name": names} if names else {}
 
 
 def _used_stores(declared: Declaration) -> dict[str, DeclaredStore | Storage]:

@@ -3,7 +3,7 @@ user may never have read it.
 
     taken     mounts below the file's own directory; stores there, and stores of a server
     asked     a mount anywhere else; a directory store or a secret's file elsewhere; {env.NAME} in a name, which
-              the store's server sees
+              the store's server sees; to drop uncommitted work; to delete idle volumes
 
 Requests of the second kind need the file to be named, or allowed (`cowfs allow FILE`,
 `machine.allowed`). Paths are compared after symbolic links have been resolved, including links in a
@@ -33,12 +33,16 @@ UNALLOWED = "unallowed_file"
 """Key of the file in the error's details. The key `content` has its hash (`machine.allowed`)."""
 
 
-def require_allowed(declared: Declaration, *, mounts: bool) -> None:
+def require_allowed(declared: Declaration, *, mounts: bool, deletes: bool = False) -> None:
     """InvalidInputError: the file was merely found, and requests more than such a file may have.
-    mounts: its volumes are to be mounted."""
+    mounts: its volumes are to be mounted. deletes: those with `idle_delete` are to be deleted."""
     if not declared.is_merely_found:
         return
     asked = [*_of_volumes(declared, mounts=mounts), *_of_stores(declared)]
+    if deletes:
+        asked += [
+            f"it deletes volume {each.candidates[0]}" for each in declared.volumes if each.idle_delete is not None
+        ]
     if asked:
         raise _refusal(declared, asked)
 
@@ -52,11 +56,23 @@ def checked_place(declared: Declaration, path: str, *, is_link: bool) -> str:
     return place
 
 
+def makes_below(declared: Declaration, path: str) -> Path | None:
+    """The directory below which missing parents of this mount path are made: that of the file, and
+    that of `root`, if a file that the user names has one elsewhere."""
+    if declared.file is None:
+        return None
+    root = Path(declared.root or "").expanduser()
+    is_at_root = Path(path).is_relative_to(root) and not root.is_relative_to(declared.file.parent)
+    return root.parent if is_at_root and not declared.is_merely_found else declared.file.parent
+
+
 def _of_volumes(declared: Declaration, *, mounts: bool) -> Iterator[str]:
     for volume in declared.volumes:
         place = _place(volume.mount_path, is_link=_is_linked(volume))
         if mounts and not _is_below(place, declared):
             yield _list_mounted(volume.mount_path, place)
+        if mounts and volume.uncommitted == "discard":
+            yield f"it drops uncommitted work of volume {volume.candidates[0]}"
     for variable in sorted(placeholders.variables(each.name for each in declared.volumes)):
         yield f"it tells the store the value of {variable}"
 

@@ -14,7 +14,8 @@ neither a group nor others may write to them. It makes no server trusted: its st
 server count like those of a locator, and only a file that the user names counts as the user's own
 (`store.credentials.trust`). It runs no command (`targets`), and mounts nothing outside its
 directory (`found_files`). A file counts as named if the user has allowed it with its present
-content (`machine.allowed`).
+content (`machine.allowed`). The lock file beside it (`lock_files`) is read with it, so that a plan
+is applied with the lock that it was made with.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from cowfs.api.declared import documents, problems
+from cowfs.api.declared import documents, lock_files, problems
 from cowfs.api.declared.declared_store import SECRETS
 from cowfs.api.declared.documents import Document
-from cowfs.api.declared.model import Declaration, set_origin
+from cowfs.api.declared.model import Declaration, set_lock, set_manifest, set_origin
 from cowfs.api.declared.problems import Path as KeyPath
 from cowfs.base import config
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
@@ -49,12 +50,45 @@ D = TypeVar("D", bound=Declaration)
 def load(path: str | os.PathLike[str] | None, kind: type[D]) -> D:
     """The declaration, as an instance of `kind`. NotFoundError: no file declares any."""
     file = find(path)
-    data = documents.read_bytes(file)
+    data, state = documents.read_bytes(file)
     is_named = path is not None or bool(os.environ.get(VARIABLE)) or file == user_file()
     if not is_named and not (is_named := allowed.is_allowed(file, data)):
-        _require_own(file)
+        _require_unwritable(file, state, file)
+        _require_unwritable(file.parent, file.parent.stat(), file)
     content = allowed.content_of(data)
-    return _check(documents.parsed(data, file), _own(file), kind, content, is_named=is_named)
+    declared = _check(documents.parsed(data, file), _own(file), kind, content, is_named=is_named)
+    _add_lock(declared, file, is_named=is_named)
+    return declared
+
+
+def load_manifest(path: str | os.PathLike[str], root: str | os.PathLike[str] | None, kind: type[D]) -> D:
+    """The volumes that another program's file lists: strings in `volumes` of its table `main`. Its
+    other keys are ignored. root: the directory of their mount paths."""
+    file = find(path)
+    document = documents.read(file)
+    main = document.values.get("main")
+    volumes = main.get("volumes") if isinstance(main, dict) else None
+    if not isinstance(volumes, list) or not all(isinstance(each, str) for each in volumes):
+        raise InvalidInputError(
+            f"{file} has no list of names at main.volumes",
+            hint='In TOML: [main], then volumes = ["NAME", "STORE/NAME"].',
+        )
+    place = file.parent / documents.ROOT if root is None else os.path.abspath(os.path.expanduser(root))
+    document = Document(file, {"volumes": volumes, "root": os.fspath(place)})
+    declared = _check(document, _own(file), kind, "", is_named=True)
+    set_manifest(declared)
+    _add_lock(declared, file, is_named=True)
+    return declared
+
+
+def _add_lock(declared: Declaration, file: Path, *, is_named: bool) -> None:
+    path = lock_files.path_of(file)
+    if (found := lock_files.read(path)) is None:
+        return
+    lock, state = found
+    if not is_named:
+        _require_unwritable(path, state, file)
+    set_lock(declared, lock)
 
 
 def find(path: str | os.PathLike[str] | None = None) -> Path:
@@ -105,14 +139,13 @@ def _is_ours(path: Path) -> bool:
     return (path.name == "cowfs.toml" or path.name.endswith((".cowfs.yml", ".cowfs.yaml"))) and path.is_file()
 
 
-def _require_own(file: Path) -> None:
-    for path in (file, file.parent):
-        if others := _others_who_may_write(path.stat()):
-            raise AccessDeniedError(
-                f"{path} {others}: {'it' if path == file else file} is not used unless you name or allow it",
-                hint=f"If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: {NAMED}; "
-                f"or {VARIABLE}={file}.",
-            )
+def _require_unwritable(path: Path, state: os.stat_result, file: Path) -> None:
+    if others := _others_who_may_write(state):
+        raise AccessDeniedError(
+            f"{path} {others}: {'it' if path == file else file} is not used unless you name or allow it",
+            hint=f"If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: {NAMED}; "
+            f"or {VARIABLE}={file}.",
+        )
 
 
 def _others_who_may_write(found: os.stat_result) -> str:
@@ -171,7 +204,7 @@ def _merge_stores(stores: Any, own: Document | None, places: dict[KeyPath, str])
         for name in others.keys() - stores.keys():
             places["stores", name] = str(own.file)
     for name in named.keys() - others.keys() - stores.keys():
-        places["stores", name] = "cowfs store list"
+        places["stores", name] = "cowfs store ls"
     known = {
         name: {**each.settings, **({"url": each.url} if "url" in each.settings else {})} for name, each in named.items()
     }

@@ -12,10 +12,10 @@ placeholders in names. `declared` has the public class, with its methods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -33,13 +33,11 @@ from cowfs.api.declared.value import Value
 from cowfs.base import byte_sizes
 from cowfs.base.errors import InvalidInputError
 from cowfs.base.hints import Command
-from cowfs.control.options import COPY_LIMIT, Mode
+from cowfs.control.options import COPY_LIMIT, Mode, Uncommitted
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
-
-if TYPE_CHECKING:
-    pass
-
+from cowfs.format.lock_file import LockFile
+from cowfs.store import store_names
 
 _BARE = bool | int | float | date
 """The values that a parser makes of a name without quotes that looks like one of these."""
@@ -124,12 +122,13 @@ class DeclaredVolume(Value):
     read_only   mount a version, the last one if none is named; otherwise the volume is mounted writable
     optional    `up` and `apply` go on without it
     mode        "fuse": a mount; "copy": a folder of plain files; "auto": what this machine can
+    uncommitted "resume", "discard" or "refuse": what a writable mount does with work left here
     copy_limit  the size limit, in bytes, of a version that may be mounted as a copy
     size        quota of a writable volume (`Store.set_quota`). `apply` sets it, and removes it when it is no longer
                 declared
     compress    false: contents of a writable volume are stored uncompressed (`Volume.new`). `apply` sets it; if it is
                 not declared, `apply` leaves it unchanged
-    idle_delete recorded, but not enforced yet
+    idle_delete how long a writable volume may be unused until `clean` deletes it, like "30d"
     """
 
     name: Annotated[
@@ -143,6 +142,7 @@ class DeclaredVolume(Value):
     read_only: bool = True
     optional: bool = False
     mode: Mode = "auto"
+    uncommitted: Uncommitted = "resume"
     copy_limit: Annotated[int | str, BeforeValidator(_size)] = COPY_LIMIT
     size: Annotated[int | str | None, BeforeValidator(_quota)] = None
     compress: bool | None = None
@@ -160,6 +160,7 @@ class DeclaredVolume(Value):
             read_only: bool = True,
             optional: bool = False,
             mode: Mode = "auto",
+            uncommitted: Uncommitted = "resume",
             copy_limit: int | str = COPY_LIMIT,
             size: int | str | None = None,
             compress: bool | None = None,
@@ -168,7 +169,7 @@ class DeclaredVolume(Value):
 
     @model_validator(mode="after")
     def _are_one(self) -> DeclaredVolume:
-        found = [] if self.read_only else self._wrong_to_write()
+        found = list(self._wrong_to_read()) if self.read_only else self._wrong_to_write()
         if self.store is not None:
             located = [index for index, each in enumerate(self.candidates) if is_locator(each)]
             found += [
@@ -178,6 +179,11 @@ class DeclaredVolume(Value):
         if found:
             raise Refused(found)
         return self
+
+    def _wrong_to_read(self) -> Iterator[Problem]:
+        if self.uncommitted != "resume":
+            hint = "Leave it out, or say read_only = false."
+            yield Problem(("uncommitted",), "a read-only mount has no uncommitted work", hint)
 
     def _wrong_to_write(self) -> list[Problem]:
         hint = "Leave read_only = false out, or name the volume."
@@ -230,14 +236,45 @@ class DeclaredVolume(Value):
         return durations.parsed_s(self.idle_delete) if self.idle_delete is not None else None
 
 
+def _expand_name(text: str, root: object, index: int) -> dict[str, object]:
+    """The volume that NAME, STORE/NAME, either with @TAG or @VERSION, or a locator declares by
+    itself: read-only, at root/NAME or root/STORE/NAME."""
+    path = ("volumes", index)
+    if not isinstance(root, str):
+        raise Refused([Problem(path, f"{text!r} has no mount path", 'Give root = "DIRECTORY", or name and path.')])
+    if host_paths.is_one(text):
+        raise Refused([Problem(path, f"{text!r} is a path of this machine", "Give it a table with name and path.")])
+    store, name = (None, text) if is_locator(text) else store_names.split_name(text)
+    volume = Locator.parse(text).volume if is_locator(text) else name.partition("@")[0]
+    return {"name": name, "path": "/".join(filter(None, (root.rstrip("/"), store, volume))), "store": store}
+
+
 class Declaration(Value):
-    """Volumes and the stores they are in, as values: `Declared` without its methods."""
+    """Volumes and the stores they are in, as values: `Declared` without its methods. root: the
+    directory of the mount paths of volumes that are declared by a name alone."""
 
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
     stores: dict[str, AnyStore] = Field(default_factory=dict)
+    root: str | None = None
     _file: Path | None = PrivateAttr(None)
     _content: str = PrivateAttr("")
     _named_stores: frozenset[str] | None = PrivateAttr(None)
+    _lock: LockFile | None = PrivateAttr(None)
+    _is_manifest: bool = PrivateAttr(False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_names(cls, given: Any) -> Any:
+        volumes = given.get("volumes") if isinstance(given, Mapping) else None
+        if not isinstance(volumes, list | tuple):
+            return given
+        root = given.get("root")
+        return {
+            **given,
+            "volumes": [
+                _expand_name(each, root, index) if isinstance(each, str) else each for index, each in enumerate(volumes)
+            ],
+        }
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -282,14 +319,16 @@ class Declaration(Value):
 
     def _wrong_places(self) -> list[Problem]:
         found = list(self._find_duplicates())
-        seen = list[str]()
+        seen, inside = set[str](), dict[str, str]()  # inside: a directory → the first path below it
         for index, path in enumerate(each.mount_path for each in self.volumes):
-            clash = next((each for each in seen if path == each or mount_points.is_below(path, each)), None)
-            clash = clash or next((each for each in seen if mount_points.is_below(each, path)), None)
+            above = mount_points.directories_above(path)
+            clash = next((each for each in (path, *above) if each in seen), inside.get(path))
             if clash is not None:
                 what = "is declared twice" if clash == path else f"and {clash} lie one in the other"
                 found.append(Problem(("volumes", index, "path"), f"the mount path {path} {what}", "Give each its own."))
-            seen.append(path)
+            seen.add(path)
+            for each in above:
+                inside.setdefault(each, path)
         return found
 
     def _find_duplicates(self) -> Iterator[Problem]:
@@ -309,6 +348,27 @@ def set_origin(declaration: Declaration, file: Path | None, content: str, named:
     """content: the hash of the file's bytes. named: the stores that the user has named elsewhere;
     None: the file itself was named."""
     declaration._file, declaration._content, declaration._named_stores = file, content, named
+
+
+def set_lock(declaration: Declaration, lock: LockFile | None) -> None:
+    declaration._lock = lock
+
+
+def set_manifest(declaration: Declaration) -> None:
+    """Its file is another program's, and named by --manifest."""
+    declaration._is_manifest = True
+
+
+def file_option(declaration: Declaration) -> list[str]:
+    """What commands are given to use the same file; nothing if they find it."""
+    if declaration.is_merely_found or declaration.file is None:
+        return []
+    return ["--manifest" if declaration._is_manifest else "-f", str(declaration.file)]
+
+
+def lock_of(declaration: Declaration) -> LockFile | None:
+    """The lock beside its file, as it was when the declaration was loaded; None: there was none."""
+    return declaration._lock
 
 
 def content_of(declaration: Declaration) -> str:

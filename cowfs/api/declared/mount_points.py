@@ -14,6 +14,7 @@ The mount itself reports problems that only the machine can detect (a directory 
 from __future__ import annotations
 
 import os
+from pathlib import PurePosixPath
 
 from cowfs.base.errors import InvalidInputError
 
@@ -53,6 +54,11 @@ def _judge(path: str, subject: str, home: str) -> None:
         )
     if path == home:
         raise InvalidInputError(f"{subject} is your home directory", hint="Mount below it, like ~/data.")
+
+
+def directories_above(path: str) -> list[str]:
+    """Of a checked path, from its own directory to the root."""
+    return [str(each) for each in PurePosixPath(path).parents]
 
 
 def is_below(path: str, other: str) -> bool:

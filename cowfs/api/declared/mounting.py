@@ -12,7 +12,6 @@ the cache directory of this user.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,23 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from cowfs.api import hints, stores
+from cowfs.api import hints
 from cowfs.api.access.volume_handle import VolumeHandle
-from cowfs.api.declared import found_files, host_paths, plan, targets
+from cowfs.api.declared import fitting, found_files, host_paths, plan, targets
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
 from cowfs.api.mounts import mount_paths, version_mount, volume_mount
 from cowfs.api.mounts import targets as live_targets
 from cowfs.api.mounts.targets import Mounted
 from cowfs.api.mounts.used_mount import UsedMount
-from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import failpoints, interruptible
 from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.control import MountOptions
-from cowfs.format.locator import Locator
-from cowfs.format.store_url import StoreUrl
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount
 from cowfs.machine.registry import MountEntry
@@ -47,16 +43,16 @@ What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed", "do
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome for one mount. what: mounted, found (it existed already), skipped (it is
+    """The outcome for one mount. state: mounted, found (it existed already), skipped (it is
     optional), unmounted, gone (it was unmounted before), failed, done (its volume was handled too),
     or forgotten (its volume was dropped from the record; another volume now has its name in the
-    store and stays). uncommitted: work is kept for the next mount. error: of a skipped or failed
-    one."""
+    store and stays). has_uncommitted: work is kept for the next mount. error: of a skipped or
+    failed one."""
 
-    what: What
+    state: What
     volume: str
     mount_path: str
-    uncommitted: bool = False
+    has_uncommitted: bool = False
     error: CowfsError | None = None
 
 
@@ -69,6 +65,7 @@ def up(
     """hears: called with each outcome as it occurs."""
     file = plan.file_of(declared)
     found_files.require_allowed(declared, mounts=True)
+    fitting.require_fitting(declared)
     with applied.hold_lock(file):
         recorded = plan.settled(applied.load(file))
         found = targets.find(declared, plan.mounted_by(recorded))
@@ -130,13 +127,15 @@ def take_off(recorded: Applied, mount: AppliedMount, *, force: bool = False) -> 
             outcome = Outcome("unmounted" if is_removed else "gone", mount.volume, mount.mount_path)
         elif entry is not None:
             is_kept = Mounted(entry).unmount(force=force)
-            outcome = Outcome("unmounted", mount.volume, mount.mount_path, uncommitted=is_kept)
+            outcome = Outcome("unmounted", mount.volume, mount.mount_path, has_uncommitted=is_kept)
         else:  # it was unmounted, or its daemon died: free its path
             is_dead = (
                 registry.find_by_path(mount.mount_path) is None
                 and live_targets.detach_dead(mount.mount_path, wants_work=False) is not None
             )
-            outcome = Outcome("unmounted" if is_dead else "gone", mount.volume, mount.mount_path, uncommitted=is_dead)
+            outcome = Outcome(
+                "unmounted" if is_dead else "gone", mount.volume, mount.mount_path, has_uncommitted=is_dead
+            )
     except CowfsError as error:
         return recorded, Outcome("failed", mount.volume, mount.mount_path, error=error)
     recorded = recorded.without_mount(mount)
@@ -230,16 +229,15 @@ def _mount(declared: Declaration, target: Target, progress: ProgressListener) ->
     if target.is_host_path:
         host_paths.link(target.source, place)
         return host_paths.LINKED
-    mount_paths.make_parent(place, below=declared.file.parent if declared.file is not None else None)
-    folder, store = target.declared.folder, targets.store_of(declared, target.declared)
-    options = MountOptions(mode=target.declared.mode, copy_limit=target.declared.copy_limit)
+    mount_paths.make_parent(place, below=found_files.makes_below(declared, target.path))
+    said = target.declared
+    options = MountOptions(mode=said.mode, copy_limit=said.copy_limit, uncommitted=said.uncommitted)
     if target.declared.read_only:
-        assert target.version is not None
-        locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
-        version = LocatedVersion(locator, os.fsencode(folder), storage=stores.storage_of(store)).resolve()
+        version = targets.locate(declared, target)
         version_mount.require_possible(version, options, scratch=False)
         path = version_mount.make(version, UsedMount(), place, options, scratch=False).path
     else:
+        store = targets.store_of(declared, target.declared)
         path = volume_mount.mount(VolumeHandle(store, target.volume, "existing"), place, options, progress)
     live_targets.keep_mounted(path)
     entry = registry.find_by_path(path)

@@ -5,18 +5,19 @@
     change      update the record, which differs from the declaration
     mount       mount the volume, since its path has no mount or another one. Comes before the change of a path where
                 both can exist
-    delete      remove a recorded volume that is no longer declared; with prune, and in a plan of deletion. See below
+    delete      delete a recorded volume in its store; with prune, and in a plan of deletion. See below
+    forget      drop a recorded volume from the record; it stays in its store
     keep        do nothing
     skip        pass over an optional volume that cannot be used
 
 Making a plan only reads. Applying it records each step, so that the next apply continues an
 interrupted one.
 
-delete: the volume is unmounted, its work is kept, and it is dropped from the record. If apply had
-created it, it is also deleted in its store (`Store.delete`; undelete brings it back), unless this
-file or another one on this machine still declares it. A volume that existed before stays, and so
-does another volume of the same name. To tell them apart, apply compares an identity that records
-of earlier versions lack.
+delete, forget: for a recorded volume that is no longer declared. It is unmounted, its work is kept,
+and it is dropped from the record. If apply had created it, it is deleted in its store, too
+(`Store.delete`; undelete brings it back), unless this file or another one on this machine still
+declares it. A volume that existed before is forgotten, and so is another volume of the same name.
+To tell them apart, apply compares an identity that records of earlier versions lack.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cowfs.api.declared import found_files, host_paths, mount_points, placeholders, targets
+from cowfs.api.declared import fitting, found_files, host_paths, mount_points, placeholders, targets
 from cowfs.api.declared.model import Declaration
 from cowfs.api.declared.targets import Target
 from cowfs.api.mounts import mount_paths
@@ -35,6 +36,7 @@ from cowfs.api.twins.one_type import OneType
 from cowfs.base.errors import CowfsError, InvalidInputError, NotFoundError, report_done
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+from cowfs.base.short_repr import has_card, short_repr
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume, Setting
 from cowfs.store import nesting
@@ -43,39 +45,40 @@ if TYPE_CHECKING:
     from cowfs.api.declared.applying import Hears
     from cowfs.version.commit import ProgressListener
 
-Action = Literal["create", "register", "change", "mount", "delete", "keep", "skip"]
-CHANGES = ("create", "register", "change", "mount", "delete")
+Action = Literal["create", "register", "change", "mount", "delete", "forget", "keep", "skip"]
+CHANGES = ("create", "register", "change", "mount", "delete", "forget")
 
 
+@has_card
 @dataclass(frozen=True)
 class Step:
-    """One action on one volume of a store, at a path. details: the difference or the reason; may be
-    empty. target: the declared volume. recorded: the entry that a delete or a change refers to.
-    is_destroyed: the step deletes the volume in its store."""
+    """One action on one volume of a store, at a path. reason: the difference or the reason; may be
+    empty. target: the declared volume. recorded: the entry that a delete, forget or change refers
+    to."""
 
     action: Action
     volume: str
     store_url: str
-    path: str
-    details: str = ""
+    mount_path: str
+    reason: str = ""
     target: Target | None = field(default=None, repr=False)
     recorded: AppliedVolume | None = field(default=None, repr=False)
-    is_destroyed: bool = False
 
     @property
     def is_change(self) -> bool:
         return self.action in CHANGES
 
 
+@short_repr
 @dataclass(frozen=True)
 class Plan(metaclass=OneType):
     """The result of `Declared.plan`. steps: in the order in which `apply` runs them; each has an
-    action (create, register, change, mount, delete, keep, skip). has_changes: at least one step
-    does something. notes: remarks for the user. recorded: the record that the plan was compared
-    with."""
+    action (create, register, change, mount, delete, forget, keep, skip). has_changes: at least one
+    step does something. notes: remarks for the user. recorded: the record that the plan was
+    compared with."""
 
-    declared: Declaration
-    recorded: Applied
+    declared: Declaration = field(repr=False)
+    recorded: Applied = field(repr=False)
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
 
@@ -101,6 +104,7 @@ def make(declared: Declaration, *, prune: bool = False, mounts: bool = True) -> 
     applied before is not created again."""
     before = applied.load(file_of(declared))
     found_files.require_allowed(declared, mounts=mounts)
+    fitting.require_fitting(declared)
     recorded = settled(before)
     found = targets.find(declared, mounted_by(recorded))
     for target in found:
@@ -226,7 +230,7 @@ def _steps(
 
 def _check_parent(declared: Declaration, target: Target) -> None:
     try:
-        mount_paths.check_path(target.path, below=declared.file.parent if declared.file is not None else None)
+        mount_paths.check_path(target.path, below=found_files.makes_below(declared, target.path))
     except CowfsError as error:
         raise report_done(error, f"volume {target.volume!r} is declared at {target.path}", hint="") from error
 
@@ -275,13 +279,12 @@ def _quota_changed(declared: Declaration, target: Target) -> str:
 def _plan_deletion(recorded: AppliedVolume, is_used: bool) -> Step:
     is_created = recorded.made == "created" and not is_used
     is_destroyed = is_created and bool(recorded.write_id)
-    details = "deleted in its store, until an undelete" if is_destroyed else "forgotten here; it stays in its store"
+    details = "deleted in its store, until an undelete" if is_destroyed else "it stays in its store"
     if is_created and not is_destroyed:
         details += ": an earlier cowfs made it, and did not record what tells it from another volume of its name. To "
         details += f"delete it: {Command('delete', recorded.volume, '--store', recorded.store_url)}"
-    return Step(
-        "delete", recorded.volume, recorded.store_url, recorded.path, details, None, recorded, is_destroyed=is_destroyed
-    )
+    action: Action = "delete" if is_destroyed else "forget"
+    return Step(action, recorded.volume, recorded.store_url, recorded.path, details, None, recorded)
 
 
 def _is_of_another_rank(recorded: AppliedVolume, declared: Declaration) -> bool:
@@ -302,8 +305,6 @@ def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> 
 
 def _notes(declared: Declaration, dropped: list[Step]) -> Iterator[str]:
     """dropped: the steps that pruning would add."""
-    if any(each.idle_delete is not None for each in declared.volumes):
-        yield "idle_delete is recorded, and not enforced yet"
     for each in dropped:
-        does = "deletes it in its store" if each.is_destroyed else "forgets it"
-        yield f"{each.volume} at {each.path} was applied before, and is declared no more: --prune (prune=True) {does}"
+        does = "deletes it in its store" if each.action == "delete" else "forgets it"
+        yield f"{each.volume} at {each.mount_path} was applied before, and is declared no more: --prune (prune=True) {does}"

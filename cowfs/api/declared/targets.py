@@ -5,21 +5,27 @@
     missing    none is usable, each is "not found" and none "deleted": the first candidate can be created, if writable
     trouble    none is usable: the first error other than "not found", else the first error
 
+A locked volume is at its locked version (`fitting`); of its candidates only those with a line in
+the lock are tried.
+
 This module only reads, as a plan writes nothing. It therefore does not check the lease, since
 that takes a write. A volume with another writer is passed over when it is mounted.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 
 from cowfs.api import hints, sources, stores
 from cowfs.api.access import version_folders
-from cowfs.api.declared import host_paths
+from cowfs.api.declared import fitting, host_paths
 from cowfs.api.declared.declared_store import storage_of
-from cowfs.api.declared.model import Declaration, DeclaredVolume
+from cowfs.api.declared.model import Declaration, DeclaredVolume, lock_of
+from cowfs.api.sources import Source
 from cowfs.api.storage.definition import Storage
 from cowfs.api.upkeep import quotas
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import config
 from cowfs.base.errors import (
     AccessDeniedError,
@@ -34,6 +40,7 @@ from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format.locator import Locator, is_locator
+from cowfs.format.lock_file import LockedVolume
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import registry
 from cowfs.machine.applied import Setting
@@ -56,6 +63,7 @@ class Target:
     version: VersionId | None
     is_missing: bool
     trouble: CowfsError | None
+    is_locked: bool = False
 
     @property
     def path(self) -> str:
@@ -93,8 +101,9 @@ class Target:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the declaration names a version."""
-        return not self.is_host_path and ("@" in self.source or is_locator(self.source))
+        """Whether the declaration or its lock names a version."""
+        is_named = "@" in self.source or is_locator(self.source)
+        return self.is_locked or (not self.is_host_path and is_named)
 
 
 def find(declared: Declaration, mounted: Mapping[str, str]) -> list[Target]:
@@ -149,14 +158,42 @@ def _look(declared: Declaration, volume: DeclaredVolume, source: str, silent: Ma
         if url in silent:
             raise silent[url]
         with hints.of_store(url):
-            found = sources.find(source, store)
+            locked = _require_line(declared, volume, source)
+            found = find_locked(declared, locked, store) if locked is not None else sources.find(source, store)
             version = found.locator().version if volume.read_only else None
-            target = Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
+            target = Target(
+                volume, source, found.volume, found.store.url, version, False, None, is_locked=locked is not None
+            )
             if version is not None and volume.folder and not_mounted(target) is not None:
                 version_folders.require(found.store, found.volume, version, volume.folder, config.cache_dir())
     except CowfsError as error:
         return Target(volume, source, name, url, None, is_missing=False, trouble=error)
     return target
+
+
+def _require_line(declared: Declaration, volume: DeclaredVolume, source: str) -> LockedVolume | None:
+    """None: the volume is not locked. NotFoundError: it is, and not this candidate."""
+    locked = fitting.find_locked(declared, volume, source)
+    if locked is None and lock_of(declared) is not None and fitting.is_lockable(volume):
+        raise NotFoundError(f"{source} is not locked", hint=f"{fitting.lock_command(declared)} adds it.")
+    return locked
+
+
+def find_locked(declared: Declaration, locked: LockedVolume, store: Storage | None) -> Source:
+    """The locked version, in the store that is declared now."""
+    version = locked.version.hex()
+    is_there = is_locator(locked.name)
+    try:
+        found = sources.find(locked.name if is_there else f"{locked.locator.volume}@{version}", store)
+        found.located().resolve()
+    except NotFoundError as error:
+        update = fitting.lock_command(declared, "--update", locked.name)
+        raise NotFoundError(
+            f"{locked.name} is locked to version {version[:12]}, which cannot be found: {error.message}",
+            hint=f"Push that version into the store from one that has it, or lock the last one: {update}.",
+            details=error.details,
+        ) from error
+    return found
 
 
 def not_mounted(target: Target) -> str | None:
@@ -177,6 +214,14 @@ def _is_mount_of(entry: MountEntry, target: Target) -> bool:
     of = (entry.store_url, entry.volume, entry.folder, entry.read_only)
     wanted = (target.store_url, target.volume, target.declared.folder, target.declared.read_only)
     return of == wanted and entry.kind != "scratch"
+
+
+def locate(declared: Declaration, target: Target) -> LocatedVersion:
+    """The version of a read-only target, or its declared folder. Errors as for `resolve`."""
+    assert target.version is not None
+    locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
+    storage = stores.storage_of(store_of(declared, target.declared))
+    return LocatedVersion(locator, os.fsencode(target.declared.folder), storage=storage).resolve()
 
 
 def quota_now(declared: Declaration, target: Target) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cowfs.base.errors import CowfsError
+from cowfs.base.short_repr import has_card
 
 State = Literal["ok", "warn", "fail"]
 OK: Final = "ok"
@@ -15,6 +16,7 @@ FAIL: Final = "fail"
 LOW_DISK_BYTES = 1 << 30
 
 
+@has_card
 @dataclass(frozen=True)
 class Check:
     """name: the subject of the check. message: the result. hint: advice. kind: the error kind of a
@@ -28,7 +30,7 @@ class Check:
     exit_code: int = 0
 
     def to_record(self) -> dict[str, Any]:
-        return {"name": self.name, "state": self.state, "message": self.message, "hint": self.hint, "kind": self.kind}
+        return {"check": self.name, "state": self.state, "message": self.message, "hint": self.hint, "kind": self.kind}
 
 
 def failed(name: str, error: CowfsError) -> Check:

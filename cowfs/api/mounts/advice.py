@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cowfs.api import hints
+from cowfs.api.mounts import kept_work
 from cowfs.api.mounts.summaries import DeadMount, MountSummary, WorkingCopySummary
 from cowfs.base.hints import Command
+from cowfs.base.short_repr import has_card
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.overview import Status
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 Problem = Literal["no_credentials", "lease_lost", "overtaken", "gone", "elsewhere", "left", "died"]
 
 
+@has_card
 @dataclass(frozen=True)
 class Advice:
     """problem: "no_credentials": the store refuses access to the mount; "lease_lost": another
@@ -42,21 +45,21 @@ class Advice:
 def advise(found: Status) -> list[Advice]:
     """Mounts first, then folders that are not visible, then kept work, then dead mounts."""
     advice = [each for mount in found.mounts for each in _advise_on_mount(mount)]
-    advice += [_advise_on_gone(each) for each in found.mounts if each.is_gone and not each.read_only]
+    advice += [_advise_on_gone(each) for each in found.mounts if each.is_gone and not each.is_read_only]
     advice += [_advise_on_gone(each) for each in found.working_copies if each.is_gone]
     advice += dict.fromkeys(_advise_on_elsewhere(found))
     advice += [
-        _advise_on_left(each) for each in found.working_copies if each.uncommitted and each.note and not each.pid
+        _advise_on_left(each) for each in found.working_copies if each.has_uncommitted and each.note and not each.pid
     ]
-    return advice + [_advise_on_dead(each) for each in found.dead]
+    return advice + [_advise_on_dead(each) for each in found.dead_mounts]
 
 
 def _advise_on_mount(mount: MountSummary) -> Iterator[Advice]:
     if mount.details is None:
         return
     if (problem := mount.details.credentials_problem) is not None:
-        kept = "" if mount.read_only else "What is written is kept here meanwhile. "
-        again = "Unmount it, and mount it again" if mount.read_only else "Mount the volume again"
+        kept = "" if mount.is_read_only else "What is written is kept here meanwhile. "
+        again = "Unmount it, and mount it again" if mount.is_read_only else "Mount the volume again"
         text = f"the store is not reached: {problem}. {kept}{again} from a program that has valid credentials"
         yield Advice("no_credentials", mount.volume, mount.store_url, text)
     writer = mount.details.writer
@@ -64,10 +67,8 @@ def _advise_on_mount(mount: MountSummary) -> Iterator[Advice]:
         text = f"{writer.lease_lost}. {_save_or_drop(mount)}"
         yield Advice("lease_lost", mount.volume, mount.store_url, text)
     elif writer is not None and writer.overtaken_by is not None:
-        text = (
-            f"somebody else has made version {writer.overtaken_by.hex()[:12]} meanwhile; the work here cannot be committed to "
-            f"it any more. {_save_or_drop(mount)}"
-        )
+        why = kept_work.explain_overtaken(mount.details.version, writer.overtaken_by)
+        text = f"{why}; the work here cannot be committed to it any more. {_save_or_drop(mount)}"
         yield Advice("overtaken", mount.volume, mount.store_url, text)
 
 
@@ -94,9 +95,9 @@ def _advise_on_gone(each: MountSummary | WorkingCopySummary) -> Advice:
 def _advise_on_elsewhere(found: Status) -> Iterator[Advice]:
     here = {each.mount_path for each in found.mounts if not each.is_elsewhere}  # mounts that such a path means instead
     for each in found.mounts:
-        if each.is_elsewhere and each.read_only and each.mount_path not in here:
+        if each.is_elsewhere and each.is_read_only and each.mount_path not in here:
             yield _advise_to_forget(each, Command("unmount", each.mount_path, "--force"))
-        elif each.is_elsewhere and not each.read_only:
+        elif each.is_elsewhere and not each.is_read_only:
             yield _advise_to_forget(each, Command("unmount", each.volume, "--discard", "--force"))
     for kept in found.working_copies:
         if kept.is_elsewhere:
@@ -123,7 +124,7 @@ def _advise_on_dead(dead: DeadMount) -> Advice:
     if dead.kind == "scratch":
         text = f"the daemon of the scratch mount {path} has died; what was not committed there is gone. There is only to {clean_up}"
     else:
-        kept = "" if dead.read_only else "; what was written is kept"
+        kept = "" if dead.is_read_only else "; what was written is kept"
         known = (
             f"{Command('mount', dead.volume, 'PATH')}" if dead.store_url is not None else "its store is not known here"
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cowfs.api.transfers.transfer_report import Target
     from cowfs.base.beneath import Root
     from cowfs.control import MountOptions
-    from cowfs.control.messages import Committed, Compared, Comparison, Left, Restoration, Restored
+    from cowfs.control.messages import Committed, Compared, Comparison, Left, Restoration, Restored, Work
     from cowfs.store import Identity
     from cowfs.version.commit import CommitRequest, ProgressListener
 
@@ -83,6 +83,9 @@ class Mount(Protocol):
 
     def has_uncommitted(self) -> bool:
         """Whether there is work that is in no version."""
+
+    def measure_work(self, store: OpenStore) -> Work | None:
+        """How much work is in no version; None: none is. store: the volume's."""
 
     def has_left_work(self) -> bool:
         """Whether the daemon has died, so that the calling process may open the working copy."""
@@ -146,6 +149,9 @@ class Mount(Protocol):
 
     def discard(self, *, force: bool = False, store: OpenStore | None = None) -> None:
         """Unmounts and drops uncommitted work for good. store: the volume's, as for `commit`."""
+
+    def drop_work(self, store: OpenStore) -> None:
+        """As `discard`, for a mount that is made anew at the same path."""
 
     def drop_silent(self) -> bool:
         """Kills a daemon that does not answer, if no work outlives the mount. Returns whether it

@@ -15,6 +15,7 @@ the record of a folder, and removes it. docs/decisions/0043-mounts-without-fuse.
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -40,15 +41,17 @@ from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions
 from cowfs.control.live_mount import Released
-from cowfs.control.messages import Committed, Left
+from cowfs.control.messages import Committed, Left, Work
 from cowfs.folders import lost_folders, mounted_folders
 from cowfs.folders.lost_folders import LOST
 from cowfs.machine import registry
+from cowfs.machine.folders import aside
 from cowfs.machine.folders.folder import Copy
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
+from cowfs.version.history import open_version
 from cowfs.version.names import volumes
 
 if TYPE_CHECKING:
@@ -97,6 +100,16 @@ class FolderMount:
     def has_uncommitted(self) -> bool:
         """Also True for changes that cancel out."""
         return not self.entry.read_only and self._copy.differs(self._base()[0])
+
+    def measure_work(self, store: OpenStore) -> Work | None:
+        """Also of changes that cancel out."""
+        if self.entry.read_only:
+            return None
+        version, _ = self._base()
+        if (found := self._copy.count_changes(version)) is None:
+            return None
+        since_ns = open_version(store.objects, version).created_ns if version is not None else None
+        return Work(*found, version, since_ns)
 
     def has_left_work(self) -> bool:
         return False
@@ -244,6 +257,12 @@ class FolderMount:
                 working_copy.delete()
             registry.unregister(self.entry)
 
+    def drop_work(self, store: OpenStore) -> None:
+        with mounted_folders.turn_of(self.entry):
+            self._require_endable(force=False)
+            set_aside(self._copy)
+        self.discard(store=store)
+
     def drop_silent(self) -> bool:
         return False
 
@@ -314,6 +333,19 @@ def compare(target: Target, options: MountOptions, wanted: Comparison) -> Compar
         spec = tree_publishing.writing(target, replace(options, take_over=False))
         with lost_folders.open_folder(copy) as root, errors_of_ours(os.fsdecode(root.path), LOST):
             return folder_changes.compare(spec, copy, root, wanted, access=target.store.access)
+
+
+def set_aside(copy: Copy) -> None:
+    """Moves the folder away, with its work, which no mount brings back any more."""
+    volume = copy.record.volume
+    if (moved := aside.move_aside(copy)) is not None:
+        _log.warning(
+            "uncommitted work of volume %s is dropped; the files of its copy lie in %s. Remove that folder by hand if they are "
+            "not needed: rm -r %s",
+            volume,
+            moved,
+            shlex.quote(moved),
+        )
 
 
 def no_restore(name: str, path: str, *, is_mounted: bool) -> ConflictError | InvalidStateError:

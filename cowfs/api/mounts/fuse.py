@@ -16,7 +16,7 @@ from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.live_mount import Released
-from cowfs.control.messages import Committed, Compared, Comparison, Left, Restoration, Restored
+from cowfs.control.messages import Committed, Compared, Comparison, Left, Restoration, Restored, Work
 from cowfs.machine import dead_mounts, mount_table, mounting, registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -67,6 +67,9 @@ class FuseMount:
 
     def has_uncommitted(self) -> bool:
         return live_mount.has_uncommitted(self.entry)
+
+    def measure_work(self, store: OpenStore) -> Work | None:
+        return live_mount.measure_work(self.entry)
 
     def has_left_work(self) -> bool:
         return live_mount.has_died(self.entry)
@@ -138,6 +141,9 @@ class FuseMount:
 
     def discard(self, *, force: bool = False, store: OpenStore | None = None) -> None:
         live_mount.discard(self.entry, force=force)
+
+    def drop_work(self, store: OpenStore) -> None:
+        self.discard(store=store)
 
     def drop_silent(self) -> bool:
         return False

@@ -21,6 +21,7 @@ from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
     from cowfs.api.stores import OpenStore
+    from cowfs.base.ids import VersionId
 
 _log = log.get("volume")
 
@@ -61,7 +62,7 @@ def require_all(used: WorkingCopy, store: OpenStore) -> None:
         raise UnavailableError(
             f"uncommitted work of volume {volume!r} lies in {missing[0].path}, which is not there now",
             hint="Make that directory available again (is its disk mounted?) and repeat. "
-            f"If it is gone for good: {_discarding(missing[0])}, or discard(meta_dir=…), drops that work alone.",
+            f"If it is gone for good: {discarding(missing[0])}, or discard(meta_dir=…), drops that work alone.",
             details={"working_copy": str(missing[0].path)},
         )
     if others and used.is_kept:
@@ -78,17 +79,26 @@ def warn_if_overtaken(volume: str, store_url: str, ready: Ready) -> None:
     """Warns if another writer has published a version since the work began: it can't be committed
     to the volume."""
     if ready.overtaken_by is not None:
-        stands_on = f"version {ready.version.hex()[:12]}" if ready.version is not None else "the empty volume"
-        _log.warning("%s", overtaken(volume, store_url, stands_on, ready.overtaken_by.hex()))
+        _log.warning("%s", overtaken(volume, store_url, ready.version, ready.overtaken_by))
 
 
-def overtaken(volume: str, store_url: str, stands_on: str, newer: str) -> str:
+def overtaken(volume: str, store_url: str, base: VersionId | None, newest: VersionId | None) -> str:
+    """base: the version that the work is based on. newest: the volume's."""
+    stands_on = f"version {base.hex()[:12]}" if base is not None else "the empty volume"
     return hints.about(
         store_url,
-        f"volume {volume} has a newer version {newer[:12]}, which somebody else has made. What is here is uncommitted work "
-        f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name "
-        f"({Command('fork', volume, 'NAME')}), or drop it ({Command('unmount', volume, '--discard')})",
+        f"{explain_overtaken(base, newest)}. What is here is uncommitted work of volume {volume} on {stands_on}; it cannot be "
+        f"committed to {volume} any more. Save it under another name ({Command('fork', volume, 'NAME')}), or drop it "
+        f"({Command('unmount', volume, '--discard')})",
     )
+
+
+def explain_overtaken(base: VersionId | None, newest: VersionId | None) -> str:
+    """Why work on `base` cannot be committed; after a take-over there need not be a newer
+    version."""
+    if newest is None or newest == base:
+        return "another writer has taken the volume over"
+    return f"another writer has made version {newest.hex()[:12]} meanwhile"
 
 
 def to_discard(used: WorkingCopy, store: OpenStore) -> WorkingCopy:
@@ -104,12 +114,12 @@ def to_discard(used: WorkingCopy, store: OpenStore) -> WorkingCopy:
     raise InvalidStateError(
         f"uncommitted work of volume {used.volume!r} lies in several places: {', '.join(named)}",
         hint="Name the one to drop: "
-        + ", or ".join(str(_discarding(copy)) for copy in places)
+        + ", or ".join(str(discarding(copy)) for copy in places)
         + "; or discard(meta_dir=…).",
         details={"working_copies": [str(copy.path) for copy in places]},
     )
 
 
-def _discarding(copy: WorkingCopy) -> Command:
+def discarding(copy: WorkingCopy) -> Command:
     """The command that drops the work of this place alone."""
     return Command("unmount", copy.volume, "--discard", "--meta-dir", copy.path.parent.parent)

@@ -55,7 +55,7 @@ def upload(
     """Copies from a path of this machine. own: directories besides the mount that the source must
     not overlap. locator: that of the volume's last version."""
     mount = Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount")
-    local_paths.require_apart(src, [*own, mount])
+    local_paths.require_apart(src, [*own, mount], wanted.excluded)
     with ExitStack() as stack, errors_of_ours(os.fsdecode(src), NOT_HERE):
         source = Source(*local_paths.source(stack, src))
         local_paths.read_pipe(source.tree)

@@ -170,9 +170,7 @@ def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) 
         return True
     if work_left.remove_unchanged(left, working_copy):
         return False
-    stands_on = f"version {state.base_version.hex()[:12]}" if state.base_version is not None else "the empty volume"
-    newest = head.hex() if head is not None else ""
-    _log.warning("%s", kept_work.overtaken(working_copy.volume, store.url, stands_on, newest))
+    _log.warning("%s", kept_work.overtaken(working_copy.volume, store.url, state.base_version, head))
     return True
 
 
@@ -223,6 +221,6 @@ def _warn_of_copies(why: MountFailedError | None) -> None:
     _warned.add(os.getpid())
     _log.warning(
         "this machine cannot mount (%s), so the mount path is a copy: plain files, read when they are committed. "
-        f"{Command('doctor')} says what mounting needs; mode='copy' or --mode copy asks for this and is not told",
+        f"{Command('doctor')} says what mounting needs; mode='copy' (--mode copy) makes a copy without this warning",
         why.message,
     )

@@ -19,6 +19,7 @@ from cowfs.api.mounts.base import mount_of
 from cowfs.api.mounts.summaries import DeadMount, MountSummary, WorkingCopySummary, trouble
 from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep.copied_stores import are_apart
+from cowfs.base import clock
 from cowfs.base.errors import (
     AccessDeniedError,
     CorruptError,
@@ -28,6 +29,8 @@ from cowfs.base.errors import (
     ReadOnlyError,
     UnsupportedFormatError,
 )
+from cowfs.base.ids import VersionId
+from cowfs.base.short_repr import ShownList, short_repr
 from cowfs.base.thread_pool import Helpers
 from cowfs.folders import mounted_folders
 from cowfs.machine import dead_mounts, left_notes, lock, registry, working_copy
@@ -39,8 +42,11 @@ from cowfs.store.refs import leases
 from cowfs.version import history
 from cowfs.version.names import described, quotas, volumes
 from cowfs.version.publish import settings
+from cowfs.version.purged_versions import find_purged_versions
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cowfs.api.mounts.advice import Advice
 
 VOLUMES_AT_ONCE = 16
@@ -53,15 +59,17 @@ UNREADABLE = (CorruptError, UnsupportedFormatError, InvalidStateError)
 """InvalidStateError: the store shows an earlier state of the volume than this machine has seen."""
 
 
+@short_repr
 @dataclass(frozen=True)
 class VolumeSummary:
     """One volume of a store. version, locator: None before the first version. is_missing: the
-    head's version does not exist. quota_bytes: None: no quota. compress: whether new contents are
-    compressed. problem: which of its objects cannot be read, and why; their fields are left out.
+    head's version does not exist. is_purged: it was purged as a whole. quota_bytes: None: no
+    quota. compress: whether new contents are compressed. problem: which of its objects cannot be
+    read, and why; their fields are left out.
     With head_number 0 it is also unknown whether the volume was deleted. is_newer: the unreadable
     objects are not damaged but written by a newer cowfs.
 
-    mounted: "host:path" of the writer, or of a copy on this machine (mount(mode="copy")), which
+    writer: "host:path" of the writer, or of a copy on this machine (mount(mode="copy")), which
     holds no lease; "unknown": the lease record is damaged; None: no writer, or that cannot be
     determined (reading the store's clock takes a write).
     """
@@ -74,12 +82,18 @@ class VolumeSummary:
     changed_ns: int
     bytes: int
     files: int
-    mounted: str | None
+    writer: str | None
     is_missing: bool
     quota_bytes: int | None
     problem: str | None = None
     is_newer: bool = False
-    compress: bool = True
+    is_compressed: bool = True
+    is_purged: bool = False
+
+    @property
+    def changed(self) -> datetime:
+        """`changed_ns` as a time in UTC."""
+        return clock.as_datetime(self.changed_ns)
 
 
 @dataclass(frozen=True)
@@ -88,8 +102,7 @@ class Status:
 
     mounts: list[MountSummary]
     working_copies: list[WorkingCopySummary]
-    dead_mounts: list[str]
-    dead: list[DeadMount]
+    dead_mounts: list[DeadMount]
 
     @property
     def advice(self) -> list[Advice]:
@@ -110,8 +123,10 @@ def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[Vol
     with Helpers(VOLUMES_AT_ONCE, name="cowfs-volumes") as pool:
         known = remembering.volumes(opened.objects)
         names = sorted({*known, *volumes.volume_names(opened.objects)})  # in key order "a-b" stands before "a"
+        purged = pool.submit(find_purged_versions, opened.objects)
         found = list(pool.map(lambda name: _list_entry(opened, name, copied, deleted=deleted), names))
-        return [summary for summary in found if summary is not None]
+        ids = {version.hex() for version in purged.result()}
+        return ShownList(replace(each, is_purged=each.version in ids) for each in found if each is not None)
 
 
 def volume_names(store: stores.Named = None, *, start: str = "", limit: int) -> list[str]:
@@ -147,7 +162,7 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
         if not mounted and not kept:
             stores.open_store(store)  # raises NotFoundError if that is why nothing was found
     dead = [_dead_mount(mount) for mount in dead_mounts.find()]
-    return Status(mounted, kept, [mount.mount_path for mount in dead], dead)
+    return Status(mounted, kept, dead)
 
 
 def _dead_mount(mount: MountInfo) -> DeadMount:
@@ -163,7 +178,11 @@ def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
     def refuse(error: Unreadable) -> NoReturn:
         raise error
 
-    return _volume_summary(store, name, _copies_of(store), refuse, deleted=False)
+    found = _volume_summary(store, name, _copies_of(store), refuse, deleted=False)
+    if found is None or found.version is None:
+        return found
+    purged = find_purged_versions(store.objects)
+    return replace(found, is_purged=VersionId.from_hex(found.version) in purged)
 
 
 def _list_entry(store: OpenStore, name: str, copied: Mapping[str, str], *, deleted: bool) -> VolumeSummary | None:
@@ -223,10 +242,10 @@ def _volume_summary(
         changed_ns=head.created_ns,
         bytes=stats.bytes if stats is not None else 0,
         files=stats.files if stats is not None else 0,
-        mounted=whole(lambda: _writer(store, name)) or copied.get(name),
+        writer=whole(lambda: _writer(store, name)) or copied.get(name),
         is_missing=is_missing,
         quota_bytes=quotas.of(meta) or None,
-        compress=settings.of(meta).compress,
+        is_compressed=settings.of(meta).compress,
     )
 
 
@@ -277,8 +296,8 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
         volume=state.volume,
         store_url=state.store_url,
         version=state.base_version.hex() if state.base_version is not None else None,
-        uncommitted=None if problem is not None else copy.may_have_uncommitted,
+        has_uncommitted=None if problem is not None else copy.may_have_uncommitted,
         pid=holder.process.pid if holder is not None and not is_foreign else None,
-        error=problem or (USED_ELSEWHERE if is_used_elsewhere else None),
+        problem=problem or (USED_ELSEWHERE if is_used_elsewhere else None),
         note=left_notes.read(copy.path),
     )

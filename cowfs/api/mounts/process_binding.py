@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from cowfs.api import provenance
 from cowfs.api.tasks import systems
+from cowfs.api.versions.labels import Labels
 from cowfs.base import log
 from cowfs.base.errors import CowfsError
 from cowfs.control import live_mount
@@ -37,33 +38,37 @@ ERROR_LABEL = "cowfs.error"
 LABELS = {ERROR_LABEL: "process ended"}
 """With MESSAGE, of the version that on_error="commit" publishes."""
 
-_on_error: ContextVar[OnError | None] = ContextVar("on_error", default=None)
+_bound: ContextVar[tuple[OnError | None, CommitRequest]] = ContextVar("bound", default=(None, CommitRequest()))
 _sent: dict[tuple[int, str], Binding] = {}
 """The binding that a mount's daemon has, by this process and the mount's registration."""
 _log = log.get("volume")
 
 
 @contextmanager
-def bind(on_error: OnError) -> Iterator[None]:
-    """For mounts of the block. on_error: what becomes of uncommitted work (`Binding`)."""
-    before = _on_error.set(on_error)
+def bind(
+    on_error: OnError, *, message: str = "", author: str | None = None, labels: Labels | None = None
+) -> Iterator[None]:
+    """For mounts of the block. on_error: what becomes of uncommitted work (`Binding`). message,
+    author, labels: of the version that on_error="commit" publishes."""
+    request = CommitRequest()
+    if on_error == "commit":  # nothing given: a tree without changes makes no version
+        made = provenance.commit_request(message or MESSAGE, author, None, {**(labels or {}), **LABELS})
+        request = replace(made, given=frozenset())
+    before = _bound.set((on_error, request))
     try:
         yield
     finally:
-        _on_error.reset(before)
+        _bound.reset(before)
 
 
 def find_binding() -> Binding | None:
     """For a mount that is made or found now; None: it is not bound. In a Flyte task it is: the task
     has no block that would end it, and a pod is never used again."""
-    on_error = _on_error.get()
+    on_error, request = _bound.get()
     if on_error is None and systems.is_in_flyte_task():
         on_error = "keep"
     if on_error is None:
         return None
-    request = CommitRequest()
-    if on_error == "commit":  # nothing given: a tree without changes makes no version
-        request = replace(provenance.commit_request(MESSAGE, labels=LABELS), given=frozenset())
     return Binding(processes.this_process(), on_error, request)
 
 

@@ -4,8 +4,11 @@ notebook."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from cowfs.base import clock
 from cowfs.base.ids import VersionId
+from cowfs.base.short_repr import short_repr
 from cowfs.control.messages import MountStatus, WriterStatus
 from cowfs.machine.folders.folder import Copy
 from cowfs.machine.mount_table import MountKind
@@ -14,48 +17,56 @@ from cowfs.machine.registry import MountEntry
 GONE = "its folder is gone"
 ELSEWHERE = "its folder is in another container"
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 
 class _Folder:
     """What a summary tells about the folder of a copy."""
 
-    error: str | None
+    problem: str | None
 
     @property
     def is_gone(self) -> bool:
         """Whether it is a copy whose folder no longer exists."""
-        return self.error == GONE
+        return self.problem == GONE
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether it is a copy that was made in another container and whose folder is not visible
         here."""
-        return self.error == ELSEWHERE
+        return self.problem == ELSEWHERE
 
 
+@short_repr
 @dataclass(frozen=True)
 class MountSummary(_Folder):
     """One live mount. kind: "fuse"; "folder": a copy, plain files without a daemon, where pid is
     the process that made it; "scratch": its work is lost at the end. is_detached: off its path, but
     served until the last open file is closed.
 
-    uncommitted: None if its daemon does not answer, or if a copy's folder is not visible. error:
-    the reason for that. details: the daemon's whole report.
-    """
+    has_uncommitted: None if its daemon does not answer, or if a copy's folder is not visible.
+    problem: the reason for that. details: the daemon's whole report."""
 
     mount_path: str
     volume: str
     store_url: str
     version: str | None
-    read_only: bool
+    is_read_only: bool
     kind: MountKind
     is_detached: bool
     pid: int
     since_ns: int
     working_copy: str | None
-    uncommitted: bool | None
+    has_uncommitted: bool | None
     transport: str | None
-    error: str | None
+    problem: str | None
     details: MountStatus | None
+
+    @property
+    def since(self) -> datetime:
+        """`since_ns` as a time in UTC."""
+        return clock.as_datetime(self.since_ns)
 
     @property
     def writer(self) -> WriterStatus | None:
@@ -67,23 +78,24 @@ class MountSummary(_Folder):
         """The state in one word."""
         if self.is_detached:
             return "detached"
-        return "read-only" if self.read_only else "scratch" if self.kind == "scratch" else "writable"
+        return "read-only" if self.is_read_only else "scratch" if self.kind == "scratch" else "writable"
 
     @property
     def work(self) -> str:
         """The work in a few words."""
-        said = _work(self.uncommitted, self.error)
-        if self.error or self.uncommitted is None or self.writer is None:
+        said = _work(self.has_uncommitted, self.problem)
+        if self.problem or self.has_uncommitted is None or self.writer is None:
             return said
         if self.writer.lease_lost is not None:
             return f"{said}, lease lost"
         return f"{said}, overtaken" if self.writer.overtaken_by is not None else said
 
 
+@short_repr
 @dataclass(frozen=True)
 class WorkingCopySummary(_Folder):
     """A working copy that no daemon serves. folder: the directory with the files of a copy. pid: of
-    a process that nevertheless holds it. error: it can't be read, is held by a process of another
+    a process that nevertheless holds it. problem: it can't be read, is held by a process of another
     container, or its folder is missing or in another container. note: why the daemon of the last
     mount ended it by itself: the process that the mount was bound to was gone."""
 
@@ -92,15 +104,15 @@ class WorkingCopySummary(_Folder):
     volume: str
     store_url: str | None
     version: str | None
-    uncommitted: bool | None
+    has_uncommitted: bool | None
     pid: int | None
-    error: str | None
+    problem: str | None
     note: str | None = None
 
     @property
     def work(self) -> str:
         """The work in a few words."""
-        return _work(self.uncommitted, self.error)
+        return _work(self.has_uncommitted, self.problem)
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ class DeadMount:
     volume: str
     store_url: str | None
     """None: not known here."""
-    read_only: bool
+    is_read_only: bool
     kind: MountKind
 
 
@@ -158,15 +170,15 @@ def _summary(
         volume=details.volume if details is not None else entry.written or entry.volume,
         store_url=entry.store_url,
         version=version,
-        read_only=entry.read_only,
+        is_read_only=entry.read_only,
         kind=entry.kind,
         is_detached=entry.is_detached,
         pid=entry.pid,
         since_ns=entry.since_ns,
         working_copy=entry.working_copy,
-        uncommitted=False if entry.read_only else uncommitted,
+        has_uncommitted=False if entry.read_only else uncommitted,
         transport=transport,
-        error=error,
+        problem=error,
         details=details,
     )
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from cowfs.api import hints, names, stores
 from cowfs.api.access.volume_handle import VolumeHandle
@@ -29,7 +29,7 @@ from cowfs.api.mounts.summaries import WorkingCopySummary
 from cowfs.api.mounts.unmounted import Dropped
 from cowfs.api.provenance import commit_request
 from cowfs.api.versions import committing
-from cowfs.api.versions.located_version import LocatedVersion
+from cowfs.api.versions.labels import Labels
 from cowfs.base.errors import (
     AccessDeniedError,
     CowfsError,
@@ -48,6 +48,11 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import store_names
 from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.api.mounts.launch import Started
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.api.rw_volume import RWVolume
 
 
 class Mounted:
@@ -77,26 +82,34 @@ class Mounted:
         *,
         name: str | None = None,
         author: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
-    ) -> LocatedVersion:
+    ) -> ROVolume:
         """Publishes the writes made before the call; the mount stays. name: for a scratch, as in
         `ROVolume.commit_scratch`."""
+        from cowfs.api.ro_volume import ROVolume
+
         request = commit_request(message, author, None, labels)
         with hints.of_store(self._entry.store_url):
             volume, done = self._mount.commit_as(name, request, progress)
         found = Locator(StoreUrl.parse(self._entry.store_url), volume, done.version)
-        return LocatedVersion(found, manifest=done.known, is_new=done.is_new)
+        return ROVolume(found, done.known, is_new=done.is_new)
 
     def commit_and_unmount(
-        self, message: str = "", *, force: bool = False, progress: ProgressListener | None = None
-    ) -> tuple[LocatedVersion, Released]:
+        self,
+        message: str = "",
+        *,
+        author: str | None = None,
+        labels: Labels | None = None,
+        force: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> tuple[ROVolume, Released]:
         """Returns the version once it is published, even if unmounting fails, and the outcome of
         the unmount."""
         self._require_unshared(force)
         if not force:
             mount_table.require_nothing_inside(self.path)
-        version = self.commit(message, progress=progress)
+        version = self.commit(message, author=author, labels=labels, progress=progress)
         released = self._mount.release(force=force)
         try:
             mount_paths.leave(self.path)
@@ -172,14 +185,17 @@ class Unmounted:
         *,
         name: str | None = None,
         author: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         progress: ProgressListener | None = None,
-    ) -> LocatedVersion:
+    ) -> ROVolume:
         """Publishes the uncommitted work, in this process. name: must be None, since the volume has
         one."""
+        from cowfs.api import ro_volume
+
         names.require_none(name)
         with hints.of_store(self._handle.store_url):
-            return committing.commit(self._handle, commit_request(message, author, None, labels), progress)
+            request = commit_request(message, author, None, labels)
+            return ro_volume.make_version(committing.commit(self._handle, request, progress))
 
     def unmount(self) -> NoReturn:
         """NotFoundError: it is not mounted. The hint says whether there is uncommitted work."""
@@ -206,6 +222,16 @@ class Unmounted:
         """The outcome, in words, of a commit whose caller was interrupted: this process makes
         it."""
         return MAY_BE_REPEATED
+
+
+def get_daemon(volume: RWVolume | ROVolume) -> Started | None:
+    """The daemon that the last mount of this object has started. None: it has mounted nothing, has
+    found a mount, or has made a copy, which has no daemon."""
+    from cowfs.api import ro_volume, rw_volume
+
+    if isinstance(volume, rw_volume.RWVolume):
+        return rw_volume.get_handle(volume).started
+    return ro_volume.get_daemon(volume)
 
 
 def keep_mounted(path: Path) -> None:
@@ -267,11 +293,20 @@ def detach_dead(target: str, store: str | None = None, *, wants_work: bool) -> D
         if store is not None and (mount := dead_mounts.find_at(path)) is not None and not _is_of(mount, _url(store)):
             return None
     found = dead_mounts.find_at(path)
+    entry = dead_mounts.registration(found) if found is not None else None
     if not mounting.detach_dead(path):
         return None
     mount_paths.leave(path)
-    is_read_only = found is not None and "ro" in found.options
-    return DetachedMount(path, "" if is_read_only else "uncommitted work comes back at the volume's next mount")
+    if found is not None and "ro" in found.options:
+        return DetachedMount(path, "")
+    return DetachedMount(path, _fate_of_work(entry))
+
+
+def _fate_of_work(entry: MountEntry | None) -> str:
+    """entry: of a dead mount; None: its registration is not here."""
+    if entry is not None and entry.working_copy is not None and not WorkingCopy(Path(entry.working_copy)).is_kept:
+        return "nothing is uncommitted"
+    return "uncommitted work comes back at the volume's next mount"
 
 
 def _dead_mount_of(volume: str, store: str | None) -> str | None:
@@ -438,7 +473,9 @@ def _require_one_store(volume: VolumeHandle) -> None:
 
 def _find_kept_work(name: str) -> list[WorkingCopySummary]:
     """The kept work of volumes of that name in all stores."""
-    return [each for each in overview.status().working_copies if each.volume == name and each.uncommitted is not False]
+    return [
+        each for each in overview.status().working_copies if each.volume == name and each.has_uncommitted is not False
+    ]
 
 
 def _describe_kept_work(name: str, store: str | None) -> str:

@@ -43,6 +43,11 @@ class UsedMount:
         self._joined: tuple[int, str] | None = None
         self._binding: Binding | None = None
 
+    @property
+    def path(self) -> str | None:
+        """Where it was when it was last used; None: no mount is used."""
+        return self._path
+
     def use(self, registration: str, path: str, *, is_handed_in: bool = False) -> None:
         """is_handed_in: the mount serves a descriptor that another process has mounted, and need
         not be visible at its path from here."""
@@ -84,6 +89,12 @@ class UsedMount:
             mount.feed(access.identity)
         self.use(entry.id, entry.mount_path, is_handed_in=options.fuse_fd is not None)
         return entry
+
+    def leave_found(self, entry: MountEntry) -> None:
+        """After `share`, for a mount that is not to be used after all: it stays as it is."""
+        if sharing.users(entry) <= {self}:
+            sharing.forget(entry)
+        self.forget()
 
     def is_left(self, source: str, live: MountEntry | None) -> bool:
         """Call it before ending the mount. If others use the mount as well, or `cowfs mount`

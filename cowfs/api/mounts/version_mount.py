@@ -74,6 +74,10 @@ def require_possible(version: LocatedVersion, options: MountOptions, *, scratch:
         require_whole(version, "mounted as a scratch")
         if options.mode == "copy":
             raise InvalidInputError("a scratch is no copy", hint="Leave the mode out: a scratch needs FUSE.")
+    if options.uncommitted != "resume":
+        raise InvalidInputError(
+            "a read-only or scratch mount has no uncommitted work to find", hint="Leave uncommitted out."
+        )
     if options.meta_dir is not None and not scratch:
         raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
 

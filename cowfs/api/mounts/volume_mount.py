@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from cowfs.api.mounts import abandoned, kept_work, mount_paths, new_folders, new_mounts, scratch, unmounted
+from cowfs.api.mounts import abandoned, kept_work, left_work, mount_paths, new_folders, new_mounts, scratch, unmounted
 from cowfs.api.mounts.base import Mount, mount_of
 from cowfs.api.transfers.transfer_report import Target
 from cowfs.api.upkeep import copied_stores
 from cowfs.base import interruptible, log
 from cowfs.base.errors import ConflictError, CowfsError, LeaseHeldError, LeaseLostError
+from cowfs.base.hints import Command
 from cowfs.control.messages import Left
 from cowfs.machine import sharing
 from cowfs.writer.lease_waiting import LeaseWaiting
@@ -53,6 +55,8 @@ def mount(
                 return path
         mount_paths.check_path(given)
         volume.resolve(accept_unsafe_store=options.accept_unsafe_store, to_write=True)
+        if options.uncommitted == "discard":
+            left_work.require_no_session(volume)
         volume.end_files(force=False)
         return interruptible.run_with_listener(partial(_mount, volume, given, options, wait_s), progress)
 
@@ -71,9 +75,15 @@ def _mount(
             path = _share_or_make(volume, given, options, progress)
         except LeaseHeldError as error:
             working_copy = copied_stores.locate(volume.opened, volume.name, meta_dir=options.meta_path)
+            error.set_hint(f"{error.open_hint} {_advise_reading(volume.name)}")
             waiting.wait(error, volume.opened.objects, volume.name, working_copy)
-    volume.options = options
+    volume.options, volume.uncommitted = replace(options, uncommitted="resume"), "resume"
     return path
+
+
+def _advise_reading(name: str) -> str:
+    mounting = Command("mount", name, "PATH", "--read-only")
+    return f"To read its last version meanwhile: {mounting}, Volume.version({name!r}).mount()."
 
 
 def _share_or_make(
@@ -97,18 +107,40 @@ def _share_or_make(
             # Mounted by this user on this machine: a cell or task runs again, or several
             # workers share it.
             if (entry := volume.mount_used.share(find, options, store.access)) is not None:
-                return Path(entry.mount_path)
+                return _use_found(volume, entry, options)
             if may_make:
                 new_folders.require_none_elsewhere(store, name)
         return _make(volume, given, options, progress) if may_make else None
 
 
+def _use_found(volume: VolumeHandle, entry: MountEntry, options: MountOptions) -> Path | None:
+    """None: its work was dropped with it, and the caller makes another mount."""
+    try:
+        if left_work.accept_found(volume, options, entry):
+            return Path(entry.mount_path)
+    except BaseException:
+        volume.mount_used.leave_found(entry)
+        raise
+    _drop(volume, entry)
+    return None
+
+
+def _drop(volume: VolumeHandle, entry: MountEntry) -> Literal[False]:
+    """Ends the mount with its work."""
+    volume.mount_used.end(entry, lambda mount: mount.drop_work(volume.opened), force=False)
+    return False
+
+
 def _make(
     volume: VolumeHandle, given: new_mounts.Given, options: MountOptions, progress: ProgressListener
 ) -> Path | None:
-    """None: another process found and ended the mount before the volume's object joined it."""
+    """None: another process found and ended the mount before the volume's object joined it, or the
+    mount has brought work back, which is dropped."""
     volume.mount_used.leave(None)
     working_copy = copied_stores.locate(volume.opened, volume.name, meta_dir=options.meta_path)
+    if options.uncommitted == "refuse":
+        left_work.require_none_hidden(volume, working_copy)
+    had_folder = working_copy.copy is not None
     try:
         made = new_mounts.of_volume(
             Target(volume.name, volume.opened, working_copy),
@@ -125,7 +157,28 @@ def _make(
     volume.started = made.started
     if made.started is not None and (ready := made.started.ready).head_number > volume.head_number:
         volume.head_number, volume.version = ready.head_number, ready.version
-    return made.path if volume.mount_used.take(made, options) else None
+    if not volume.mount_used.take(made, options):
+        return None
+    return made.path if _accept_work(volume, made, options, had_folder=had_folder) else None
+
+
+def _accept_work(volume: VolumeHandle, made: new_mounts.NewMount, options: MountOptions, *, had_folder: bool) -> bool:
+    """False: the mount has brought work back, which was dropped with the mount. InvalidStateError:
+    that work is refused; the mount is ended."""
+    ready = made.started.ready if made.started is not None else None
+    brings_work = had_folder if ready is None else ready.resumed_records > 0
+    if not brings_work or (entry := volume.mount_used.entry()) is None:
+        return True
+    try:
+        if options.uncommitted == "discard":
+            if ready is None:
+                left_work.require_vacancy(volume, volume.working_copy(), options)
+            return left_work.accept_found(volume, options, entry) or _drop(volume, entry)
+        left_work.accept_made(volume, options, entry, is_told=ready is not None and ready.overtaken_by is not None)
+    except BaseException:
+        _leave_mount(volume, entry, force=False)
+        raise
+    return True
 
 
 def unmount(volume: VolumeHandle, *, force: bool) -> None:

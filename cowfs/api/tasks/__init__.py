@@ -10,5 +10,7 @@ systems       the task system that the program runs in, for `produced_by`
 task          the decorator
 program       a program in place of the function: `cowfs exec`
 supervising   the program's process: forwards signals, reaps orphans, hands over the terminal
+mapping       a function for each shard, each in a fork, and one merge: `cowfs.map`
+checkpoints   the commits of a training loop, in a thread: `cowfs.checkpoints`
 signals       receives all signals of this process while a program runs: for `program`
 """

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from cowfs.api import arguments, names, stores
+from cowfs.api import arguments, names, ro_volume, rw_volume, stores
 from cowfs.api.declared import placeholders
 from cowfs.api.mounts import abandoned
 from cowfs.api.mounts.process_binding import ERROR_LABEL
@@ -28,9 +28,11 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.tasks.returned import replace_volumes
 from cowfs.api.tasks.task_volume import FORKING
+from cowfs.api.twins import volume_fields
 from cowfs.api.twins.one_type import unwrap
 from cowfs.api.twins.twin import as_async
 from cowfs.api.versions import deleting, waiting
+from cowfs.api.versions.labels import Labels
 from cowfs.api.volume import Volume
 from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import (
@@ -59,7 +61,8 @@ _log = log.get("task")
 
 @dataclass(frozen=True)
 class Plan:
-    """What the decorator says. name: of the function, for names of forks."""
+    """What the decorator says. name: of the function, for names of forks. message, author, labels:
+    of the versions that the call makes."""
 
     volumes: Sequence[TaskVolume]
     name: str
@@ -67,6 +70,9 @@ class Plan:
     on_stop: Policy = "keep"
     returns: Returns = "version"
     wait: float | str | None = None
+    message: str = ""
+    author: str | None = None
+    labels: Labels | None = None
 
     @property
     def may_discard(self) -> bool:
@@ -173,12 +179,18 @@ class Call:
         """Finalizes the volume and, for a shared one, merges it; once. A volume that the body has
         finalized or discarded has its last version already."""
         if id(volume) not in self._published:
-            version = _last_version(volume) if volume.is_over else volume.finalize()
+            version = _last_version(volume) if volume.is_over else self._finalize(volume)
             spec = self._spec_of(volume)
             if spec is not None and spec.mode == "shared":
-                version = _merge(spec, volume.name, version)
+                version = _merge(spec, volume.name, version, self.plan)
             self._published[id(volume)] = version
         return self._published[id(volume)]
+
+    def _finalize(self, volume: RWVolume) -> ROVolume:
+        """A volume without changes gets no version that differs in the message only."""
+        if volume.locator is not None and not volume.has_changes():
+            return volume.finalize()
+        return volume.finalize(self.plan.message, author=self.plan.author, labels=self.plan.labels)
 
     def _spec_of(self, volume: Opened) -> TaskVolume | None:
         return next((spec for spec, each in self.scope.listed if each is volume), None)
@@ -203,12 +215,20 @@ class Call:
             except (CowfsError, OSError) as failure:
                 abandoned.tell(error, [f"{volume!r} could not be left: {failure}"], is_logged=True)
 
+    def version_after(self, volume: Opened) -> tuple[str | None, bool]:
+        """(locator, is new) of a volume that was left: of a writer, the version that leaving it has
+        made."""
+        if not isinstance(volume, RWVolume):
+            return volume.locator, False
+        is_committed = rw_volume.get_handle(volume).ended == "finalized"
+        return (volume.locator, True) if is_committed else (None, False)
+
     def _leave_writer(self, volume: RWVolume, error: BaseException, policy: Policy) -> None:
         if not volume.is_over:
             if policy == "commit":
-                _commit_after(volume, error)
+                _commit_after(volume, error, self.plan)
             had_no_work = any(each is volume for each in self.scope.had_no_work)
-            if policy == "discard" and had_no_work and volume.is_last_user:
+            if policy == "discard" and had_no_work and rw_volume.get_handle(volume).is_last_user():
                 volume.discard(force=True)
             else:
                 volume.leave(error)
@@ -220,16 +240,16 @@ def _mount_alone(volume: RWVolume, spec: TaskVolume, wait: float | str | None) -
     """Mounts the volume for this call alone. The users of a mount are one writer: each would
     publish what the others have half written. LeaseHeldError: it is mounted on this machine
     already, also after `wait`."""
-    end_s = clock.monotonic_s() + arguments.wait_s(wait)
+    end_s, handle = clock.monotonic_s() + arguments.wait_s(wait), rw_volume.get_handle(volume)
     while True:
         volume.resolve()
-        entry = volume.handle.live()
+        entry = handle.live()
         if entry is None:
             left_s = max(0.0, end_s - clock.monotonic_s())
             volume.mount(spec.path, options=spec.options, wait=left_s)
-            entry = volume.handle.live()
-            made = volume.started.ready.registration if volume.started is not None else None
-            is_alone = entry is None or (entry.id == made if entry.has_daemon else volume.is_last_user)
+            entry = handle.live()
+            made = handle.started.ready.registration if handle.started is not None else None
+            is_alone = entry is None or (entry.id == made if entry.has_daemon else handle.is_last_user())
             if is_alone:
                 return
             volume.unmount()
@@ -247,7 +267,7 @@ def _end(volume: Opened) -> None:
     """Ends the use of a version, or of a writer that the body has mounted and did not return."""
     if not isinstance(volume, RWVolume):
         _leave_version(volume)
-    elif not volume.is_over and volume.owns_mount:
+    elif not volume.is_over and volume_fields.owns_mount(volume):
         if volume.has_changes():
             _log.warning("%s", abandoned.resume_hint(volume.name, volume.store_url))
         volume.unmount()
@@ -268,14 +288,16 @@ def _last_version(volume: RWVolume) -> ROVolume:
             f"volume {volume.name!r} was returned, and has no version",
             hint="Return it before it is discarded, or leave it out of the result.",
         )
-    return Volume.from_locator(locator, store=stores.storage_of(volume.handle.named))
+    return Volume.from_locator(locator, store=stores.storage_of(rw_volume.get_handle(volume).named))
 
 
-def _merge(spec: TaskVolume, fork: str, version: ROVolume) -> ROVolume:
+def _merge(spec: TaskVolume, fork: str, version: ROVolume, plan: Plan) -> ROVolume:
     """Merges the fork into the volume that it started from, and deletes it."""
     target = Volume.open(placeholders.filled(spec.source))
     try:
-        report = target.merge([version], strategy=spec.strategy, message=version.message)
+        report = target.merge(
+            [version], strategy=spec.strategy, message=version.message, author=plan.author, labels=plan.labels
+        )
     except ConflictError as error:
         error.details["fork"] = fork
         error.set_hint(
@@ -285,13 +307,14 @@ def _merge(spec: TaskVolume, fork: str, version: ROVolume) -> ROVolume:
         raise
     _delete(fork, version)
     merged = Volume.from_locator(report.locator)
-    return ROVolume.made(replace(merged.located, is_new=report.is_new))
+    return ro_volume.make_version(replace(ro_volume.locate(merged), is_new=report.is_new))
 
 
-def _commit_after(volume: RWVolume, error: BaseException) -> None:
+def _commit_after(volume: RWVolume, error: BaseException, plan: Plan) -> None:
     kind = type(error).__name__
+    labels = {**(plan.labels or {}), ERROR_LABEL: kind}
     try:
-        version = volume.finalize(f"after an error: {kind}", labels={ERROR_LABEL: kind})
+        version = volume.finalize(plan.message or f"after an error: {kind}", author=plan.author, labels=labels)
     except CowfsError as failure:
         abandoned.tell(error, [f"Volume {volume.name!r} could not be committed: {failure}"], is_logged=True)
     else:
@@ -302,16 +325,17 @@ def _delete_if_empty(fork: RWVolume) -> None:
     """Deletes a fork that has neither a version nor work of its own: a task that is tried again
     would leave one each time."""
     base = fork.forked_from
-    if base is not None and not fork.handle.has_changes():
+    if base is not None and not fork.has_changes():
         _delete(fork.name, base)
 
 
 def _delete(fork: str, version: ROVolume) -> None:
     """Deletes the fork if that version is still its last one. A fork that cannot be deleted stays:
     it is no failure of the task."""
-    store = version.located.storage or version.store_url
+    located = ro_volume.locate(version)
+    store = located.storage or version.store_url
     try:
-        if volumes.read_head(stores.open_store(store).objects, fork).version == version.located.version:
+        if volumes.read_head(stores.open_store(store).objects, fork).version == located.version:
             deleting.delete(fork, store, force=False)
     except CowfsError as error:
         _log.info("the fork %s stays: %s", fork, error)

@@ -19,10 +19,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
 
 from cowfs.api.tasks.signals import NOT_STARTED, STOPS, Signals, Stopped
+from cowfs.api.versions.labels import Labels
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, from_local_disk
+from cowfs.base.short_repr import has_card, short_repr
 
 if TYPE_CHECKING:
     from cowfs.api.tasks.call import Call, Policy
@@ -36,18 +38,20 @@ Outcome = Literal["committed", "kept", "discarded", "not started"]
 _OUTCOMES: dict[str, Outcome] = {"commit": "committed", "keep": "kept", "discard": "discarded"}
 
 
+@has_card
 @dataclass(frozen=True)
 class ProgramVolume:
-    """A volume that a program had. path: where it was mounted. locator: of the version that was
-    published or read; None: the work was not published. is_new: the program has changed it."""
+    """A volume that a program had. mount_path: where it was mounted. locator: of the version that
+    was published or read; None: the work was not published. is_new: the program has changed it."""
 
     source: str
-    path: str
-    mode: str
+    mount_path: str
+    volume_mode: str
     locator: str | None
     is_new: bool
 
 
+@short_repr
 @dataclass(frozen=True)
 class ProgramRun:
     """The end of a program. exit_code: as a shell counts it: 128 + N after signal N, 126 and 127 if
@@ -67,6 +71,14 @@ class ProgramFailed(Exception):
 
 class ProgramStopped(Exception):
     """The program was asked to end."""
+
+
+class Said(TypedDict):
+    """What the caller says about the versions."""
+
+    message: str
+    author: str | None
+    labels: Labels | None
 
 
 class _Options(NamedTuple):
@@ -90,6 +102,9 @@ def run_program(
     stop_timeout: float | str = "10s",
     wait: float | str | None = None,
     locators: str | os.PathLike[str] | None = None,
+    message: str = "",
+    author: str | None = None,
+    labels: Labels | None = None,
     stdout: int | None = None,
     started: Callable[[dict[str, str]], None] | None = None,
 ) -> ProgramRun:
@@ -102,8 +117,9 @@ def run_program(
     keeps uncommitted work on this machine, and the log says how to continue; "commit" publishes it;
     "discard" drops it. on_stop None: as on_failure. stop_timeout: the time from SIGTERM until the
     program is killed. locators: a file that gets {path or source: locator} as JSON after success.
-    stdout: a descriptor for the program's output. started: called before the program starts with
-    {source: path} of the volumes for which no path was given.
+    message, author, labels: of the versions that are published; a volume that has not changed gets
+    none. stdout: a descriptor for the program's output. started: called before the program starts
+    with {source: path} of the volumes for which no path was given.
 
     Children that this process has not started through cowfs are reaped, so call it in a process
     that is there for the program.
@@ -127,8 +143,9 @@ def run_program(
         stop_timeout_s = arguments.seconds("stop_timeout", stop_timeout)
         options = _Options(on_success, on_failure, on_stop, stop_timeout_s, file, stdout)
         may_discard = "discard" in (on_failure, on_stop)
-        with enter(Scope(may_discard=may_discard)) as scope, process_binding.bind(on_failure):
-            call = Call(Plan(listed, os.path.basename(words[0]), wait=wait), scope)
+        said = Said(message=message, author=author, labels=labels)
+        with enter(Scope(may_discard=may_discard)) as scope, process_binding.bind(on_failure, **said):
+            call = Call(Plan(listed, os.path.basename(words[0]), wait=wait, **said), scope)
             try:
                 paths = _open(call, signals, started)
             except Stopped as error:
@@ -172,7 +189,7 @@ def _run(
     if policy == "commit" and not all(volume.is_over for _, volume in scope.listed if _is_writer(volume)):
         code, outcome = code or OWN_FAILURE, "kept"
         problem = f"{problem}; " * bool(problem) + "its changes could not be published, and are kept"
-    left = [_locator_after(volume) for _, volume in scope.listed]
+    left = [call.version_after(volume) for _, volume in scope.listed]
     return ProgramRun(code, ended.is_stop, problem, outcome, _describe(scope, paths, left))
 
 
@@ -190,13 +207,6 @@ def _publish(
         pairs = zip(scope.listed, found, strict=True)
         _write(options.locators, {spec.path or spec.source: locator for (spec, _), (locator, _) in pairs})
     return ProgramRun(0, False, ended.problem, "committed", described)
-
-
-def _locator_after(volume: Any) -> tuple[str | None, bool]:
-    """(locator, is new) of a volume that was left."""
-    if not _is_writer(volume):
-        return volume.locator, False
-    return (volume.locator, True) if volume.handle.ended == "finalized" else (None, False)
 
 
 def _is_writer(volume: Any) -> bool:

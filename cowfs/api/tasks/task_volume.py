@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from cowfs.api import sources
 from cowfs.api.versions.merge_report import resolver
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.short_repr import short_repr
 from cowfs.control import MountOptions
 from cowfs.format.locator import is_locator
 
@@ -34,6 +35,7 @@ _LIKE_A_MODE = re.compile(r"(.*):([A-Za-z]*)", re.DOTALL)
 _NOTATION = "Write SOURCE[:PATH][:MODE], for example base:/data:fork."
 
 
+@short_repr
 @dataclass(frozen=True)
 class TaskVolume:
     """A volume that a task mounts.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,28 +22,25 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from cowfs.api import sources, stores
 from cowfs.api.mounts import mount_transfer
-from cowfs.api.mounts.base import mount_of
-from cowfs.api.provenance import commit_request
 from cowfs.api.sources import Place
-from cowfs.api.transfers import downloading, local_paths, uploading
+from cowfs.api.transfers import copied_sources, downloading, local_paths, uploading, written_volumes
 from cowfs.api.transfers.local_paths import Own
 from cowfs.api.transfers.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
-from cowfs.api.transfers.transfer_report import Source, Target
-from cowfs.api.upkeep import copied_stores
-from cowfs.base.errors import InvalidInputError, ReadOnlyError
-from cowfs.base.hints import Command
+from cowfs.api.transfers.transfer_report import Source
+from cowfs.base.errors import PurgedError
+from cowfs.base.short_repr import short_repr
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import CommitRequest, ProgressListener
 from cowfs.version.names import volumes
 
 if TYPE_CHECKING:
+    from cowfs.api.transfers.written_volumes import WrittenVolume
     from cowfs.session.files import Files
     from cowfs.transfer.copying import Copied
+    from cowfs.transfer.upload.upload_reading import SourceTree
 
-TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 
-
+@short_repr
 @dataclass(frozen=True)
 class CopyReport:
     """What `Store.copy` has copied. files, directories, symlinks: their numbers. bytes: the sum of
@@ -103,57 +100,102 @@ class Counts(Protocol):
 
 
 def copy(
-    source: str, target: str, *, store: stores.Named = None, message: str = "", progress: ProgressListener | None = None
+    source: str | Sequence[str],
+    target: str,
+    request: CommitRequest,
+    *,
+    store: stores.Named = None,
+    progress: ProgressListener | None = None,
 ) -> CopyReport:
     """`Store.copy`."""
-    request = commit_request(message)
-    if not sources.is_place(source) and not sources.is_place(target):
-        bare = next((each for each in (source, target) if "/" not in each), "NAME")
-        raise InvalidInputError(
-            f"both {source!r} and {target!r} are paths of this machine here",
-            hint=f"Write SOURCE:PATH for a volume's files, {bare}: for all of them. For two local paths there is cp.",
-        )
-    source, target = (each if sources.is_place(each) else os.path.expanduser(each) for each in (source, target))
+    given = [source] if isinstance(source, str) else list(source)
+    is_of_volume = copied_sources.are_of_volume(given, target, store)
+    if not sources.is_place(target):
+        target = os.path.expanduser(target)
     with ExitStack() as stack, errors_of_ours(target, NOT_DOWN):
-        if sources.is_place(source) and not sources.is_place(target):
-            return CopyReport.make(_copy_out(sources.place(source), target, store, progress))
-        if sources.is_place(source):
-            place = sources.place(source)
-            files = stack.enter_context(_reading(place, store))
-            with errors_of_ours(source, sources.listing_hint(place)):
-                at, name = files.follow(place.path), place.path.rpartition(b"/")[2]
-                _require_copyable(source, files.stat(at).mode)
-            return _publish(Source(files, at, name), _writable(sources.place(target), store), request, progress)
-        with errors_of_ours(source, NOT_HERE):
-            local = Source(*local_paths.source(stack, os.fsencode(source)))
-        volume = _writable(sources.place(target), store)
+        if is_of_volume:
+            places = [sources.place(each) for each in given]
+            if not sources.is_place(target):
+                return CopyReport.make(_copy_out(places, target, store, progress))
+            with _reading(places[0], store) as tree:
+                paths, is_gathered = copied_sources.find(tree, places)
+                parts = _Parts({name: (tree, at) for name, at in paths.items()}, is_gathered)
+                return _publish(parts, written_volumes.find(sources.place(target), store), request, progress)
+        here = [os.fsencode(os.path.expanduser(each)) for each in given]
+        with errors_of_ours(os.fsdecode(here[0]), NOT_HERE):
+            local = _Parts(_local_parts(stack, here), is_gathered=len(here) > 1)
+        volume = written_volumes.find(sources.place(target), store)
         own = uploading.own_directories(volume.target.store.url, volume.target.working_copy.path)
         if (entry := volume.entry) is not None:
             own.append(Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount"))
-        local_paths.require_apart(os.fsencode(source), own)
+        for path in here:
+            local_paths.require_apart(path, own)
         return _publish(local, volume, request, progress)
 
 
-def _copy_out(place: Place, target: str, store: stores.Named, progress: ProgressListener | None) -> Copied:
+@dataclass(frozen=True)
+class _Parts:
+    """The sources by name. is_gathered: each goes into the target under its name; otherwise there
+    is one, whose contents do if it is a directory."""
+
+    trees: Mapping[bytes, tuple[SourceTree, bytes]]
+    is_gathered: bool
+
+    def source(self) -> Source:
+        """All of them as one source."""
+        from cowfs.transfer.upload.gathered_tree import GatheredTree
+
+        if self.is_gathered:
+            return Source(GatheredTree(self.trees), b"", b"")
+        [(name, (tree, at))] = self.trees.items()
+        return Source(tree, at, name)
+
+
+def _local_parts(stack: ExitStack, paths: Sequence[bytes]) -> Mapping[bytes, tuple[SourceTree, bytes]]:
+    if len(paths) > 1:
+        return local_paths.gather_sources(stack, paths)
+    tree, at, name = local_paths.source(stack, paths[0])
+    return {name: (tree, at)}
+
+
+def _copy_out(places: Sequence[Place], target: str, store: stores.Named, progress: ProgressListener | None) -> Counts:
     """Copies to this machine."""
     from cowfs.transfer import copying
 
-    found = sources.find(place.source, store)
+    found = sources.find(places[0].source, store)
     with ExitStack() as stack:
         tree = stack.enter_context(downloading.reading(found.located().resolve()))
         downloading.require_outside(os.fsencode(target), found.store.url)
-        with errors_of_ours(place.source, sources.listing_hint(place)):
-            at = downloading.followed(tree, place.path)
-            mode = tree.stat(at).mode
-        _require_copyable(f"{place.source}:{os.fsdecode(place.path)}", mode)
-        name = b"" if stat.S_ISDIR(mode) else place.path.rpartition(b"/")[2]
-        there, to = local_paths.target(stack, os.fsencode(target), name)
-        return copying.copy(tree, at, there, to, progress, expect=tree.expect, resumes=tree)
+        paths, is_gathered = copied_sources.find(tree, places)
+        to = os.fsencode(target)
+        if not is_gathered:
+            [(name, at)] = paths.items()
+            there, to = local_paths.target(stack, to, b"" if stat.S_ISDIR(tree.stat(at).mode) else name)
+            return copying.copy(tree, at, there, to, progress, expect=tree.expect, resumes=tree)
+        there, _ = local_paths.target(stack, to + b"/", b".")
+        done: list[Copied] = []
+        purged: list[str] = []
+        for name, at in paths.items():
+            try:
+                done.append(copying.copy(tree, at, there, name, progress, expect=tree.expect, resumes=tree))
+            except PurgedError as error:
+                purged += error.details["paths"]
+        if purged:
+            raise copying.name_purged(purged)
+        return _sum(done)
 
 
-def _require_copyable(source: str, mode: int) -> None:
-    if stat.S_IFMT(mode) not in TYPES:
-        raise local_paths.not_copied(source)
+def _sum(all_of_it: Iterable[Copied]) -> Copied:
+    from cowfs.transfer.copying import Copied
+    from cowfs.transfer.upload.upload_plan import NAMED_SKIPPED
+
+    done = list(all_of_it)
+    counts = {
+        name: sum(getattr(each, name) for each in done)
+        for name in ("files", "directories", "symlinks", "bytes", "skipped", "unchanged")
+    }
+    paths = tuple(path for each in done for path in each.skipped_paths)
+    return Copied(**counts, skipped_paths=paths[:NAMED_SKIPPED])
 
 
 # -- of a store
@@ -177,44 +219,24 @@ def _reading(place: Place, store: stores.Named) -> Iterator[Files]:
 
 
 def _publish(
-    source: Source, volume: _Writable, request: CommitRequest, progress: ProgressListener | None
+    parts: _Parts, volume: WrittenVolume, request: CommitRequest, progress: ProgressListener | None
 ) -> CopyReport:
+    source, target, to = parts.source(), volume.target, volume.place.path
     if (entry := volume.entry) is not None:
-        uploading.require_no_message(entry.volume, entry, request.message)
+        uploading.require_nothing_given(entry.volume, entry, request)
         local_paths.read_pipe(source.tree)
-        wanted = mount_transfer.Wanted(volume.place.path, volume.place.is_directory)
+        wanted = mount_transfer.Wanted(to, volume.place.is_directory)
         put = mount_transfer.put(entry, source, wanted, "", progress)
         return CopyReport.make(put, mount_path=entry.mount_path)
     done, base, is_new = uploading.publish(
-        volume.target, source, volume.place.path, request, progress, is_directory=volume.place.is_directory
+        target,
+        source,
+        to,
+        request,
+        progress,
+        is_directory=volume.place.is_directory,
+        checksum=parts.is_gathered,  # times of files of several directories are not compared with earlier ones
     )
     assert base.version_id is not None
-    locator = volumes.locator(volume.target.store.objects, volume.target.name, base.version_id)
+    locator = volumes.locator(target.store.objects, target.name, base.version_id)
     return CopyReport.make(done, str(locator), is_new=is_new)
-
-
-@dataclass(frozen=True)
-class _Writable:
-    """A volume, and the target path in it. entry: its mount on this machine."""
-
-    place: Place
-    target: Target
-    entry: MountEntry | None
-
-
-def _writable(place: Place, store: stores.Named) -> _Writable:
-    """The volume, if this process may write to it."""
-    sources.in_named_store(place.source, store, to_write=True)
-    found = sources.find(place.source, store)
-    if found.head is None:
-        raise ReadOnlyError(
-            f"{place.source} is a version, and a version never changes",
-            hint=f"Copy to a volume, NAME:PATH; a fork of the version is one ({Command('fork')}, fork()).",
-        )
-    working_copy = copied_stores.locate(found.store, found.volume)
-    target = Target(found.volume, found.store, working_copy)
-    entry = copied_stores.find_mount(found.store, found.volume)
-    if entry is None or not mount_of(entry).is_there():
-        uploading.require_not_mounted(target, place.path)
-        entry = None
-    return _Writable(place, target, entry)

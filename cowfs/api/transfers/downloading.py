@@ -23,7 +23,7 @@ from cowfs.api.transfers import local_paths, uploading
 from cowfs.api.transfers.local_paths import Own
 from cowfs.api.transfers.path_errors import NOT_DOWN, errors_of_ours
 from cowfs.api.transfers.transfer_report import TransferReport
-from cowfs.base.errors import ConflictError, InvalidInputError, NotFoundError
+from cowfs.base.errors import ConflictError, InvalidInputError, NotFoundError, PurgedError
 from cowfs.base.hints import Command
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.machine.registry import MountEntry
@@ -132,7 +132,8 @@ def _copy(
 
 @contextmanager
 def reading(version: LocatedVersion) -> Iterator[VersionTree]:
-    """The version's files, or those of its folder."""
+    """The version's files, or those of its folder. A PurgedError of the block gets the version's
+    name."""
     from cowfs.transfer.reading import reading
 
     store = version.open_store()
@@ -145,7 +146,12 @@ def reading(version: LocatedVersion) -> Iterator[VersionTree]:
         options=replace(MountOptions(), resident=False).resolved(),
     )
     with reading(spec, access=store.access) as tree:
-        yield tree
+        try:
+            yield tree
+        except PurgedError as error:
+            raise PurgedError(
+                f"{version.name}@{version.id[:12]}: {error.message}", hint=error.open_hint, details=error.details
+            ) from error
 
 
 def followed(tree: SourceTree, path: bytes) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -49,10 +48,11 @@ def export(
             f"{text} is a directory of this machine",
             hint=f"{Command('download')} and files.download() copy a version there.",
         )
-    with downloading.reading(version) as tree, closing(origins.open_place(text, storage)) as target:
+    store_url = version.open_store().url
+    with downloading.reading(version) as tree, origins.enter_place(text, storage, store_url) as target:
         given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
         with errors_of_ours(version.locator, f"vol.files.ls() and {Command('ls')} show what there is."):
-            _require_apart(target.url, version.open_store().url, text, ignored)
+            _require_apart(target.url, store_url, text, ignored)
             at = downloading.followed(tree, given)
             done = Export(tree, at, target, excluded=ignored, progress=hears).run(delete=delete)
     return TransferReport(**asdict(done), locator=version.locator, is_new=False)

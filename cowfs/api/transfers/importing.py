@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from cowfs.api import arguments, names, stores
 from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import mount_transfer
-from cowfs.api.provenance import commit_request
 from cowfs.api.storage.definition import Storage
 from cowfs.api.transfers import archives, origins, uploading
 from cowfs.api.transfers.ignore_patterns import excluding
@@ -40,7 +39,7 @@ from cowfs.store.credentials import trust
 from cowfs.store.origin import OriginObject
 from cowfs.store.origin.archive import Address, address_of
 from cowfs.store.origin.open_origin import RepeatingOrigin, is_plain, open_origin
-from cowfs.version.commit import Base, ProgressListener
+from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.index import Link
@@ -63,13 +62,13 @@ class Imported:
 def import_from(
     url: str | os.PathLike[str],
     name: str,
+    request: CommitRequest,
     *,
     store: stores.Named = None,
     link: bool = False,
     storage: Storage | None = None,
     delete: bool = False,
     exclude: Iterable[str] = (),
-    message: str = "",
     progress: ProgressListener | None = None,
     executor: Executor | None = None,
 ) -> Imported:
@@ -80,14 +79,14 @@ def import_from(
     archive = address_of(text)
     if executor is not None:
         _require_parts(text, storage, link=link)
-    request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
+    hears = arguments.listener(progress) if progress is not None else None
     volume = VolumeHandle(store, names.checked(name), "either")
     ignored = excluding(exclude)
     if archive is not None:
         if link:
             raise _unlinkable(mask_secrets(text).strip("'"))
         with ExitStack() as stack:
-            origin, key = _open_archive(stack, archive, storage)
+            origin, key = _open_archive(stack, archive, storage, stores.canonical_url(store))
             made = archives.import_archive(
                 archive, origin, key, volume, request, hears, delete=delete, excluded=ignored
             )
@@ -99,8 +98,9 @@ def import_from(
         )
         return Imported(*made)
     with ExitStack() as stack:
-        origin = stack.enter_context(closing(origins.open_place(text, storage)))
-        _require_apart(text, origin, stores.canonical_url(store), ignored)
+        store_url = stores.canonical_url(store)
+        origin = stack.enter_context(origins.enter_place(text, storage, store_url))
+        _require_apart(text, origin, store_url, ignored)
         source = _list_objects(stack, origin, ignored)  # before the volume is made
         links = _links_to(origin, text) if link else _no_links
         stack.enter_context(uploading.telling_of_empty(volume))
@@ -109,7 +109,8 @@ def import_from(
             _require_same_bucket(origin.url, target.store.url, storage)
         uploading.require_not_mounted(target, b"")
         done = ImportLog(target.working_copy.imported_path, origin.url)
-        prepare = _prepare(executor, target.store, text, source, done, ignored) if executor else _nothing_prepared
+        whole = origins.complete(text, store_url)
+        prepare = _prepare(executor, target.store, whole, source, done, ignored) if executor else _nothing_prepared
         made = uploading.publish_to(
             volume,
             target,
@@ -131,12 +132,12 @@ def import_from(
 def import_to(
     url: str | os.PathLike[str],
     name: str,
+    request: CommitRequest,
     *,
     store: stores.Named = None,
     link: bool = False,
     delete: bool = False,
     exclude: Iterable[str] = (),
-    message: str = "",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
     """As `import_from`. For a volume that is mounted here, the files go into the mount, whose
@@ -148,15 +149,15 @@ def import_to(
     entry = None if is_version else volume.mounted_here()
     if entry is None:
         made = import_from(
-            url, name, store=store, link=link, delete=delete, exclude=exclude, message=message, progress=progress
+            url, name, request, store=store, link=link, delete=delete, exclude=exclude, progress=progress
         )
         return made.report
-    uploading.require_no_message(name, entry, message)
+    uploading.require_nothing_given(name, entry, request)
     if (directory := origins.local_path(text)) is not None:
-        return uploading.upload(volume, directory, delete=delete, exclude=exclude, progress=progress)
+        return uploading.upload(volume, directory, "/", request, delete=delete, exclude=exclude, progress=progress)
     excluded = excluding(exclude)
     with ExitStack() as stack:
-        origin = stack.enter_context(closing(origins.open_place(text, None)))
+        origin = stack.enter_context(origins.enter_place(text, None, entry.store_url))
         _require_apart(text, origin, entry.store_url, excluded)
         source = _list_objects(stack, origin, excluded)
         wanted = mount_transfer.Wanted(b"", delete=delete, excluded=excluded)
@@ -166,14 +167,14 @@ def import_to(
 
 
 def absorb(
-    name: str, *, store: stores.Named = None, message: str = "", progress: ProgressListener | None = None
+    name: str, request: CommitRequest, *, store: stores.Named = None, progress: ProgressListener | None = None
 ) -> Imported:
     """`Store.absorb`."""
     from cowfs.transfer.imports.absorbing import Absorbing
     from cowfs.transfer.linked import LinkedBytes
     from cowfs.transfer.upload.upload_plan import NothingToUpload
 
-    request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
+    hears = arguments.listener(progress) if progress is not None else None
     volume = VolumeHandle(store, names.checked(name), "existing")
     target = volume.to_upload()
     uploading.require_not_mounted(target, b"")
@@ -310,14 +311,16 @@ def _require_apart(text: str, origin: RepeatingOrigin, store_url: str, excluded:
         origins.require_without(place, store, excluded, "Import the folders beside it one by one")
 
 
-def _open_archive(stack: ExitStack, archive: Address, storage: Storage | None) -> tuple[RepeatingOrigin, str]:
+def _open_archive(
+    stack: ExitStack, archive: Address, storage: Storage | None, store_url: str
+) -> tuple[RepeatingOrigin, str]:
     """The place of the archive, and its key there."""
     if address_of(archive.place) is not None:
         raise InvalidInputError(
             "an archive within an archive cannot be imported", hint="Unpack the outer one with another program."
         )
     if (path := origins.local_path(archive.place)) is None:
-        return stack.enter_context(closing(origins.open_place(archive.place, storage))), ""
+        return stack.enter_context(origins.enter_place(archive.place, storage, store_url)), ""
     if storage is not None:
         raise InvalidInputError("storage= is for stores alone", hint="Leave it out: the archive is on this machine.")
     with errors_of_ours(path, NOT_HERE):

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,22 +38,29 @@ class Own:
     elsewhere: str
 
 
-def require_apart(given: bytes, own: Iterable[Own]) -> None:
-    """InvalidInputError when the source `given` contains one of these directories, or lies in
-    it."""
+def require_apart(given: bytes, own: Iterable[Own], excluded: Callable[[bytes], bool] | None = None) -> None:
+    """InvalidInputError when the source `given` contains one of these directories without excluding
+    it, or lies in it."""
+    from cowfs.transfer.upload.upload_plan import is_left_out
+
     real = os.path.realpath(given)
     for each in own:
         there = os.path.realpath(os.fsencode(each.path))
-        if is_within(real, there) and not is_within(there, real):
+        below = path_below(there, real)
+        if is_within(real, there) and below != b"":
             raise InvalidInputError(
                 f"{os.fsdecode(given)} lies in {each.what}, {each.path}, which the copy itself writes to",
                 hint=f"{each.elsewhere[:1].upper()}{each.elsewhere[1:]}.",
             )
-        if is_within(there, real):
-            raise InvalidInputError(
-                f"{os.fsdecode(given)} has {each.what} in it, {each.path}, which the copy itself writes to",
-                hint=f"Copy the directories beside it one by one, or {each.elsewhere}.",
-            )
+        if below is None or (below and excluded is not None and is_left_out(excluded, below + b"/")):
+            continue
+        leaving = (
+            f"leave it out (--exclude {shlex.quote(f'/{os.fsdecode(below)}/')}), or " if below and excluded else ""
+        )
+        raise InvalidInputError(
+            f"{os.fsdecode(given)} has {each.what} in it, {each.path}, which the copy itself writes to",
+            hint=f"Copy the directories beside it one by one, or {leaving}{each.elsewhere}.",
+        )
 
 
 def require_outside(given: bytes, own: Iterable[Own]) -> None:
@@ -67,14 +75,21 @@ def require_outside(given: bytes, own: Iterable[Own]) -> None:
 
 
 def is_within(path: bytes, directory: bytes) -> bool:
-    """Whether `path` is `directory` or lies below it, also when one of them is a bind mount of the
-    other."""
+    """Whether `path` is `directory` or lies below it, as `path_below` says."""
+    return path_below(path, directory) is not None
+
+
+def path_below(path: bytes, directory: bytes) -> bytes | None:
+    """The path below `directory`, b"" for itself, also when one of them is a bind mount of the
+    other; None: it lies elsewhere."""
+    names: list[bytes] = []
     while not _is_same(path, directory):
-        above = os.path.dirname(path)
+        above, name = os.path.split(path)
         if above == path:
-            return False
+            return None
+        names.append(name)
         path = above
-    return True
+    return b"/".join(reversed(names))
 
 
 def _is_same(one: bytes, other: bytes) -> bool:
@@ -115,6 +130,42 @@ def source(stack: ExitStack, path: bytes) -> tuple[LocalFiles | LocalStream, byt
         return stack.enter_context(LocalFiles(real)), b"", name
     directory, last = os.path.split(real)
     return stack.enter_context(LocalFiles(directory)), last, name
+
+
+def gather_sources(stack: ExitStack, paths: Iterable[bytes]) -> dict[bytes, tuple[LocalFiles, bytes]]:
+    """(tree, path in it) of several sources, by their names. InvalidInputError: one has no name,
+    two have the same, or one is neither a file nor a directory."""
+    from cowfs.machine.folders.stamps import is_special
+    from cowfs.transfer.local_files import LocalFiles
+
+    trees: dict[bytes, LocalFiles] = {}
+    found: dict[bytes, tuple[LocalFiles, bytes]] = {}
+    for path in paths:
+        if is_special(os.stat(path).st_mode):
+            raise InvalidInputError(
+                f"{os.fsdecode(path)} is no file or directory", hint="Copy it alone: of several sources, all must be."
+            )
+        directory, at = os.path.split(os.path.realpath(path))
+        name = os.path.basename(path.rstrip(b"/"))
+        name = at if name in (b"", b".", b"..") else name
+        require_own_name(name, os.fsdecode(path), found)
+        if directory not in trees:
+            trees[directory] = stack.enter_context(LocalFiles(directory))
+        found[name] = trees[directory], at
+    return found
+
+
+def require_own_name(name: bytes, shown: str, taken: Iterable[bytes]) -> None:
+    """Of several sources, each goes into the target under its name."""
+    if not name:
+        raise InvalidInputError(
+            f"{shown} has no name to have in the target", hint="Copy it alone: then its contents go into the target."
+        )
+    if name in taken:
+        raise InvalidInputError(
+            f"two of the sources are named {os.fsdecode(name)!r}",
+            hint="Copy them one by one, under names of their own.",
+        )
 
 
 def read_pipe(tree: object) -> None:

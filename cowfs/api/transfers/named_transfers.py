@@ -21,7 +21,7 @@ from cowfs.base.errors import CowfsError, InvalidInputError, NotFoundError, Read
 from cowfs.base.hints import Command
 from cowfs.format.locator import is_locator
 from cowfs.machine import registry
-from cowfs.version.commit import ProgressListener
+from cowfs.version.commit import CommitRequest, ProgressListener
 
 
 def download_from(
@@ -72,13 +72,13 @@ def warm_from(
 
 def upload_to(
     src: str | os.PathLike[str],
-    target: str = "",
+    target: str,
+    request: CommitRequest,
     *,
     store: stores.Named = None,
     delete: bool = False,
     exclude: Iterable[str] = (),
     checksum: bool = False,
-    message: str = "",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
     """`upload` to NAME or NAME:PATH; the volume is created if it is missing. "": the directory's
@@ -98,7 +98,7 @@ def upload_to(
     volume = VolumeHandle(store, names.checked(place.source), "either")
     dst = os.fsdecode(place.path)
     return uploading.upload(
-        volume, src, dst, delete=delete, exclude=exclude, checksum=checksum, message=message, progress=progress
+        volume, src, dst, request, delete=delete, exclude=exclude, checksum=checksum, progress=progress
     )
 
 

@@ -38,17 +38,19 @@ class NothingThere:
 
 
 @contextmanager
-def errors_of_ours(name: str, missing: str) -> Iterator[None]:
+def errors_of_ours(name: str, missing: str, *, within: str = "") -> Iterator[None]:
     """Converts errors of system calls to cowfs' errors. name: the subject, if the error does not
-    contain it; missing: the hint if the path does not exist."""
+    contain it; missing: the hint if the path does not exist; within: the volume or version whose
+    paths the errors contain."""
     try:
         yield
     except OSError as error:
-        raise _error(error, name, missing) from error
+        raise _error(error, name, missing, within) from error
 
 
-def _error(error: OSError, name: str, missing: str) -> CowfsError:
-    about = _show(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else name)
+def _error(error: OSError, name: str, missing: str, within: str) -> CowfsError:
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
+    about = _show(name if path is None else f"{within}:{path}" if within else path)
     text = f"{about}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
         return NotFoundError(text, hint=missing)

@@ -10,10 +10,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 
 _fnmatch = ctypes.CDLL(None).fnmatch
 _fnmatch.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int]
 _fnmatch.restype = ctypes.c_int
+
+_WILDCARDS = re.compile(rb"[*?\[\\]")
+
+
+def has_wildcards(path: bytes) -> bool:
+    """Whether it is more than a name: a backslash counts, as it makes other characters literal."""
+    return _WILDCARDS.search(path) is not None
 
 
 def matches(name: str | bytes, pattern: str | bytes) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs.api import stores
+from cowfs.base.short_repr import short_repr
 from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Source:
     name: bytes
 
 
+@short_repr
 @dataclass(frozen=True)
 class TransferReport:
     """The entries that were examined, and the result.
@@ -31,7 +33,7 @@ class TransferReport:
     from the target. locator: for an upload the volume's last version, for a download the version
     that was read; is_new: whether this call made it. mount_path: for a volume that is mounted here,
     the place that files went to or came from; locator then is its last version's, empty before the
-    first. made_store: URL of the store, if it was created for this.
+    first. made_store_url: URL of the store, if it was created for this.
     """
 
     files: int
@@ -45,7 +47,7 @@ class TransferReport:
     is_new: bool
     mount_path: str | None = None
     skipped_paths: tuple[str, ...] = ()
-    made_store: str | None = None
+    made_store_url: str | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from cowfs import store as stores_layer
 from cowfs.api import arguments, stores
 from cowfs.api.mounts import kept_work, mount_transfer
-from cowfs.api.provenance import commit_request
 from cowfs.api.transfers import local_paths, tree_publishing
 from cowfs.api.transfers.ignore_patterns import excluding
 from cowfs.api.transfers.local_paths import Own
@@ -71,27 +70,26 @@ class PublishOptions(TypedDict, total=False):
 def upload(
     volume: VolumeHandle,
     src: str | os.PathLike[str],
-    dst: FilePath = "/",
+    dst: FilePath,
+    request: CommitRequest,
     *,
     delete: bool = False,
     exclude: Iterable[str] = (),
     checksum: bool = False,
-    message: str = "",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
     """`RWFiles.upload`: publishes the contents of the directory `src` (or the file `src`) at `dst`
     of the volume, as one version; if nothing changed, no version is made. If the volume is mounted
     here, the files go into the mount."""
     src = os.path.expanduser(src)
+    hears = arguments.listener(progress) if progress is not None else None
     if (entry := volume.mounted_here()) is not None:
-        require_no_message(volume.name, entry, message)
+        require_nothing_given(volume.name, entry, request)
         is_directory = os.fsencode(dst).endswith(b"/")
         wanted = mount_transfer.Wanted(_path_in_volume(dst), is_directory, delete, excluding(exclude), checksum)
-        hears = arguments.listener(progress) if progress is not None else None
         own = own_directories(entry.store_url, working_root())
         volume.resolve()
         return mount_transfer.upload(entry, os.fsencode(src), wanted, own, volume.locator or "", hears)
-    request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     options = PublishOptions(delete=delete, excluded=excluding(exclude), checksum=checksum)
     return upload_local(volume, src, dst, request, hears, **options)[1]
 
@@ -109,7 +107,7 @@ def upload_local(
     options["is_directory"] = os.fsencode(dst).endswith(b"/")
     url = volume.opened.url if volume.store is not None else stores.canonical_url(volume.named)
     with ExitStack() as stack:  # the source first: a mistyped one makes no volume
-        local_paths.require_apart(given, own_directories(url, working_root()))
+        local_paths.require_apart(given, own_directories(url, working_root()), options["excluded"])
         with errors_of_ours(os.fsdecode(given), NOT_HERE):
             tree, at, name = local_paths.source(stack, given)
         stack.enter_context(telling_of_empty(volume))
@@ -139,11 +137,12 @@ def telling_of_empty(volume: VolumeHandle) -> Iterator[None]:
         raise
 
 
-def require_no_message(volume: str, entry: MountEntry, message: str) -> None:
-    if message:
+def require_nothing_given(volume: str, entry: MountEntry, request: CommitRequest) -> None:
+    """InvalidInputError: the request describes a version, and none is made."""
+    if request.given:
         raise InvalidInputError(
             f"volume {volume!r} is mounted at {entry.mount_path}: what comes in goes there, and into no version yet",
-            hint="Leave the message out, and give it to the commit.",
+            hint=f"{request.describe_left_out()}, and give it to the commit.",
         )
 
 
@@ -160,7 +159,7 @@ def publish_to(
     done, base, is_new = publish(target, source, to, request, progress, **options)
     assert base.version_id is not None
     version = volume.record(base.head_number, base.version_id, is_new=is_new)
-    report = TransferReport(**asdict(done), locator=version.locator, is_new=is_new, made_store=volume.made_store)
+    report = TransferReport(**asdict(done), locator=version.locator, is_new=is_new, made_store_url=volume.made_store)
     return version, report
 
 

@@ -11,6 +11,7 @@ from cowfs.api import arguments
 from cowfs.api.transfers import downloading
 from cowfs.api.transfers.path_errors import errors_of_ours
 from cowfs.base.hints import Command
+from cowfs.base.short_repr import short_repr
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.format import profile
 from cowfs.version.commit import ProgressListener
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cowfs.api.versions.located_version import LocatedVersion
 
 
+@short_repr
 @dataclass(frozen=True)
 class WarmReport:
     """The state of the cache after warming.
@@ -64,8 +66,9 @@ def warm(
         options=options,
     )
     given = b"/".join(part for part in os.fsencode(path).split(b"/") if part)
+    source = f"{version.name}@{version.id[:12]}"
     with (
-        errors_of_ours(version.locator, f"vol.files.ls() and {Command('ls')} show what there is."),
+        errors_of_ours(version.locator, f"{Command('ls', source)} shows what there is.", within=source),
         warming(spec, access=store.access) as warmer,
     ):
         wanted = downloading.followed(warmer.tree, given)

@@ -13,7 +13,7 @@ it (packs of an upload, a mount's daemon).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import ParamSpec, TypeVar
@@ -83,9 +83,9 @@ AT_ONCE = 256
 """The number of items that one call of a worker thread fetches from an iterator."""
 
 
-async def iterated(make: Callable[[], Iterator[T]], at_once: int = AT_ONCE) -> AsyncIterator[T]:
-    """The items of a blocking iterator; a worker thread creates and advances it."""
-    iterator = await in_thread(make)
+async def iterated(make: Callable[[], Iterable[T]], at_once: int = AT_ONCE) -> AsyncIterator[T]:
+    """The items of a blocking iterator or list; a worker thread creates and advances it."""
+    iterator = await in_thread(lambda: iter(make()))
     while found := await in_thread(lambda: list(islice(iterator, at_once))):
         for each in found:
             yield each

@@ -5,16 +5,15 @@
 Docstrings and signatures are those of the blocking class, which implements everything. Of each
 public member the twin has:
 
-    a method that returns an Iterator   a method that returns an async iterator; a worker thread
-                                        fetches the items
+    a method that returns an Iterator,  a method that returns an async iterator; a worker thread
+    or Changes                          fetches the items
     a method listed in PLAIN            the same: it does no I/O, or other libraries call it
     any other method                    an async method, which runs the blocking one in a worker
                                         thread
     a property or a field               a property
 
-Results are converted to their twins if these exist, in lists, too. Class methods are left out, and
-so are the methods in INTERNAL. Type checkers cannot see classes that are made at run time. They
-read the .pyi files, which `python -m tests.api.stubs` generates.
+Results are converted to their twins if these exist, in lists, too. Type checkers cannot see classes
+that are made at run time. They read the .pyi files, which `python -m tests.api.stubs` generates.
 
 A twin pickles as the blocking object does, and equals it.
 """
@@ -27,14 +26,14 @@ import os
 from collections.abc import Callable, Generator
 from functools import partial, wraps
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 import anyio
 
 from cowfs.api.twins.one_type import OneType, pair, unwrap
 from cowfs.api.twins.threads import AT_ONCE, in_any_case, in_thread, iterated
-from cowfs.api.twins.volume_fields import DATA_VERSION, JSON_SCHEMA, core_schema
+from cowfs.api.twins.volume_fields import DATA_VERSION, JSON_SCHEMA, core_schema, owns_mount
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -50,14 +49,19 @@ PLAIN = frozenset(
         "Store.volume",
         "Volume.new",
         "Volume.open",
+        "VolumeChanges.add",
         "volume",
     }
 )
-INTERNAL = frozenset({"changes", "is_found", "is_last_user", "located", "owns_mount"})
-"""Members for the command line and for other modules of the package."""
 ONE_BY_ONE = frozenset({"ROFiles.walk", "Store.doctor", "Store.read"})
 """Iterators whose items the caller may change before the next one is made, or whose items are slow
 or large."""
+
+ASYNC_FILES = {
+    "BinaryIO": "anyio.AsyncFile[bytes]",
+    "TextIO": "anyio.AsyncFile[str]",
+    "IO[Any]": "anyio.AsyncFile[Any]",
+}
 
 _made: dict[type, type[Twin]] = {}
 """By the blocking class."""
@@ -74,6 +78,11 @@ class Twin(metaclass=OneType):
 
     def __repr__(self) -> str:
         return repr(self._blocking)
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: the card of the blocking object, if it has one."""
+        show = getattr(self._blocking, "_repr_html_", None)
+        return show() if show is not None else None
 
     def __getstate__(self) -> Any:
         """Keeps pickles small: workers are sent many."""
@@ -100,7 +109,7 @@ class VolumeTwin(Twin):
         try:
             await in_thread(self._blocking.__enter__)
         except anyio.get_cancelled_exc_class() as error:  # the mount may have succeeded nevertheless
-            if self._blocking.owns_mount:
+            if owns_mount(self._blocking):
                 await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
@@ -130,7 +139,7 @@ class VolumeTwin(Twin):
         return dict(JSON_SCHEMA)
 
 
-class _File(anyio.AsyncFile[bytes]):
+class _File(anyio.AsyncFile[Any]):
     async def aclose(self) -> None:
         """Flushes the buffer, even for a cancelled caller."""
         await in_any_case(self.wrapped.close)
@@ -157,7 +166,7 @@ def make_function(blocking: Callable[..., Any], module: str) -> Callable[..., An
 def as_async(result: Any) -> Any:
     """Converts an object, or each one of a list, to its twin; anything without one stays."""
     if isinstance(result, list):
-        return [as_async(each) for each in result]
+        return type(result)(map(as_async, result))
     if isinstance(result, io.IOBase):
         return _File(result)  # type: ignore[arg-type]
     if (kind := _made.get(type(result))) is None:
@@ -165,6 +174,11 @@ def as_async(result: Any) -> Any:
     twin = kind.__new__(kind)
     twin._blocking = result
     return twin
+
+
+def is_own(code: CodeType) -> bool:
+    """Whether a coroutine or an async generator with this code is a call of a twin."""
+    return code is iterated.__code__ or (code.co_filename == __file__ and code.co_name == "call_async")
 
 
 def _public(blocking: type) -> list[tuple[str, Any]]:
@@ -176,7 +190,7 @@ def _public(blocking: type) -> list[tuple[str, Any]]:
     return [
         (name, member)
         for name, member in found.items()
-        if not name.startswith(("_", "model_")) and name not in INTERNAL and not isinstance(member, classmethod)
+        if not name.startswith(("_", "model_")) and not isinstance(member, classmethod)
     ]
 
 
@@ -214,7 +228,8 @@ def _method(blocking: Callable[..., Any], full_name: str, module: str) -> Callab
 
     if full_name in PLAIN:
         return _describe(call_plain, blocking, module)
-    return _describe(call_iterator if _returns(blocking).startswith("Iterator[") else call_async, blocking, module)
+    is_iterated = async_return(_returns(blocking)).startswith("AsyncIterator[")
+    return _describe(call_iterator if is_iterated else call_async, blocking, module)
 
 
 def _function(
@@ -246,6 +261,8 @@ def _describe(call: Callable[..., Any], blocking: Callable[..., Any], module: st
 
 
 def async_return(annotation: str) -> str:
-    if annotation == "BinaryIO":
-        return "anyio.AsyncFile[bytes]"
+    if annotation in ASYNC_FILES:
+        return ASYNC_FILES[annotation]
+    if annotation == "Changes":
+        return "AsyncIterator[Change]"
     return f"Async{annotation}" if annotation.startswith("Iterator[") else annotation

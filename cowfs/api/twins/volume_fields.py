@@ -11,6 +11,7 @@ version that was not looked up yet looks it up, so that the text names one versi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,12 @@ JSON_SCHEMA: Final = {"type": "string", "format": "cowfs-volume"}
 class VolumeField(metaclass=OneType):
     """Base of the blocking classes."""
 
+    @abstractmethod
+    def _has_own_mount(self) -> bool: ...
+
+    def _is_looked_up(self) -> bool:
+        return True
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
         return core_schema(cls, unwrap)
@@ -35,6 +42,16 @@ class VolumeField(metaclass=OneType):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, str]:
         return dict(JSON_SCHEMA)
+
+
+def owns_mount(volume: VolumeField) -> bool:
+    """Whether a mount exists that this object made or, for a version, shares."""
+    return volume._has_own_mount()
+
+
+def is_looked_up(volume: VolumeField) -> bool:
+    """False: a text names the version, and reading its fields would make requests."""
+    return volume._is_looked_up()
 
 
 def core_schema(kind: Any, convert: Callable[[object], object]) -> CoreSchema:

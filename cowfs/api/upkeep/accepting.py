@@ -27,10 +27,10 @@ R = TypeVar("R", bound=refs.RefRecord)
 
 @dataclass(frozen=True)
 class AcceptedChange:
-    """One difference from the last view, in words. what: "store", "keys", "volume NAME" or "tag
+    """One difference from the last view, in words. subject: "store", "keys", "volume NAME" or "tag
     NAME of volume NAME"; known: the state that this machine had seen; now: the current state."""
 
-    what: str
+    subject: str
     known: str
     now: str
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cowfs.base.quantities import count
+from cowfs.base.short_repr import short_repr
 
 SHOWN = 10
 """The number of alarms, and of files that are not from cowfs, that a message shows."""
@@ -17,7 +18,7 @@ class Waiting:
     """A writer that has not acknowledged the collection yet, by the pin it holds."""
 
     volume: str
-    owner: str
+    holder: str
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,12 @@ class Share:
     what: str
 
 
+@short_repr
 @dataclass(frozen=True)
 class GcReport:
-    """objects: key and size of each deleted object. versions, packs: how many of them are versions
-    and packs. freed_bytes: how much the store shrinks: the sum of the sizes, less written_bytes.
+    """objects: key and size of each deleted object. freed_versions, freed_packs: how many of them
+    are versions and packs. freed_bytes: how much the store shrinks: the sum of the sizes, less
+    written_bytes.
 
     repacked_packs, written_bytes: the number of packs that are needed in part, and the size of the
     new packs that replace them. kept_versions, kept_bytes: the data needed afterwards, in whole
@@ -50,7 +53,7 @@ class GcReport:
     sparse_packs, sparse_bytes: packs that are kept although less than half of them is needed,
     because they are too young or the gain is small, and their unneeded bytes. gone: volumes that
     can no longer be restored once the plan is carried out; in the report of a finished collection,
-    the volumes that it closed. deleted: deleted volumes that can still be restored.
+    the volumes that it closed. deleted_volumes: deleted volumes that can still be restored.
 
     alarms: signs that the store does not show everything in it. With alarms nothing is deleted,
     unless plan_id is passed as accept_loss. plan_id: names this plan, "" without alarms. strange:
@@ -61,10 +64,10 @@ class GcReport:
     have in its plan. The next collection continues an unfinished one.
     """
 
-    store: str
+    store_url: str
     freed_bytes: int
-    versions: int
-    packs: int
+    freed_versions: int
+    freed_packs: int
     repacked_packs: int
     written_bytes: int
     kept_versions: int
@@ -73,7 +76,7 @@ class GcReport:
     sparse_packs: int
     sparse_bytes: int
     gone: list[str]
-    deleted: list[Restorable]
+    deleted_volumes: list[Restorable]
     waits_for: list[Waiting]
     is_done: bool
     plan_id: str
@@ -88,7 +91,7 @@ class GcReport:
             Share(
                 "delete",
                 self.freed_bytes + self.written_bytes,
-                f"{count(self.versions, 'version')}, {count(self.packs, 'pack')}",
+                f"{count(self.freed_versions, 'version')}, {count(self.freed_packs, 'pack')}",
             )
         ]
         if self.repacked_packs:
@@ -122,7 +125,7 @@ class GcReport:
         if not self.is_done and not self.waits_for:
             said.append("Not done: somebody else is collecting the same, or has added to it. Run it again later.")
         elif not self.is_done:
-            names = ", ".join(f"{each.volume} ({each.owner})" for each in self.waits_for)
+            names = ", ".join(f"{each.volume} ({each.holder})" for each in self.waits_for)
             said.append(f"Not done: no answer yet from who writes to {names}. Run it again later; it goes on then.")
         return said
 
@@ -136,13 +139,14 @@ class Reason:
     kept_by: list[str]
 
 
+@short_repr
 @dataclass(frozen=True)
 class WhyReport:
-    """key: of the object; size: None if it is absent because it moved. reasons: empty if a
+    """key: of the object; bytes: None if it is absent because it moved. reasons: empty if a
     collection may delete it."""
 
     key: str
-    size: int | None
+    bytes: int | None
     reasons: list[Reason]
 
     @property

@@ -1,6 +1,9 @@
 """Garbage collection for users: a plan that shows the deletions, and its application.
 
-    prepare ─▶ writers acknowledge an empty collection (not for a dry run) ─▶ GcPlan.report ─▶ GcPlan.apply
+    prepare ─▶ writers acknowledge an empty collection ─▶ GcPlan.report ─▶ GcPlan.apply
+
+The second step is left out for a dry run, and if no writer holds data back that is old enough to be
+deleted. Mounts of this machine are asked (`local_writers`), other writers are waited for.
 
 A dry run, and asking why something is kept, write nothing and need no write permission.
 
@@ -20,9 +23,10 @@ from typing import TYPE_CHECKING
 from cowfs import store as store_layer
 from cowfs.api import sources, stores
 from cowfs.api.upkeep.collect_report import GcReport, Reason, Restorable, Waiting, WhyReport
+from cowfs.api.upkeep.local_writers import LocalWriters
 from cowfs.api.upkeep.parts import Workers
 from cowfs.api.upkeep.pruning import PrunePlan, versions_mounted_here
-from cowfs.base import config
+from cowfs.base import cards, config
 from cowfs.base.errors import InvalidInputError, LeaseHeldError
 from cowfs.base.ids import VersionId
 from cowfs.format import keys
@@ -42,10 +46,17 @@ class GcPlan:
     """A plan to collect garbage, and the data gathered for it, as `Store.plan_gc` makes it. report:
     the deletions that it would make."""
 
-    def __init__(self, survey: Survey, plan: Plan) -> None:
+    def __init__(self, survey: Survey, plan: Plan, writers: LocalWriters) -> None:
         self._survey = survey
         self._plan = plan
+        self._writers = writers
         self.report = _report(survey.store.url, plan, plan.sparse.written_bytes, is_done=False)
+
+    def __repr__(self) -> str:
+        return f"GcPlan({self.report!r})"
+
+    def _repr_html_(self) -> str:
+        return cards.render(replace(cards.describe(self.report), title="GcPlan"))
 
     @property
     def is_empty(self) -> bool:
@@ -76,7 +87,8 @@ class GcPlan:
             with suppress(LeaseHeldError):
                 Collection(self._survey, _holder()).look_only()
             return _report(self._survey.store.url, plan, plan.sparse.written_bytes, is_done=True)
-        outcome = Collection(self._survey, _holder(), progress=say or _say_nothing).apply(plan, accept_loss=plan.id)
+        collection = Collection(self._survey, _holder(), ask=self._writers.ask, progress=say or _say_nothing)
+        outcome = collection.apply(plan, accept_loss=plan.id)
         is_done = outcome.is_ended
         lapsed = {volume: plan.lapsed[volume] for volume in outcome.closed}
         plan = replace(plan, objects=outcome.deleted, lapsed=lapsed, waits_for=outcome.waits_for)
@@ -102,10 +114,11 @@ def prepare(
         opened.objects, config.cache_dir(), in_parts=in_parts, in_use=partial(versions_mounted_here, opened)
     )
     plan = survey.plan(is_question=dry_run)
-    if not dry_run and plan.waits_for and plan.young_bytes and not plan.alarms:
-        Collection(survey, _holder(), wait_s=settle_s, progress=say or _say_nothing).settle()
+    writers = LocalWriters(opened)
+    if not dry_run and plan.held_bytes and not plan.alarms:
+        Collection(survey, _holder(), wait_s=settle_s, ask=writers.ask, progress=say or _say_nothing).settle()
         plan = survey.plan()
-    return GcPlan(survey, plan)
+    return GcPlan(survey, plan, writers)
 
 
 def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
@@ -146,8 +159,10 @@ def gc(
     prepared = prepare(store, dry_run=dry_run, executor=executor)
     if dry_run:
         return prepared.report
-    if plan is not None and plan.store != prepared.report.store:
-        raise InvalidInputError(f"the plan is one for {plan.store}", hint="Make one for this store, with dry_run=True.")
+    if plan is not None and plan.store_url != prepared.report.store_url:
+        raise InvalidInputError(
+            f"the plan is one for {plan.store_url}", hint="Make one for this store, with dry_run=True."
+        )
     return prepared.apply(only=plan, accept_loss=accept_loss)
 
 
@@ -176,10 +191,10 @@ def _holder() -> Holder:
 
 def _report(url: str, plan: Plan, written_bytes: int, *, is_done: bool) -> GcReport:
     return GcReport(
-        store=url,
+        store_url=url,
         freed_bytes=sum(plan.objects.values()) - written_bytes,
-        versions=sum(keys.parse_version(key) is not None for key in plan.objects),
-        packs=sum(keys.parse_pack(key) is not None for key in plan.objects),
+        freed_versions=sum(keys.parse_version(key) is not None for key in plan.objects),
+        freed_packs=sum(keys.parse_pack(key) is not None for key in plan.objects),
         kept_versions=plan.versions,
         kept_bytes=plan.live_bytes,
         young_bytes=plan.young_bytes,
@@ -188,7 +203,7 @@ def _report(url: str, plan: Plan, written_bytes: int, *, is_done: bool) -> GcRep
         sparse_packs=len(plan.sparse.left),
         sparse_bytes=sum(plan.sparse.left.values()),
         gone=list(plan.lapsed),
-        deleted=[Restorable(volume, until_ns) for volume, until_ns in plan.deleted.items()],
+        deleted_volumes=[Restorable(volume, until_ns) for volume, until_ns in plan.deleted.items()],
         waits_for=[Waiting(pin.record.volume, pin.record.owner) for pin in plan.waits_for],
         is_done=is_done,
         plan_id=plan.id,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from cowfs.api import sources, stores
 from cowfs.base import config
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.short_repr import short_repr
 from cowfs.version.commit import ProgressListener
 from cowfs.version.names import described
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 By = Literal["version", "volume", "owner", "store"]
 
 
+@short_repr
 @dataclass(frozen=True)
 class StoredReport:
     """The bytes of a store that each group needs. by: what a group is."""

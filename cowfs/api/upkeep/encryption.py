@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cowfs.api import stores
 from cowfs.api.storage.definition import EncryptionKey, KeyCommand, KeyFile, Storage
 from cowfs.api.storage.resolving import secret_of
+from cowfs.base import clock
 from cowfs.base.errors import InvalidInputError, NotFoundError
 from cowfs.base.hints import Command
 from cowfs.format.key_slots import Slot, new_slot
 from cowfs.store.credentials import unlocking
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,11 @@ class KeySummary:
     kind: str
     label: str
     created_ns: int
+
+    @property
+    def created(self) -> datetime:
+        """`created_ns` as a time in UTC."""
+        return clock.as_datetime(self.created_ns)
 
 
 def list_keys(store: str | os.PathLike[str] | Storage | None = None) -> list[KeySummary]:

@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cowfs.api import stores
+from cowfs.base import clock
 from cowfs.base.errors import AccessDeniedError, InvalidInputError
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.base.short_repr import short_repr
 from cowfs.machine import registry
 from cowfs.maintain import pruning
 from cowfs.store.refs.holder import current_holder
@@ -19,17 +21,26 @@ from cowfs.version.names import head_line, near_names, volumes
 from cowfs.version.retention import saved_rules
 from cowfs.version.retention.retention import KeepRules, Rules, parse_age
 
+if TYPE_CHECKING:
+    from datetime import datetime
 
+
+@short_repr
 @dataclass(frozen=True)
 class PlannedVersion:
-    """One version of a volume. why: the reason for keeping it, in words; empty: it is pruned.
-    created_ns: when it became the volume's last version."""
+    """One version of a volume. kept_by: the reason for keeping it, in words; empty: it is pruned.
+    published_ns: when it became the volume's last version."""
 
     version: str
     locator: str
-    created_ns: int
-    keep: bool
-    why: list[str]
+    published_ns: int
+    is_kept: bool
+    kept_by: list[str]
+
+    @property
+    def published(self) -> datetime:
+        """`published_ns` as a time in UTC."""
+        return clock.as_datetime(self.published_ns)
 
 
 def collectable(store: stores.OpenStore, volume: str, versions: Iterable[str], tagged: Iterable[str]) -> set[str]:
@@ -42,6 +53,7 @@ def collectable(store: stores.OpenStore, volume: str, versions: Iterable[str], t
         return set()
 
 
+@short_repr
 @dataclass(frozen=True)
 class PrunePlan:
     """The decisions about the versions of a volume that are not pruned yet, newest first. Nothing
@@ -55,7 +67,7 @@ class PrunePlan:
 
     @property
     def pruned(self) -> list[PlannedVersion]:
-        return [each for each in self.versions if not each.keep]
+        return [each for each in self.versions if not each.is_kept]
 
 
 def plan(name: str, named: stores.Named, rules: Rules | None) -> PrunePlan:

@@ -108,15 +108,15 @@ def push(
     return PushReport(
         locator=str(volumes.locator(target.objects, wanted, version)),
         is_new=bool(done.heads),
-        versions=[each.hex() for each in done.heads],
+        version_ids=[each.hex() for each in done.heads],
         packs=done.packs,
         put_packs=done.put_packs,
         put_bytes=done.put_bytes,
-        tags=done.tags,
-        made_store=target.url if made_store else None,
-        mended=[each.hex() for each in done.mended],
-        left_out=[each.hex() for each in done.left_out],
-        left_out_tags=done.left_out_tags,
+        tag_names=done.tags,
+        made_store_url=target.url if made_store else None,
+        mended_version_ids=[each.hex() for each in done.mended],
+        left_out_version_ids=[each.hex() for each in done.left_out],
+        left_out_tag_names=done.left_out_tags,
     )
 
 

@@ -100,7 +100,7 @@ class _Round:
             packs = [moved.get(pack.pack, pack) for pack in more.packs]
             return RepairPlan(self._store.url, packs, _sum(found, more.found), more.broken, records, is_applied=True)
 
-        is_idle = not any(pack.found or (pack.kept and not pack.is_moved) for pack in packs)
+        is_idle = not any(pack.found_blobs or (pack.kept_blobs and not pack.is_moved) for pack in packs)
         return RepairPlan(self._store.url, packs, found, broken, records, work=None if is_idle else apply)
 
     def _places(self, damage: Damage) -> list[BlobSource]:

@@ -11,6 +11,7 @@ from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep.parts import Workers
 from cowfs.base import config
 from cowfs.base.errors import InvalidInputError
+from cowfs.base.hints import Command
 from cowfs.format.locator import is_locator
 from cowfs.version.commit import ProgressListener
 from cowfs.version.names import source_names
@@ -65,9 +66,10 @@ def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[Open
         "://" in source or "/" in source_names.split_place(source)[0] or source.startswith("~")
     )
     if source is not None and is_place and not is_locator(source):
-        if named is not None:
-            raise InvalidInputError(f"{source} is a store, and another one is named", hint="Name one store.")
-        source, named = None, stores.name(source)
+        raise InvalidInputError(
+            f"{source} is no volume, but may be a store",
+            hint=f"Name it so: {Command('verify', '--store', source)}, Store({source!r}).verify().",
+        )
     if source is None:
         store = stores.open_store(named)
         return store, Scope.of_store(store.objects, share=sample)

@@ -9,18 +9,20 @@ encrypted store can be compared only with each other, since its chunks have name
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cowfs.api import sources, stores
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions.changes import Change
+from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import config
 from cowfs.base.errors import InvalidInputError
+from cowfs.format.locator import Locator
 from cowfs.version import named_changes
 from cowfs.version.named_changes import join_path
 
 if TYPE_CHECKING:
-    from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.format.manifest import Manifest
     from cowfs.index import Index
 
@@ -40,13 +42,13 @@ def changes(
     from_folder, to_folder = old.folder, new.folder
     if (old.id, from_folder) == (new.id, to_folder):
         if there := join_path(from_folder, below):
-            with _index(old.open_store(), old.read_manifest()) as index:
+            with open_index_of(old) as index:
                 if find_inode(index, there) is None:
                     raise neither_has(there)
         return []
     with (
-        _index(old.open_store(), old.read_manifest()) as a,
-        _index(new.open_store(), new.read_manifest()) as b,
+        open_index_of(old) as a,
+        open_index_of(new) as b,
     ):
         found = compare(
             a,
@@ -60,12 +62,38 @@ def changes(
     return [named_changes.describe(each, len(from_folder), len(to_folder)) for each in found]
 
 
+def open_index_of(version: LocatedVersion) -> Index:
+    """The index of a version; the caller closes it."""
+    from cowfs.version.purged_versions import naming_purged_version
+
+    store = version.open_store()
+    with naming_purged_version(store.objects, version.name, version.version):
+        return _index(store, version.read_manifest())
+
+
 def _index(store: stores.OpenStore, manifest: Manifest) -> Index:
     """The index of a version; the caller closes it."""
     from cowfs.index import open_index
     from cowfs.store.packs import PackReader
 
     return open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
+
+
+def path_changes(
+    version: LocatedVersion, path: str | os.PathLike[str]
+) -> Iterator[tuple[LocatedVersion, list[Change]]]:
+    """`ROVolume.history` of a path below the version's folder. The paths of the changes are from
+    the root."""
+    from cowfs.version.path_history import path_history
+    from cowfs.version.retention.kept_behind import KeptBehind
+
+    store = version.open_store().objects
+    there = join_path(version.folder, sources.place(f":{os.fspath(path)}").path)
+    behind = KeptBehind(store, version.name)
+    for step in path_history(store, version.version, there, cache_dir=config.cache_dir(), kept_behind=behind):
+        named = Locator(version.named.store, version.name, step.version)
+        changed = LocatedVersion(named, manifest=step.manifest, storage=version.storage)
+        yield changed, [named_changes.describe(each, 0, 0) for each in step.found]
 
 
 def _find_shared(old: LocatedVersion, new: LocatedVersion, a: Index, b: Index) -> int:

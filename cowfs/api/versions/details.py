@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cowfs.api import names, stores
+from cowfs.api import names, sources, stores
 from cowfs.api.mounts import overview
 from cowfs.api.mounts.overview import VolumeSummary
 from cowfs.api.mounts.summaries import MountSummary, WorkingCopySummary
 from cowfs.base.errors import NotFoundError
+from cowfs.base.short_repr import short_repr
 from cowfs.machine import applied, registry, working_copy
 from cowfs.version import history
 from cowfs.version.names import near_names
@@ -21,10 +22,11 @@ class DeclaredIn:
     "registered"."""
 
     file: str
-    path: str
+    mount_path: str
     made: str
 
 
+@short_repr
 @dataclass(frozen=True)
 class VolumeDetails:
     """volume: as in `Store.volumes`. message, author, labels, produced_by: of its last version.
@@ -44,6 +46,7 @@ class VolumeDetails:
 
 def find(name: str, store: stores.Named = None) -> VolumeDetails:
     """NotFoundError: no such volume; its hint lists similar names."""
+    name, store = sources.in_named_store(name, store)
     name = names.checked(name)
     opened = stores.open_store(store)
     head = near_names.read_head(opened.objects, name)

@@ -20,38 +20,42 @@ from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base import interruptible
 from cowfs.base.errors import ConflictError, LeaseHeldError, LeaseLostError
 from cowfs.base.hints import Command
+from cowfs.base.short_repr import short_repr
 from cowfs.format.locator import Locator
 from cowfs.version.names import volumes
 from cowfs.version.names.volumes import Head
 
 
+@short_repr
 @dataclass(frozen=True)
 class ForkReport:
-    """name, locator, store_url: of the new volume. committed: locator of the version of `source`
-    that was made from uncommitted work for this fork; is_first: it is its first version, and empty.
-    uncommitted: the work moved to the new volume and is in no version, since another writer has the
-    source. ended_mount: the former mount path of the source."""
+    """name, locator, store_url: of the new volume. committed_locator: locator of the version of
+    `source` that was made from uncommitted work for this fork; is_first: it is its first version,
+    and empty. has_uncommitted: the work moved to the new volume and is in no version, since another
+    writer has the source. ended_mount: the former mount path of the source."""
 
     name: str
     locator: str | None
     store_url: str | None
     source: str
     source_volume: str
-    committed: str | None
+    committed_locator: str | None
     is_first: bool
-    uncommitted: bool
+    has_uncommitted: bool
     ended_mount: str | None
 
     @property
     def notes(self) -> list[str]:
         """The outcome, in sentences."""
         said = []
-        if self.committed is not None and self.is_first:
-            said.append(f"Made a first, empty version of {self.source_volume}, which had none: {self.committed}")
-        elif self.committed is not None:
-            said.append(f"Committed uncommitted work of {self.source_volume} first: {self.committed}")
+        if self.committed_locator is not None and self.is_first:
+            said.append(
+                f"Made a first, empty version of {self.source_volume}, which had none: {self.committed_locator}"
+            )
+        elif self.committed_locator is not None:
+            said.append(f"Committed uncommitted work of {self.source_volume} first: {self.committed_locator}")
         said.append(f"Made volume {self.name} from {self.source}")
-        if self.uncommitted:
+        if self.has_uncommitted:
             said.append(
                 f"The uncommitted work of {self.source_volume}, which another writer has, is now that of {self.name}; it is in "
                 f"no version yet: {hints.about(self.store_url, Command('commit', self.name))}"
@@ -92,9 +96,9 @@ def fork(source: str, name: str, store: stores.Named = None) -> ForkReport:
         store_url=made.volume.store_url,
         source=source,
         source_volume=found.volume,
-        committed=committed,
+        committed_locator=committed,
         is_first=committed is not None and not is_work,
-        uncommitted=is_moved,
+        has_uncommitted=is_moved,
         ended_mount=mounted_at if is_moved else None,
     )
 

@@ -30,19 +30,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cowfs import store as stores_layer
+from cowfs.api import files as blocking_files
 from cowfs.api import stores
 from cowfs.api.access import file_access, file_session
-from cowfs.api.access.file_access import SessionAccess
-from cowfs.api.access.file_session import FileSession
+from cowfs.api.access.file_access import TreeAccess
 from cowfs.api.access.volume_handle import VolumeHandle
-from cowfs.api.files import RWFiles
 from cowfs.api.mounts import folder, kept_work
 from cowfs.api.provenance import commit_request
 from cowfs.api.transfers import tree_publishing
 from cowfs.api.transfers.path_errors import NOTHING_THERE
 from cowfs.api.transfers.transfer_report import Target
+from cowfs.api.twins.one_type import OneType
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions import waiting
+from cowfs.api.versions.labels import Labels
 from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.base.fast_dataclass import dataclass
@@ -58,7 +59,6 @@ from cowfs.version.names import volumes
 if TYPE_CHECKING:
     from cowfs.native import Attr
     from cowfs.session.files import Files
-    from cowfs.session.opened_file import FileTree, OpenedFile
     from cowfs.session.session import Session
 
 _log = log.get("volume")
@@ -70,10 +70,10 @@ class Change:
     them; from the root, without a leading "/"."""
 
     touches: Sequence[bytes]
-    apply: Callable[[RWFiles], None]
+    apply: Callable[[blocking_files.RWFiles], None]
 
 
-class VolumeChanges:
+class VolumeChanges(metaclass=OneType):
     """Changes of a volume's files that become its next version, all or none, as `Store.changes`
     begins them. They are on top of the version that was newest then. Threads: one."""
 
@@ -83,19 +83,19 @@ class VolumeChanges:
         self._seen = seen_now(store, volume)
         self._changes: list[Change] = []
 
-    def add(self, touches: Sequence[bytes], apply: Callable[[RWFiles], None]) -> None:
+    def add(self, touches: Sequence[bytes], apply: Callable[[blocking_files.RWFiles], None]) -> None:
         """Adds a change; nothing is done before `publish`. touches: the paths whose content it
         replaces or removes, with everything below them; from the root, without a leading "/".
         apply: makes the change in the files that it is given, which are those of the volume with
-        the changes before it. It may be called several times."""
+        the changes before it, and blocking ones. It may be called several times."""
         self._changes.append(Change(touches, apply))
 
-    def publish(self, message: str = "") -> None:
+    def publish(self, message: str = "", *, author: str | None = None, labels: Labels | None = None) -> None:
         """Publishes them as one version; without changes, nothing. ConflictError: another writer
         has changed the same paths since. LeaseHeldError: the volume is mounted. InvalidStateError:
         it has uncommitted work on this machine, which would be left behind."""
         if self._changes:
-            publish(self._store, self._volume, self._seen, self._changes, commit_request(message))
+            publish(self._store, self._volume, self._seen, self._changes, commit_request(message, author, None, labels))
 
 
 def seen_now(store: stores.OpenStore, volume: str) -> VersionId | None:
@@ -156,7 +156,7 @@ def _publish(
         with _scratch(store, volume, head) as session:
             if head != seen:
                 _require_apart(store, volume, seen, session.files, changes)
-            files = RWFiles(_Within(session), handle)
+            files = blocking_files.RWFiles(TreeAccess(session.files), handle)
             for change in changes:
                 interruptible.require_wanted()
                 change.apply(files)
@@ -183,22 +183,6 @@ def _lock(store: stores.OpenStore, volume: str) -> Iterator[WorkingCopy]:
         finally:
             if not was_there and not working_copy.exists and not working_copy.has_remains:
                 working_copy.delete()
-
-
-class _Within(SessionAccess):
-    """The files of a session that outlives every call."""
-
-    def __init__(self, session: Session) -> None:
-        self._files = session.files
-
-    @contextmanager
-    def tree(self, *, writes: bool = False) -> Iterator[FileTree]:
-        yield self._files
-
-    def open(
-        self, opens: Callable[[FileTree], OpenedFile], *, writes: bool = False
-    ) -> tuple[OpenedFile, FileSession | None]:
-        return opens(self._files), None
 
 
 @contextmanager

@@ -9,13 +9,15 @@ from typing import Literal, TypeAlias
 
 from cowfs.api.transfers.ignore_patterns import excluding
 from cowfs.base.errors import InvalidInputError
-from cowfs.version.merge.conflicts import HOWS, Conflict, How, Resolve
+from cowfs.base.short_repr import has_card, short_repr
+from cowfs.version.merge.conflicts import HOWS, Conflict, How, Resolve, describe_by_path
 
 Strategy: TypeAlias = Mapping[str, str] | Callable[[Conflict], str] | str | None
 """How conflicts are resolved: one way for all, one for each pattern of paths (as in .gitignore; the
 last match counts), or a function of the conflict. None: conflicts are not resolved."""
 
 
+@has_card
 @dataclass(frozen=True)
 class MergedPath:
     """The change to one path of the target."""
@@ -24,18 +26,24 @@ class MergedPath:
     kind: Literal["added", "removed", "changed"]
 
 
+@short_repr
 @dataclass(frozen=True)
 class MergeReport:
-    """locator: of the target's last version; is_new: whether this merge made it. merged: locators
-    of the branches that this merge added; branches merged before are not included. paths: paths of
-    the target that are added, removed or changed. conflicts: each with its resolution; for a dry
-    run also the conflicts that would prevent publishing."""
+    """locator: of the target's last version; is_new: whether this merge made it. merged_locators:
+    locators of the branches that this merge added; branches merged before are not included.
+    changes: paths of the target that are added, removed or changed. conflicts: each with its
+    resolution; for a dry run also the conflicts that would prevent publishing."""
 
     locator: str
     is_new: bool
-    merged: list[str]
-    paths: list[MergedPath]
+    merged_locators: list[str]
+    changes: list[MergedPath]
     conflicts: list[Conflict]
+
+    def describe_conflicts(self) -> dict[str, str]:
+        """One text for each path in conflict, in natural order: what happened to it, in which
+        branches, and how it is resolved."""
+        return describe_by_path(self.conflicts)
 
 
 def resolver(strategy: Strategy) -> Resolve:

@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs.api.mounts import work
-from cowfs.api.provenance import commit_request
 from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions import merge_report
@@ -32,7 +31,8 @@ from cowfs.base.errors import ConflictError, CowfsError, InvalidInputError, Inva
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
-from cowfs.version.merge.conflicts import SETTLED_BY
+from cowfs.base.quantities import count
+from cowfs.version.merge.conflicts import SETTLED_BY, describe_by_path
 from cowfs.version.names import volumes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cowfs.version.merge.merge_states import Branch, Merged
     from cowfs.writer.publishing import Line
 
-SHOWN_CONFLICTS = 5
+SHOWN_PATHS = 5
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class _Outcome:
 def merge(
     volume: VolumeHandle,
     branches: Sequence[LocatedVersion],
+    request: CommitRequest,
     *,
     strategy: Strategy = None,
-    message: str = "",
     dry_run: bool = False,
 ) -> MergeReport:
-    """`Store.merge`."""
+    """`Store.merge`. A request without a message gets one that names the branches."""
     resolve = merge_report.resolver(strategy)
     if not branches:
         raise InvalidInputError("there is nothing to merge", hint="Name one branch or more.")
@@ -77,7 +77,7 @@ def merge(
     for branch in branches:
         _require_mergeable(branch, target.store)
         _warn_of_changes(branch, target.store)
-    request = commit_request(message or f"Merge {', '.join(branch.name for branch in branches)}")
+    request = request.fill_message(f"Merge {', '.join(branch.name for branch in branches)}")
     if dry_run:
         return _report(volume, _try(target.store, target.name, branches, resolve))
     return _report(volume, with_turn_as_writer(volume.to_upload, partial(_publish, branches, resolve, request)))
@@ -233,9 +233,11 @@ class _Merge:
         index = self._opened.get(version)
         if index is None:
             from cowfs.index import open_index
+            from cowfs.version.purged_versions import naming_purged_version
 
-            section = self._manifest(version).index
-            index = open_index(self._store.objects, self._packs, section, cache_dir=config.cache_dir())
+            objects, manifest = self._store.objects, self._manifest(version)
+            with naming_purged_version(objects, manifest.volume, version):
+                index = open_index(objects, self._packs, manifest.index, cache_dir=config.cache_dir())
             self._opened[version] = self._stack.enter_context(index)
         return index
 
@@ -257,13 +259,15 @@ def _no_version(name: str) -> InvalidStateError:
 
 
 def _refuse(conflicts: Sequence[Conflict]) -> ConflictError:
-    shown = "; ".join(f"{each.path} ({each.kind}: {each.ours}, {each.theirs})" for each in conflicts[:SHOWN_CONFLICTS])
-    more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" if len(conflicts) > SHOWN_CONFLICTS else ""
+    by_path = describe_by_path(conflicts)
+    described = [f"{path} ({said.rpartition(';')[0]})" for path, said in by_path.items()]
+    more = f"; and {len(described) - SHOWN_PATHS} more" if len(described) > SHOWN_PATHS else ""
+    shown = "; ".join(described[:SHOWN_PATHS])
     kinds = sorted({each.kind for each in conflicts})
     settled = "; ".join(f"{kind} by {', '.join(SETTLED_BY[kind])}" for kind in kinds)
     limit = " (union of two contents: where both have only appended)" if "union" in settled else ""
     return ConflictError(
-        f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}: {shown}{more}",
+        f"{count(len(by_path), 'path')} in conflict: {shown}{more}",
         hint=f"Nothing was published. Say what to do about them with strategy= ({Command('merge', '--strategy', 'PATTERN=HOW')}), which "
         f"settles {settled}{limit}.",
         details={"conflicts": [asdict(each) for each in conflicts]},

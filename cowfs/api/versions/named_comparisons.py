@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cowfs.api import sources, stores
 from cowfs.api.access.volume_handle import VolumeHandle
 from cowfs.api.mounts import work
-from cowfs.api.versions import comparing
-from cowfs.api.versions.changes import Change
+from cowfs.api.versions import cards, comparing
+from cowfs.api.versions.changes import Change, Changes
 from cowfs.api.versions.located_version import LocatedVersion
 from cowfs.base.errors import InvalidInputError
 from cowfs.format.locator import is_locator
@@ -26,7 +26,7 @@ class Diff:
 
     old: LocatedVersion | None
     new: LocatedVersion | VolumeHandle
-    changes: list[Change]
+    changes: Changes
 
     @property
     def old_locator(self) -> str | None:
@@ -37,6 +37,18 @@ class Diff:
     def new_locator(self) -> str | None:
         """None: the volume as it is now."""
         return self.new.locator if isinstance(self.new, LocatedVersion) else None
+
+    def __repr__(self) -> str:
+        return f"Diff({self._title}, {self.changes!r})"
+
+    def _repr_html_(self) -> str:
+        return cards.show_changes(self.changes, self._title)
+
+    @property
+    def _title(self) -> str:
+        old = f"{self.old.name}@{self.old.id[:12]}" if self.old is not None else "nothing"
+        id = f"@{self.new.id[:12]}" if isinstance(self.new, LocatedVersion) else " now"
+        return f"{old} .. {self.new.name}{id}"
 
     def patch(self) -> Iterator[bytes]:
         """The parts of a patch for `git apply` and `patch -p1`, each of whole lines. Contents that
@@ -94,5 +106,5 @@ def _name(text: str) -> str:
     return place.source
 
 
-def _sort_pair(changes: Iterable[Change]) -> list[Change]:
-    return sorted(changes, key=lambda each: (os.fsencode(each.path), each.kind != "removed"))
+def _sort_pair(changes: Iterable[Change]) -> Changes:
+    return Changes(sorted(changes, key=lambda each: (os.fsencode(each.path), each.kind != "removed")))

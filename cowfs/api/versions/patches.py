@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from cowfs.api.access.version_files import files_of
 from cowfs.api.versions.changes import Change
 from cowfs.api.versions.located_version import LocatedVersion
+from cowfs.base.errors import PurgedError
 from cowfs.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ _ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f",
 @dataclass(frozen=True)
 class _Side:
     """One path in one version. mode: git's; content: a file's bytes, or a link's target. content
-    None: a patch cannot express it."""
+    None: a patch cannot express it. is_purged: its bytes were purged."""
 
     path: bytes
     type: str
     mode: str
     permissions: int
     content: bytes | None
+    is_purged: bool = False
 
 
 def of(two: Diff) -> Iterator[bytes]:
@@ -110,7 +112,10 @@ def _unsaid(change: Change, old: _Side | None, new: _Side | None, with_files: se
         ):
             yield f"a {side.type} {'removed' if side is old else 'added'}"
     has_content = change.kind in ("added", "removed") or "content" in change.what or "type" in change.what
-    if has_content and any(side is not None and side.type == "file" and side.content is None for side in (old, new)):
+    files = [side for side in (old, new) if side is not None and side.type == "file"]
+    if has_content and any(side.is_purged for side in files):
+        yield "content (purged)"
+    elif has_content and any(side.content is None for side in files):
         yield f"content (binary or larger than {PATCHED_BYTES >> 20} MiB)"
     if new is not None and _has_unsaid_mode(old, new):
         yield f"mode {new.permissions:o}"
@@ -242,7 +247,12 @@ def _side(version: _Reader | None, path: str | None, type: str | None, size: int
     permissions = stat.S_IMODE(mode)
     if type == "symlink":
         return _Side(named, type, "120000", 0o777, os.fsencode(target or ""))
-    content = version.read(path) if type == "file" and size is not None and size <= PATCHED_BYTES else None
+    content, is_purged = None, False
+    if type == "file" and size is not None and size <= PATCHED_BYTES:
+        try:
+            content = version.read(path)
+        except PurgedError:
+            is_purged = True
     if content is not None and b"\0" in content:
         content = None
-    return _Side(named, type, "100755" if permissions & 0o100 else "100644", permissions, content)
+    return _Side(named, type, "100755" if permissions & 0o100 else "100644", permissions, content, is_purged)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from cowfs.api import sources
 from cowfs.api.mounts import folder, work
 from cowfs.api.mounts.base import mount_of
-from cowfs.api.provenance import commit_request
 from cowfs.api.stores import OpenStore
 from cowfs.api.upkeep import copied_stores
 from cowfs.api.versions.merge_report import MergedPath
@@ -29,6 +28,7 @@ from cowfs.base import clock, config
 from cowfs.base.errors import InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.base.short_repr import short_repr
 from cowfs.control.messages import Restoration
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.names import volumes
@@ -44,18 +44,19 @@ if TYPE_CHECKING:
     from cowfs.writer.publishing import Line
 
 
+@short_repr
 @dataclass(frozen=True)
 class RestoreReport:
     """locator: of the volume's last version, None before the first; is_new: whether this call made
-    it. source: the restored version. paths: paths of the volume that are added, removed or changed;
-    more: the number of further paths, for a mount that has too many to list. mount_path: the mount
-    whose working copy has the restored files, for its next commit; None: the volume was not mounted
-    here."""
+    it. source_locator: the restored version. changes: paths of the volume that are added, removed
+    or changed; more: the number of further paths, for a mount that has too many to list.
+    mount_path: the mount whose working copy has the restored files, for its next commit; None: the
+    volume was not mounted here."""
 
     locator: str | None
     is_new: bool
-    source: str
-    paths: list[MergedPath]
+    source_locator: str
+    changes: list[MergedPath]
     mount_path: str | None = None
     more: int = 0
 
@@ -63,12 +64,12 @@ class RestoreReport:
 def restore(
     volume: VolumeHandle,
     version: LocatedVersion,
+    request: CommitRequest,
     *,
     to: str | os.PathLike[str] | None = None,
-    message: str = "",
     dry_run: bool = False,
 ) -> RestoreReport:
-    """`Store.restore`."""
+    """`Store.restore`. A request without a message gets one that names the version."""
     path = version.folder
     place = path if to is None else sources.place(f":{os.fspath(to)}").path
     said = (
@@ -77,19 +78,20 @@ def restore(
     volume.resolve()
     if (entry := volume.live()) is not None:
         mount_of(entry).require_restorable()
-        if message:
+        if request.given:
             raise InvalidInputError(
                 f"volume {volume.name!r} is mounted at {entry.mount_path}: nothing is published now",
-                hint="Leave the message out, and give it to the commit.",
+                hint=f"{request.describe_left_out()}, and give it to the commit.",
             )
         return _restore_in_mount(volume, entry, version, path, place, dry_run)
     if (copy := volume.working_copy().copy) is not None:
         raise folder.no_restore(volume.name, copy.record.mount_path, is_mounted=False)
-    return _make(volume, version, path, place, message or f"{said} {version.name}@{version.id[:12]}", dry_run)
+    request = request.fill_message(f"{said} {version.name}@{version.id[:12]}")
+    return _make(volume, version, path, place, request, dry_run)
 
 
 def rollback(
-    volume: VolumeHandle, version: LocatedVersion, *, message: str = "", dry_run: bool = False
+    volume: VolumeHandle, version: LocatedVersion, request: CommitRequest, *, dry_run: bool = False
 ) -> RestoreReport:
     """`Store.rollback`."""
     if version.folder:
@@ -97,7 +99,7 @@ def rollback(
             f"a volume cannot be rolled back to one folder: {version.locator}",
             hint=f"Roll back to the whole version, or restore the folder ({Command('restore')}, Store().restore()).",
         )
-    return restore(volume, version, message=message, dry_run=dry_run)
+    return restore(volume, version, request, dry_run=dry_run)
 
 
 def _restore_in_mount(
@@ -112,7 +114,7 @@ def _restore_in_mount(
 
 
 def _make(
-    volume: VolumeHandle, version: LocatedVersion, path: bytes, to: bytes, message: str, dry_run: bool
+    volume: VolumeHandle, version: LocatedVersion, path: bytes, to: bytes, request: CommitRequest, dry_run: bool
 ) -> RestoreReport:
     target = volume.to_upload()
     if not copied_stores.is_same(version.open_store(), target.store):
@@ -123,9 +125,7 @@ def _make(
     if dry_run:
         base, paths, is_new = _try(target, version, path, to)
     else:
-        base, paths, is_new = with_turn_as_writer(
-            volume.to_upload, partial(_publish, version, path, to, commit_request(message))
-        )
+        base, paths, is_new = with_turn_as_writer(volume.to_upload, partial(_publish, version, path, to, request))
     assert base.version_id is not None
     made = volume.record(base.head_number, base.version_id, is_new=is_new)
     return RestoreReport(made.locator, is_new, version.locator, paths)
@@ -191,6 +191,7 @@ def _restore(
 def _open(stack: ExitStack, store: OpenStore, ancestry: Ancestry, version: VersionId) -> Index:
     from cowfs.index import open_index
     from cowfs.store.packs import PackReader
+    from cowfs.version.purged_versions import naming_purged_version
 
     manifest = ancestry.manifest(version)
     if manifest is None:
@@ -198,7 +199,8 @@ def _open(stack: ExitStack, store: OpenStore, ancestry: Ancestry, version: Versi
             f"version {version.hex()[:12]} is gone",
             hint=f"{Command('log')} and history() show which versions are there.",
         )
-    opened = open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
+    with naming_purged_version(store.objects, manifest.volume, version):
+        opened = open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
     return stack.enter_context(opened)
 
 

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs.api import sources, stores
+from cowfs.base import clock
 from cowfs.base.errors import AccessDeniedError, InvalidInputError, NotFoundError
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.base.short_repr import ShownList, has_card
 from cowfs.format import keys
 from cowfs.store.refs.holder import current_holder
 from cowfs.version.names import near_names, source_names, tags, volumes
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cowfs.api.versions.located_version import LocatedVersion
     from cowfs.format.record import Holder
 
 
+@has_card
 @dataclass(frozen=True)
 class Tag:
     """A name for a version of a volume. created_ns: the time at which it was set on this
@@ -30,12 +35,17 @@ class Tag:
     locator: str
     created_ns: int
 
+    @property
+    def created(self) -> datetime:
+        """`created_ns` as a time in UTC."""
+        return clock.as_datetime(self.created_ns)
+
 
 def list_tags(volume: str, named: stores.Named) -> list[Tag]:
     """`Store.tags`."""
     store = stores.open_store(named)
     near_names.read_head(store.objects, volume)
-    return [_show(store, volume, tag) for tag in tags.all_tags(store.objects, volume)]
+    return ShownList(_show(store, volume, tag) for tag in tags.all_tags(store.objects, volume))
 
 
 def by_version(store: stores.OpenStore, volume: str) -> dict[str, list[str]]:

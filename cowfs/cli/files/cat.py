@@ -27,8 +27,8 @@ def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
     opened = Store(store)
     if as_json:
         found = [(place, b"".join(opened.read(place))) for place in places]
-        files = [{"place": place, "base64": b64encode(data).decode()} for place, data in found]
-        output.emit(as_json, {"files": files}, "")
+        contents = [{"source": place, "base64": b64encode(data).decode()} for place, data in found]
+        output.emit(as_json, {"contents": contents}, "")
         return
     for place in places:
         with closing(cast("Generator[bytes]", opened.read(place))) as pieces:

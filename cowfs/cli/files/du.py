@@ -3,13 +3,11 @@ bytes of the store that versions and volumes need."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
-from cowfs.rendering import format_size, printable
+from cowfs.rendering import count, format_size, printable
 
 SHOWN_ID = 12
 
@@ -53,8 +51,8 @@ def _show_files(place: str, summarize: bool, store: str | None, as_json: bool) -
     shown = found.directories[-1:] if summarize else found.directories
     header = ("SIZE", "FILES", "PATH")
     rows = [(format_size(each.bytes), str(each.files), output.name(each.path)) for each in shown]
-    record = {"locator": found.locator, "directories": [dataclasses.asdict(each) for each in shown]}
-    output.emit(as_json, record, output.table(header, rows))
+    record = {"locator": found.locator, "usage": shown}
+    output.emit(as_json, record, output.table(header, rows, without=("FILES",)))
 
 
 def _show_stored(place: str | None, by: str | None, store: str | None, as_json: bool) -> None:
@@ -66,11 +64,18 @@ def _show_stored(place: str | None, by: str | None, store: str | None, as_json: 
             format_size(each.stored_bytes),
             format_size(each.unique_bytes),
             format_size(each.shared_bytes),
-            str(each.versions),
+            *(() if found.by == "version" else (str(each.version_count),)),
             printable(each.group[:SHOWN_ID] if found.by == "version" else each.group)
-            + (" (deleted)" if each.is_deleted else ""),
+            + (" (deleted)" if each.is_deleted else "")
+            + _mark_purged(each.purged_count, found.by),
         )
         for each in found.groups
     ]
-    header = ("STORED", "UNIQUE", "SHARED", "VERSIONS", found.by.upper())
-    output.emit(as_json, dataclasses.asdict(found), output.table(header, rows))
+    header = ("STORED", "UNIQUE", "SHARED", *(() if found.by == "version" else ("VERSIONS",)), found.by.upper())
+    output.emit(as_json, found, output.table(header, rows, without=("VERSIONS", "SHARED")))
+
+
+def _mark_purged(versions: int, by: str) -> str:
+    if not versions:
+        return ""
+    return " (purged)" if by == "version" else f" ({count(versions, 'version')} purged)"

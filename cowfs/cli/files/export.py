@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from cowfs.cli import completing, output
@@ -47,4 +45,4 @@ def command(
         done = Store(store).export(source, url, delete=delete, exclude=exclude, progress=progress)
     said = output.transferred("Exported", done, removed="deleted")
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator)
+    output.emit(as_json, done, done.locator)

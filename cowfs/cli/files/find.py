@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from cowfs.cli import completing, output
@@ -19,7 +17,8 @@ TYPES = {"f": "file", "d": "directory", "l": "symlink"}
 @output.common_options
 def command(place: str, name: str | None, kind: str | None, null: bool, store: str | None, as_json: bool) -> None:
     """Print the paths of everything below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a
-    LOCATOR). They begin at the volume's root. Links are not followed."""
+    LOCATOR). They begin at the volume's root. Links are not followed. PATH may be a pattern
+    ('NAME:run-*/ckpt', in quotes): then also the paths that match it."""
     from cowfs.blocking import Store
 
     found = Store(store).ls(place, recursive=True, name=name, type=TYPES.get(kind or ""))
@@ -28,4 +27,4 @@ def command(place: str, name: str | None, kind: str | None, null: bool, store: s
             output.write("".join(output.name(each.path) + "\0" for each in found.entries))
         return
     text = "\n".join(output.name(each.path) for each in found.entries)
-    output.emit(as_json, dataclasses.asdict(found), text)
+    output.emit(as_json, found, text)

@@ -3,8 +3,6 @@ version of a volume."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from cowfs.cli import completing, output
@@ -23,7 +21,7 @@ from cowfs.rendering import count, format_size
 @click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: neither imported nor removed. Repeatable."
 )
-@click.option("-m", "--message", default="", help="What this version is.")
+@output.version_options
 @output.progress_option
 @output.common_options
 def command(
@@ -33,7 +31,7 @@ def command(
     absorbed: str | None,
     delete: bool,
     exclude: tuple[str, ...],
-    message: str,
+    described: output.Described,
     progress_style: str,
     store: str | None,
     as_json: bool,
@@ -62,7 +60,7 @@ def command(
     if absorbed is not None:
         if url or link or delete or exclude:
             raise InvalidInputError("--absorb takes the volume's name alone", hint="cowfs import --absorb NAME")
-        _absorb(absorbed, message, progress_style, store, as_json)
+        _absorb(absorbed, described, progress_style, store, as_json)
         return
     if not name:
         raise InvalidInputError("URL or NAME is missing", hint="cowfs import URL NAME")
@@ -73,8 +71,8 @@ def command(
             link=link,
             delete=delete,
             exclude=exclude,
-            message=message,
             progress=progress,
+            **described,
         )
     said = output.transferred("Linked" if link else "Imported", done)
     if done.mount_path is not None:
@@ -82,16 +80,16 @@ def command(
     elif not done.is_new:
         said = "Nothing has changed"
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator if done.mount_path is None else "")
+    output.emit(as_json, done, done.locator if done.mount_path is None else "")
 
 
-def _absorb(name: str, message: str, progress_style: str, store: str | None, as_json: bool) -> None:
+def _absorb(name: str, described: output.Described, progress_style: str, store: str | None, as_json: bool) -> None:
     from cowfs.blocking import Store
 
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as progress:
-        done = Store(store).absorb(name, message=message, progress=progress)
+        done = Store(store).absorb(name, progress=progress, **described)
     said = (
         f"Stored {count(done.files, 'file')}, {format_size(done.bytes)} in all" if done.is_new else "Nothing is linked"
     )
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator)
+    output.emit(as_json, done, done.locator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import stat
 
 import click
@@ -29,5 +28,5 @@ def command(place: str, store: str | None, as_json: bool) -> None:
         ("changed", format_time(entry.mtime_ns)),
         ("version", found.locator),
     ]
-    record = {"locator": found.locator, **dataclasses.asdict(entry)}
+    record = {"locator": found.locator, **output.fields_of(entry)}
     output.emit(as_json, record, "\n".join(f"{name:<9}{text}" for name, text in rows))

@@ -3,8 +3,6 @@ volume; without a mount."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from cowfs.cli import completing, output
@@ -18,7 +16,7 @@ from cowfs.cli import completing, output
     "--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: neither uploaded nor removed. Repeatable."
 )
 @click.option("--checksum", is_flag=True, help="Read every file, whatever its size and times.")
-@click.option("-m", "--message", default="", help="What this version is.")
+@output.version_options
 @output.progress_option
 @output.common_options
 def command(
@@ -27,7 +25,7 @@ def command(
     delete: bool,
     exclude: tuple[str, ...],
     checksum: bool,
-    message: str,
+    described: output.Described,
     progress_style: str,
     store: str | None,
     as_json: bool,
@@ -52,8 +50,8 @@ def command(
             delete=delete,
             exclude=exclude,
             checksum=checksum,
-            message=message,
             progress=progress,
+            **described,
         )
     said = output.transferred("Uploaded", done)
     if done.mount_path is not None:
@@ -61,4 +59,4 @@ def command(
     elif not done.is_new:
         said = "Nothing has changed" + output.left_out(done.skipped, done.skipped_paths)
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator if done.mount_path is None else "")
+    output.emit(as_json, done, done.locator if done.mount_path is None else "")

@@ -30,7 +30,7 @@ def command(store: str | None, as_json: bool) -> int:
             _show(check)
     failed = [check for check in found if check.state == "fail"]
     if as_json:
-        record = {"checks": [check.to_record() for check in found], "ok": not failed}
+        record = {"checks": [check.to_record() for check in found], "is_ok": not failed}
         output.emit(as_json, record, "")
     return failed[0].exit_code if failed else 0
 

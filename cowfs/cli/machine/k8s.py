@@ -68,7 +68,7 @@ def command(
     said = f"Changed {', '.join(changed)}" if changed else "Nothing was to be changed"
     output.say(as_json, said)
     shown = text if target == STDOUT else None
-    record = {"file": file, "output": target, "changed": changed, "manifests": shown}
+    record = {"file": file, "output": target, "changed_resources": changed, "manifests": shown}
     output.emit(as_json, record, (shown or "").removesuffix("\n"))
 
 

@@ -6,7 +6,6 @@ Needs no store: --store only narrows the list.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,15 +27,15 @@ def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: boo
     from cowfs import mounts
 
     found = mounts.status(store, meta_dir=meta_dir)
-    output.emit(as_json, dataclasses.asdict(found), _text(found, is_all=is_all))
+    output.emit(as_json, found, _text(found, is_all=is_all))
     for line in _advice(found):
         output.say(as_json, line)
 
 
 def _text(found: Status, *, is_all: bool) -> str:
-    copies = [each for each in found.working_copies if is_all or each.uncommitted is not False]
+    copies = [each for each in found.working_copies if is_all or each.has_uncommitted is not False]
     urls = {each.store_url for each in found.mounts} | {each.store_url for each in copies}
-    urls |= {each.store_url for each in found.dead}
+    urls |= {each.store_url for each in found.dead_mounts}
     has_stores = len(urls) > 1 or not all(url is None or is_default_store(url) for url in urls)
 
     def store(url: str | None) -> tuple[str, ...]:
@@ -46,7 +45,7 @@ def _text(found: Status, *, is_all: bool) -> str:
         (
             each.volume,
             each.state,
-            "-" if each.read_only and not each.error else printable(each.work),
+            "-" if each.is_read_only and not each.problem else printable(each.work),
             "-" if each.is_elsewhere else str(each.pid),
             (each.version or "-")[:12],
             each.transport or "-",
@@ -76,12 +75,12 @@ def _text(found: Status, *, is_all: bool) -> str:
             *store(each.store_url),
             output.name(each.mount_path),
         )
-        for each in found.dead
+        for each in found.dead_mounts
     ]
     if not rows:
         return "Nothing is mounted, and there is no uncommitted work."
     header = ("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", *(("STORE",) if has_stores else ()), "WHERE")
-    return output.table(header, rows)
+    return output.table(header, rows, without=("VIA", "VERSION", "PID", "STORE"))
 
 
 def _advice(found: Status) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("apply")
 @click.option("-f", "--file", type=click.Path(), help="What is declared. [the nearest cowfs.toml or *.cowfs.yml]")
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only show the plan; exit code 2 when there is something to do.")
+@output.dry_run_option
 @click.option(
     "--prune", is_flag=True, help="Unmount and forget what is declared no more; delete such volumes that apply created."
 )

@@ -6,23 +6,18 @@ from __future__ import annotations
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import InvalidInputError
 
 
 @click.command("commit")
 @click.argument("target", metavar="PATH|NAME", shell_complete=completing.mounts_and_volumes)
-@click.option("-m", "--message", default="", help="What this version is.")
+@output.version_options
 @click.option("--name", metavar="NAME", help="Of a scratch mount: the new volume. [made up]")
-@click.option("--author", help="Default: COWFS_AUTHOR, git's user, user@host.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Recorded with the version.")
 @output.progress_option
 @output.common_options
 def command(
     target: str,
-    message: str,
+    described: output.Described,
     name: str | None,
-    author: str | None,
-    labels: tuple[str, ...],
     progress_style: str,
     store: str | None,
     as_json: bool,
@@ -36,24 +31,13 @@ def command(
     there on.
     """
     from cowfs import mounts
-    from cowfs.blocking import ROVolume
     from cowfs.cli import versions
 
-    table = _table(labels)
     found = mounts.find(target, store, inside=True)
     with output.if_interrupted(found.describe_interrupted_commit(name)), output.progress(progress_style) as progress:
-        version = ROVolume.made(found.commit(message, name=name, author=author, labels=table, progress=progress))
+        version = found.commit(name=name, progress=progress, **described)
     record = {**versions.record(version, is_published_now=True), "is_new": version.is_new}
     is_elsewhere = not version.is_new and not isinstance(found, mounts.Mounted)
     none = f"This machine has no uncommitted work of {version.name}: version {version.id[:12]} stays the last one"
     output.say(as_json, none if is_elsewhere else versions.summary(version))
     output.emit(as_json, record, record["locator"])
-
-
-def _table(labels: tuple[str, ...]) -> dict[str, str]:
-    for label in labels:
-        key, equals, _ = label.partition("=")
-        if not (key and equals):
-            missing = "key" if equals else "'='"
-            raise InvalidInputError(f"label {label!r} has no {missing}", hint="Write --label KEY=VALUE.")
-    return dict(label.split("=", 1) for label in labels)

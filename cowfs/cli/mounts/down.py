@@ -38,6 +38,6 @@ def command(file: str | None, is_forced: bool, as_json: bool) -> None:
     done = [output.outcome(each) for each in outcomes]
     failed = [each.error for each in outcomes if each.error is not None]
     if failed:
-        failed[0].details = {**failed[0].details, "mounts": done}
+        failed[0].details = {**failed[0].details, "outcomes": done}
         raise failed[0]
-    output.emit(as_json, {"file": str(place), "mounts": done}, "")
+    output.emit(as_json, {"file": str(place), "outcomes": done}, "")

@@ -7,7 +7,6 @@ Exit codes are those of `docker run`: the program's, 125 for a failure of cowfs 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from typing import Any
@@ -49,9 +48,17 @@ _POLICIES = ("keep", "commit", "discard")
 @click.option(
     "--wait", default="150s", show_default=True, metavar="DURATION", help="For a volume that another writer has."
 )
+@output.version_options
 @output.common_options
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] CMD...")
-def command(volumes: tuple[str, ...], words: tuple[str, ...], store: str | None, as_json: bool, **how: Any) -> int:
+def command(
+    volumes: tuple[str, ...],
+    words: tuple[str, ...],
+    described: output.Described,
+    store: str | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
     """Mount volumes, run CMD, publish what it has changed, and unmount.
 
     MODE of a volume: ro (a version, read-only), rw (the volume itself, made if it is missing), fork
@@ -87,6 +94,7 @@ def command(volumes: tuple[str, ...], words: tuple[str, ...], store: str | None,
             volumes,
             stdout=sys.stderr.fileno() if as_json else None,
             started=hear,
+            **described,
             **how,
         )
     except CowfsError as error:
@@ -97,8 +105,8 @@ def command(volumes: tuple[str, ...], words: tuple[str, ...], store: str | None,
     if run.problem:
         output.talk(f"cowfs: {run.problem}")
     for each in run.volumes:
-        if each.mode not in ("ro", "scratch") and each.locator is not None:
+        if each.volume_mode not in ("ro", "scratch") and each.locator is not None:
             verb = "Published" if each.is_new else "Nothing new in"
             output.say(as_json, f"{verb} {each.source}: {printable(each.locator)}")
-    output.emit(as_json, dataclasses.asdict(run), "")
+    output.emit(as_json, run, "")
     return run.exit_code

@@ -10,18 +10,28 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cowfs.cli import completing, output
-from cowfs.errors import Command, InvalidInputError, InvalidStateError, MountFailedError, UnavailableError
+from cowfs.errors import (
+    Command,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    MountFailedError,
+    UnavailableError,
+)
 from cowfs.rendering import count, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cowfs.api.mounts.launch import Started
     from cowfs.base.ids import VersionId
-    from cowfs.blocking import ROVolume, RWVolume
+    from cowfs.blocking import MountOptions, ROVolume, RWVolume
 
 
 @click.command("mount")
@@ -79,6 +89,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Fetch what was recorded there into the cache, in the background.",
 )
+@click.option(
+    "--uncommitted",
+    type=click.Choice(["resume", "discard", "refuse"]),
+    default="resume",
+    show_default=True,
+    help="Work that an earlier mount left here: go on with it, drop it, or fail.",
+)
 @click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
 @click.option("--wait", metavar="DURATION", help="Wait so long for another writer to end: seconds, or like 5m.")
 @click.option(
@@ -106,6 +123,9 @@ def command(
 ) -> None:
     """Mount SOURCE at PATH, an empty directory or a new name in an existing one. Prints the path.
 
+    If another process writes to the volume, the command offers on a terminal to mount its last
+    version read-only.
+
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
     its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
     """
@@ -128,15 +148,19 @@ def command(
         mounted = Store(store).to_mount(source, read_only=read_only, scratch=scratch)
         if isinstance(mounted, RWVolume):
             mounts.check_path(path)  # before signals have handlers: it may lie in a mount that hangs
-            kept = f"Uncommitted work is kept: it is there at the next mount. {Command('status')} shows whether there is one."
-            with output.if_interrupted(kept), output.progress(progress_style) as progress:
-                canonical = mounted.mount(path, progress=progress, wait=wait, options=options)
+            try:
+                canonical = _mount_to_write(mounted, path, wait, options, progress_style)
+            except LeaseHeldError as error:
+                if foreground or as_json or not _wants_to_read(error):
+                    raise
+                mounted = Store(store).to_mount(source, read_only=True)
+                canonical = mounted.mount(path, options=replace(options, uncommitted="resume"))
         else:
             if wait is not None:
                 raise InvalidInputError("only a writable mount waits for another writer", hint="Leave --wait out.")
             canonical = mounted.mount(path, scratch=scratch, options=options)
         mounts.keep_mounted(canonical)
-    started = mounted.started
+    started = mounts.get_daemon(mounted)
     pid, lost_files, newer, kind = (
         _describe(started, "scratch" if scratch else "fuse") if started is not None else _describe_found(mounted)
     )
@@ -146,14 +170,14 @@ def command(
         "volume": mounted.name,
         "version": Locator.parse_with_path(locator)[0].version.hex() if locator is not None else None,
         "locator": locator,
-        "read_only": isinstance(mounted, ROVolume) and not scratch,
+        "is_read_only": isinstance(mounted, ROVolume) and not scratch,
         "kind": kind,
         "pid": pid,
         "lost_files": lost_files,
         "overtaken_by": newer.hex() if newer is not None else None,
         "store_url": mounted.store_url,
     }
-    way = "as a scratch" if scratch else "read-only" if record["read_only"] else "writable"
+    way = "as a scratch" if scratch else "read-only" if record["is_read_only"] else "writable"
     done = "Mounted" if started is not None or kind == "folder" else "Found"
     if foreground and started is not None:
         _pass_signals_on(started)  # first: a reader of the output may end the mount at once
@@ -168,7 +192,22 @@ def command(
     if foreground and started is not None:
         _stay(started)
         kept = "; uncommitted work, if there is any, comes back at the next mount"
-        output.say(as_json, f"Unmounted {canonical}{'' if record['read_only'] or scratch else kept}")
+        output.say(as_json, f"Unmounted {canonical}{'' if record['is_read_only'] or scratch else kept}")
+
+
+def _mount_to_write(volume: RWVolume, path: str, wait: str | None, options: MountOptions, progress_style: str) -> Path:
+    kept = f"Uncommitted work is kept: it is there at the next mount. {Command('status')} shows whether there is one."
+    with output.if_interrupted(kept), output.progress(progress_style) as progress:
+        return volume.mount(path, progress=progress, wait=wait, options=options)
+
+
+def _wants_to_read(refused: LeaseHeldError) -> bool:
+    """Asks the user, if there is one, whether to mount the last version instead of a volume that
+    another process writes to."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    output.talk(printable(refused.message))
+    return click.confirm("Mount its last version read-only instead?", default=True, err=True)
 
 
 def _describe(started: Started, kind: str) -> tuple[int, list[str], VersionId | None, str]:
@@ -184,8 +223,8 @@ def _describe_found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], Versi
     summary = mounted.status()
     if not isinstance(summary, MountSummary):
         raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
-    if summary.error is not None and summary.kind != "folder":
-        raise UnavailableError(summary.error, hint=f"{Command('status')} shows the mounts of this machine.")
+    if summary.problem is not None and summary.kind != "folder":
+        raise UnavailableError(summary.problem, hint=f"{Command('status')} shows the mounts of this machine.")
     if (writer := summary.writer) is None:
         return summary.pid, [], None, summary.kind
     return summary.pid, [file.path for file in writer.lost_files], writer.overtaken_by, summary.kind

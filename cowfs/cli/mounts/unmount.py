@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 @click.command("unmount")
 @click.argument("target", metavar="PATH|NAME", shell_complete=completing.mounts_and_volumes)
 @click.option("--commit", "is_commit", is_flag=True, help="Commit first, also while in use; prints the locator.")
-@click.option("-m", "--message", default="", help="With --commit: what this version is.")
 @click.option("--discard", "is_discard", is_flag=True, help="Drop uncommitted work for good.")
 @click.option(
     "--force",
@@ -33,13 +32,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also while in use or shared, programs that use it get errors; also a copy in another container.",
 )
+@output.version_options
 @click.option("--meta-dir", type=click.Path(), help="With --discard NAME: drop the work that lies there alone.")
 @output.progress_option
 @output.common_options
 def command(
     target: str,
     is_commit: bool,
-    message: str,
+    described: output.Described,
     is_discard: bool,
     is_forced: bool,
     meta_dir: str | None,
@@ -57,8 +57,8 @@ def command(
 
     if is_commit and is_discard:
         raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
-    if message and not is_commit:
-        raise InvalidInputError("a message without --commit", hint="Add --commit.")
+    if not is_commit and (given := [name for name, value in described.items() if value]):
+        raise InvalidInputError(f"{', '.join(given)} without --commit", hint="Add --commit.")
     if meta_dir is not None:
         if not is_discard:
             raise InvalidInputError("--meta-dir without --discard", hint="Add --discard.")
@@ -67,15 +67,21 @@ def command(
         output.emit(as_json, record, "")
         return
     if is_discard and (dropped := mounts.discard_kept(target, force=is_forced)) is not None:
-        record = {"mount_path": None, "volume": dropped.volume, "was_dead": False, "uncommitted": False}
+        record = {"mount_path": None, "volume": dropped.volume, "was_dead": False, "has_uncommitted": False}
         said = f"Dropped uncommitted work of {dropped.volume} in {target}"
         output.say(as_json, said if dropped.had_work else f"{dropped.volume} has no uncommitted work here any more")
-        output.emit(as_json, {**record, "dropped": dropped.had_work}, "")
+        output.emit(as_json, {**record, "is_discarded": dropped.had_work}, "")
         return
     if (dead := mounts.detach_dead(target, store, wants_work=is_commit or is_discard)) is not None:
         work = f"; {dead.work}" if dead.work else ""
         output.say(as_json, f"Unmounted {dead.path}, whose daemon had died{work}")
-        gone = {"mount_path": dead.path, "volume": None, "was_dead": True, "uncommitted": None, "dropped": False}
+        gone = {
+            "mount_path": dead.path,
+            "volume": None,
+            "was_dead": True,
+            "has_uncommitted": None,
+            "is_discarded": False,
+        }
         output.emit(as_json, gone, "")
         return
     is_plain = not (is_commit or is_discard)
@@ -85,20 +91,18 @@ def command(
     else:
         with output.if_interrupted(found.describe_interrupted_unmount()), mounts.out_of_mounts():
             if is_commit:
-                record = _commit(found, message, progress_style, is_forced=is_forced)
+                record = _commit(found, described, progress_style, is_forced=is_forced)
             else:
                 record = _unmount(found, is_discard=is_discard, is_forced=is_forced)
     output.say(as_json, record.pop("said"))
     output.emit(as_json, record, record.get("locator", ""))
 
 
-def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: bool) -> dict[str, Any]:
-    from cowfs.blocking import ROVolume
+def _commit(mount: Mounted, described: output.Described, progress_style: str, *, is_forced: bool) -> dict[str, Any]:
     from cowfs.cli import versions
 
     with output.progress(progress_style) as progress:
-        made, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
-    version = ROVolume.made(made)
+        version, released = mount.commit_and_unmount(force=is_forced, progress=progress, **described)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
     if released.users:
         said += (
@@ -111,7 +115,7 @@ def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: boo
         "is_new": version.is_new,
         "mount_path": mount.path,
         "is_detached": bool(released.users),
-        "trouble": released.trouble,
+        "problem": released.trouble,
     }
     return {**versions.record(version, is_published_now=True), **record, "said": said}
 
@@ -123,10 +127,10 @@ def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, 
         dropped = " and dropped uncommitted work" if had_work else ""
         none = "; nothing was uncommitted" if had_work is False else ""  # None: the log shows the meaning
         said = f"Unmounted {mount.path}{dropped}{none if mount.keeps_work else '; a scratch leaves nothing'}"
-        return {**record, "uncommitted": False, "dropped": bool(had_work), "said": said}
+        return {**record, "has_uncommitted": False, "is_discarded": bool(had_work), "said": said}
     is_kept = mount.unmount(force=is_forced)
     said = f"Unmounted {mount.path}{'; uncommitted work is kept' if is_kept else ''}"
-    return {**record, "uncommitted": is_kept, "dropped": False, "said": said}
+    return {**record, "has_uncommitted": is_kept, "is_discarded": False, "said": said}
 
 
 def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bool) -> dict[str, Any]:
@@ -134,8 +138,8 @@ def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bo
 
     volume = Volume.open(name, store=store)
     volume.discard(meta_dir=meta_dir, force=is_forced)
-    record = {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": volume.has_changes()}
-    return {**record, "dropped": True, "said": f"Dropped uncommitted work of {volume.name} in {meta_dir}"}
+    record = {"mount_path": None, "volume": volume.name, "was_dead": False, "has_uncommitted": volume.has_changes()}
+    return {**record, "is_discarded": True, "said": f"Dropped uncommitted work of {volume.name} in {meta_dir}"}
 
 
 def _discard(volume: Unmounted, *, is_forced: bool) -> dict[str, Any]:
@@ -144,5 +148,5 @@ def _discard(volume: Unmounted, *, is_forced: bool) -> dict[str, Any]:
     had_work = volume.discard(force=is_forced)
     name = volume.volume
     said = f"Dropped uncommitted work of {name}" if had_work else f"{name} has no uncommitted work here"
-    record = {"mount_path": None, "volume": name, "was_dead": False, "uncommitted": False}
-    return {**record, "dropped": had_work, "said": said}
+    record = {"mount_path": None, "volume": name, "was_dead": False, "has_uncommitted": False}
+    return {**record, "is_discarded": had_work, "said": said}

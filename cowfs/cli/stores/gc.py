@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ WAITS = 4
 
 
 @click.command("gc")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
+@output.dry_run_option
 @click.option(
     "--why",
     "why_object",
@@ -52,7 +51,7 @@ def command(
 
     if why_object is not None:
         found = Store(store).why(why_object)
-        output.emit(as_json, dataclasses.asdict(found), "\n".join(found.lines))
+        output.emit(as_json, found, "\n".join(found.lines))
         return 0
     if not (dry_run or is_agreed) and (as_json or not (sys.stdin.isatty() and sys.stderr.isatty())):
         raise InvalidInputError(
@@ -63,7 +62,7 @@ def command(
     prepared = Store(store).plan_gc(dry_run=dry_run, say=lambda text: output.say(as_json, text))
     if dry_run:
         output.emit(as_json, record(prepared.report), shown(prepared.report))
-        return 0
+        return output.plan_code(has_work(prepared.report))
     if not as_json:
         output.say(as_json, shown(prepared.report))
     if not is_agreed and not prepared.is_empty and prepared.is_allowed(accept_loss):
@@ -75,17 +74,21 @@ def command(
     return 0 if done.is_done else WAITS
 
 
+def has_work(report: GcReport) -> bool:
+    """Whether the plan deletes or replaces anything, or is held up."""
+    return bool(report.objects or report.gone or report.repacked_packs or report.alarms)
+
+
 def record(report: GcReport) -> dict[str, object]:
-    found = dataclasses.asdict(report)
-    del found["objects"]
-    return {**found, "objects": [{"key": key, "bytes": size} for key, size in report.objects.items()]}
+    objects = [{"key": key, "bytes": size} for key, size in report.objects.items()]
+    return {**output.fields_of(report), "objects": objects}
 
 
 def shown(report: GcReport) -> str:
     rows = [(each.action, format_size(each.bytes), each.what) for each in report.shares]
     lines = [output.table(("", "BYTES", ""), rows), *map(printable, report.warnings)]
-    if report.deleted:
-        last = format_time(max(each.until_ns for each in report.deleted))
-        volumes = count(len(report.deleted), "deleted volume")
+    if report.deleted_volumes:
+        last = format_time(max(each.until_ns for each in report.deleted_volumes))
+        volumes = count(len(report.deleted_volumes), "deleted volume")
         lines.append(f"{volumes} can be brought back until {last}, which takes room: cowfs du --stored")
     return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -78,7 +77,7 @@ def _print(changed: str | None, store: str | None, *, as_json: bool) -> None:
     found = storage.list_keys(store)
     rows = [(each.id, each.kind, format_time(each.created_ns), printable(each.label)) for each in found]
     text = output.table(("ID", "KIND", "ADDED", "LABEL"), rows)
-    output.emit(as_json, {"id": changed, "keys": [dataclasses.asdict(each) for each in found]}, changed or text)
+    output.emit(as_json, {"key_id": changed, "keys": found}, changed or text)
 
 
 def _new_key(key_file: str | None, key_command: str | None) -> EncryptionKey:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command("maintain")
-@click.argument("url", metavar="[STORE]", required=False)
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@output.dry_run_option
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @output.common_options
-def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, as_json: bool) -> int:
-    """Prune every volume of STORE that has saved rules (`cowfs prune NAME --keep-daily 7 --save`),
-    then delete unneeded data, as `cowfs gc` does. Shows both plans first, and asks.
+def command(dry_run: bool, is_agreed: bool, store: str | None, as_json: bool) -> int:
+    """Prune every volume of the store that has saved rules (`cowfs prune NAME --keep-daily 7
+    --save`), then delete unneeded data, as `cowfs gc` does. Shows both plans first, and asks.
 
     With --dry-run, show the result of both, including data that only the versions to prune need.
     Exits with 4 while a mount does not answer; the next run continues.
     """
     from cowfs.blocking import Store
 
-    if url is not None and store is not None and url != store:
-        raise InvalidInputError("two stores were given", hint="Give STORE or --store.")
-    store = url if url is not None else store
     if not (dry_run or is_agreed) and (as_json or not (sys.stdin.isatty() and sys.stderr.isatty())):
         raise InvalidInputError(
             "nobody can be asked whether to delete",
@@ -45,15 +40,15 @@ def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, 
     _tell(plans, as_json=as_json)
     if dry_run:
         foreseen = Store(store).gc(dry_run=True, pruned=plans)
-        volumes = [{**dataclasses.asdict(plan), "pruned": []} for plan in plans]
-        record = {"store_url": foreseen.store, "volumes": volumes, "gc": gc.record(foreseen)}
+        volumes = [{**output.fields_of(plan), "pruned_version_ids": []} for plan in plans]
+        record = {"store_url": foreseen.store_url, "volumes": volumes, "gc": gc.record(foreseen)}
         output.emit(as_json, record, gc.shown(foreseen))
-        return 0
+        return output.plan_code(bool(_going(plans) or gc.has_work(foreseen)))
     pruned = _print_pruning(plans, store, is_agreed=is_agreed)
     prepared = Store(store).plan_gc(say=lambda text: output.say(as_json, text))
     report, code = _print_collection(prepared, is_agreed=is_agreed, as_json=as_json)
-    volumes = [{**dataclasses.asdict(plan), "pruned": ids} for plan, ids in zip(plans, pruned, strict=True)]
-    output.emit(as_json, {"store_url": prepared.report.store, "volumes": volumes, "gc": report}, "")
+    volumes = [{**output.fields_of(plan), "pruned_version_ids": ids} for plan, ids in zip(plans, pruned, strict=True)]
+    output.emit(as_json, {"store_url": prepared.report.store_url, "volumes": volumes, "gc": report}, "")
     return code
 
 

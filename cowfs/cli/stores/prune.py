@@ -3,7 +3,6 @@ rules."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
@@ -32,12 +31,12 @@ _COUNT = click.IntRange(min=1)
 @click.option("--keep-yearly", "yearly", type=_COUNT, metavar="N", help="Of each of N years.")
 @click.option("--save", is_flag=True, help="Save these rules in the volume's record; prune nothing now.")
 @click.option("--forget", is_flag=True, help="Remove the saved rules; prune nothing.")
-@click.option("--dry-run", is_flag=True, help="Only show the plan.")
+@output.dry_run_option
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @output.common_options
 def command(
     name: str, store: str | None, as_json: bool, save: bool, forget: bool, dry_run: bool, is_agreed: bool, **rules: Any
-) -> None:
+) -> int:
     """Prune the versions of volume NAME that no rule keeps. The volume loses them, and a collection
     may delete data that only they need. Shows the plan first, and asks.
 
@@ -61,9 +60,15 @@ def command(
         Store(store).set_retention(name)
         output.say(as_json, f"Volume {name} has no rules any more; nothing is pruned")
         url = Volume.open(name, store=store).resolve().store_url
-        nothing: dict[str, Any] = {"volume": name, "store_url": url, "versions": [], "rules": {}, "pruned": []}
+        nothing: dict[str, Any] = {
+            "volume": name,
+            "store_url": url,
+            "versions": [],
+            "rules": {},
+            "pruned_version_ids": [],
+        }
         output.emit(as_json, nothing, "")
-        return
+        return 0
     if save and not dry_run:
         Store(store).set_retention(name, **rules)
         output.say(as_json, f"Saved: {told(Store(store).plan_prune(name).rules)}. {Command('maintain')} goes by it")
@@ -80,8 +85,9 @@ def command(
         gone = Store(store).prune(plan)
         kept = f"; {len(going) - len(gone)} are held now, and stay" if len(gone) < len(going) else ""
         output.say(as_json, f"Pruned {count(len(gone), 'version')} of {name}{kept}; {Command('gc')} deletes them")
-    record = {**dataclasses.asdict(plan), "pruned": [each.version for each in gone]}
+    record = {**output.fields_of(plan), "pruned_version_ids": [each.version for each in gone]}
     output.emit(as_json, record, "")
+    return output.plan_code(bool(going)) if dry_run else 0
 
 
 def told(rules: Mapping[str, int]) -> str:
@@ -94,10 +100,16 @@ def told(rules: Mapping[str, int]) -> str:
 
 def table(plan: PrunePlan) -> str:
     rows = [
-        ("keep" if each.keep else "prune", each.version[:12], format_time(each.created_ns), ", ".join(each.why))
+        (
+            "keep" if each.is_kept else "prune",
+            each.version[:12],
+            format_time(each.published_ns),
+            ", ".join(each.kept_by),
+        )
         for each in plan.versions
     ]
-    return output.table(("PLAN", "VERSION", "COMMITTED", "WHY"), [tuple(map(printable, row)) for row in rows])
+    shown = [tuple(map(printable, row)) for row in rows]
+    return output.table(("PLAN", "VERSION", "COMMITTED", "WHY"), shown, is_cut=True)
 
 
 def _ask(going: int, *, is_agreed: bool, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -57,10 +56,10 @@ def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style
     with output.if_interrupted(output.RESUMES), output.progress(progress_style) as line:
         done = run(line)
     moved = f"{done.put_packs} of {count(done.packs, 'pack')} ({format_size(done.put_bytes)})"
-    new = count(len(done.versions), "new version") if done.is_new else "The version was there already"
-    tagged = f", {count(len(done.tags), 'tag')}" if done.tags else ""
-    made = f", into a new store at {done.made_store}" if done.made_store is not None else ""
-    records = count(len(done.mended), "damaged version record")
-    mended = f"; {records} put there again" if done.mended else ""
+    new = count(len(done.version_ids), "new version") if done.is_new else "The version was there already"
+    tagged = f", {count(len(done.tag_names), 'tag')}" if done.tag_names else ""
+    made = f", into a new store at {done.made_store_url}" if done.made_store_url is not None else ""
+    records = count(len(done.mended_version_ids), "damaged version record")
+    mended = f"; {records} put there again" if done.mended_version_ids else ""
     output.say(as_json, f"{new}{tagged}; {moved} copied{mended}{made}")
-    output.emit(as_json, dataclasses.asdict(done), done.locator)
+    output.emit(as_json, done, done.locator)

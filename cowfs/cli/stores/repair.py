@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 @click.command("repair")
-@click.argument("place", metavar="[STORE]", required=False, shell_complete=completing.stores)
 @click.option(
     "--from",
     "sources",
@@ -36,12 +35,11 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="What `verify --json` has printed: only the packs that it names are read.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@output.dry_run_option
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @output.progress_option
 @output.common_options
 def command(
-    place: str | None,
     sources: tuple[str, ...],
     report_file: Path | None,
     dry_run: bool,
@@ -50,20 +48,19 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Read the whole STORE as `cowfs verify` does and search for lost data: in this machine's
+    """Read the whole store as `cowfs verify` does and search for lost data: in this machine's
     cache, in copies of its volumes, in the sources given with --from, and in the store's other
     packs. Show the result, and restore the data found. Versions and locators stay as they are, and
-    nothing is deleted. Exits with 1 if some data stays lost, and names the paths."""
+    nothing is deleted. Exits with 1 if some data stays lost, and names the paths; --dry-run exits
+    with 0."""
     from cowfs.blocking import Store
 
-    if place is not None and store is not None:
-        raise InvalidInputError("the store is named twice", hint="Leave --store out.")
     if as_json and not (dry_run or is_agreed):
         raise InvalidInputError("nobody can be asked", hint="Add -y, or --dry-run.")
     line = output.ProgressLine(progress_style)
     hear = line if line.is_shown else None
     try:
-        asked = Store(place or store)
+        asked = Store(store)
         plan = asked.plan_repair(sources=sources, report=_report(report_file), progress=hear)
         line.close()
         if plan.work is not None and not dry_run:
@@ -74,6 +71,8 @@ def command(
         line.close()
     output.emit(as_json, _record(plan), _text(plan))
     say_advice(as_json, plan)
+    if dry_run:
+        return output.plan_code(plan.work is not None or not plan.is_sound)
     return 0 if plan.is_sound else 1
 
 
@@ -89,23 +88,23 @@ def _record(plan: RepairPlan) -> dict[str, Any]:
         "is_sound": plan.is_sound,
         "is_applied": plan.is_applied,
         "store_url": plan.store_url,
-        "packs": [dataclasses.asdict(pack) for pack in plan.packs],
-        "found": plan.found,
-        "broken": [dataclasses.asdict(each) for each in plan.broken],
-        "records": [dataclasses.asdict(each) for each in plan.records],
+        "damaged": plan.packs,
+        "found_in": plan.found,
+        "broken": plan.broken,
+        "records": plan.records,
     }
 
 
 def _text(plan: RepairPlan) -> str:
     lines = [record_line(each) for each in plan.records]
     lines += [
-        f"{pack.key}  ({printable(pack.problem)}): {pack.kept} blobs kept, {pack.found} found, {pack.lost} lost"
+        f"{pack.key}  ({printable(pack.problem)}): {pack.kept_blobs} blobs kept, {pack.found_blobs} found, {pack.lost_blobs} lost"
         for pack in plan.packs
     ]
     lines += [f"{count(blobs, 'blob')} found in {printable(title)}" for title, blobs in sorted(plan.found.items())]
     lines += [broken_line(each) for each in plan.broken]
     moved = sum(pack.new_pack is not None for pack in plan.packs)
-    is_whole = not (plan.broken or any(pack.lost for pack in plan.packs))
+    is_whole = not (plan.broken or any(pack.lost_blobs for pack in plan.packs))
     if not plan.packs and not plan.records:
         lines.append("Nothing is damaged that a version needs")
     elif plan.is_applied:

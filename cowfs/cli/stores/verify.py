@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,7 @@ SHOWN_VERSIONS = 3
 
 
 @click.command("verify")
-@click.argument("source", metavar="[SOURCE|STORE]", required=False, shell_complete=completing.volumes)
+@click.argument("source", metavar="[SOURCE]", required=False, shell_complete=completing.volumes)
 @click.option("--sample", metavar="PERCENT", help="Read only that part of the packs, chosen by chance: 5%.")
 @click.option("--all", "is_all", is_flag=True, help="Read every pack; the default.")
 @click.option("--resume", is_flag=True, help="Leave out what an interrupted run has read.")
@@ -33,7 +32,7 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store
+    """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of the whole store
     again and check every byte. Show the unreadable paths of each version, damaged heads, tags,
     leases and volume records, and missing heads. Exits with 1 if there are any; `cowfs repair`
     searches for lost data. Linked files are not read: only size and ETag (or time) of their objects
@@ -44,7 +43,7 @@ def command(
         raise InvalidInputError("--sample and --all exclude each other", hint="Leave one out.")
     with output.progress(progress_style) as progress:
         done = Store(store).verify(source, sample=_share(sample), resume=resume, progress=progress)
-    output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
+    output.emit(as_json, {"is_sound": done.is_sound, **output.fields_of(done)}, _text(done))
     say_advice(as_json, done)
     if done.broken or any(pack.lost_blobs for pack in done.damaged):
         output.say(as_json, name_store(f"{Command('repair')} looks for what was lost", done.store_url))
@@ -69,6 +68,7 @@ def _text(done: VerifyReport) -> str:
     lines = [record_line(record) for record in done.records]
     lines += [damaged_line(pack) for pack in done.damaged]
     lines += [broken_line(each) for each in done.broken]
+    lines += [broken_line(each, "purged ") for each in done.purged]
     lines += [printable(note) for note in done.notes]
     read = f"{done.checked_packs} of {count(done.packs, 'pack')} ({format_size(done.read_bytes)})"
     linked = f", {count(done.links, 'linked object')}" if done.links else ""
@@ -78,7 +78,7 @@ def _text(done: VerifyReport) -> str:
     if done.records:
         found.append(f"{count(len(done.records), 'record')} cannot be read")
     verdict = ", ".join(found) if found else "all right"
-    return "\n".join([*lines, f"{count(done.versions, 'version')}, {read}{linked}: {verdict}"])
+    return "\n".join([*lines, f"{count(done.checked_versions, 'version')}, {read}{linked}: {verdict}"])
 
 
 def say_advice(as_json: bool, found: VerifyReport | RepairPlan) -> None:
@@ -95,9 +95,9 @@ def damaged_line(pack: DamagedPack) -> str:
     return f"damaged  {pack.key}  ({printable(pack.problem)}; {meaning})"
 
 
-def broken_line(each: BrokenPath) -> str:
-    ids = [version[:12] for version in each.versions]
+def broken_line(each: BrokenPath, what: str = "broken ") -> str:
+    ids = [version[:12] for version in each.version_ids]
     more = f" and {len(ids) - SHOWN_VERSIONS} more" if len(ids) > SHOWN_VERSIONS else ""
-    where = f"{', '.join(each.volumes)}@{', '.join(ids[:SHOWN_VERSIONS])}{more}"
+    where = f"{', '.join(each.volume_names)}@{', '.join(ids[:SHOWN_VERSIONS])}{more}"
     path = printable(each.path) if each.path is not None else "(the version)"
-    return f"broken   {path}  in {where}  ({printable(each.problem)})"
+    return f"{what}  {path}  in {where}  ({printable(each.problem)})"

@@ -52,7 +52,7 @@ def command(
     if note := Store(store).endpoint_note:
         output.say(as_json, note)
     output.say(as_json, f"Made volume {volume.name} in {volume.store_url}")
-    output.emit(as_json, {"name": volume.name, "store_url": volume.store_url}, volume.name)
+    output.emit(as_json, {"volume": volume.name, "store_url": volume.store_url}, volume.name)
 
 
 def _requires_encryption(store: str | None) -> Storage:

@@ -51,6 +51,8 @@ def _delete(names: tuple[str, ...], store: str | None, *, is_agreed: bool, is_fo
     from cowfs.blocking import Store
 
     if not is_agreed:
+        for name in names:
+            Store(store).volume(name).resolve()
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise InvalidInputError(
                 "nobody can be asked whether to delete", hint="Add -y to delete without a question."
@@ -59,4 +61,4 @@ def _delete(names: tuple[str, ...], store: str | None, *, is_agreed: bool, is_fo
     for name in names:
         Store(store).delete(name, force=is_forced)
         output.say(as_json, f"Deleted volume {name}; {Command('undelete', name)} brings it back")
-    output.emit(as_json, {"deleted": list(names)}, "")
+    output.emit(as_json, {"volume_names": names}, "")

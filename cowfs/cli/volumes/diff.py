@@ -3,7 +3,6 @@ now."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections import Counter
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.cli import completing, output
+from cowfs.cli import completing, output, tables
 from cowfs.errors import InvalidInputError
 from cowfs.rendering import format_size, printable
 
@@ -70,9 +69,9 @@ def command(
         two = compare(renames=False)  # a patch renames files only
     count = Counter(change.kind for change in two.changes)
     record = {
-        "from": two.old_locator,
-        "to": two.new_locator,
-        "changes": [dataclasses.asdict(change) for change in two.changes],
+        "old_locator": two.old_locator,
+        "new_locator": two.new_locator,
+        "changes": two.changes,
         "totals": {
             **{kind: count[kind] for kind in ("added", "removed", "changed", "renamed")},
             "added_bytes": sum(change.added_bytes for change in two.changes),
@@ -93,7 +92,7 @@ def _text(two: Diff, shows: str | None, totals: Any) -> str:
     if shows == "names":
         return "\n".join(f"{LETTERS[each.kind]}\t{_paths(each, chr(9))}" for each in two.changes)
     if shows == "stat":
-        lines = [f" {_paths(each, ' => ')} | {_bytes(each)}" for each in two.changes]
+        lines = _stat_lines(two.changes)
         kinds = ", ".join(f"{totals[kind]} {kind}" for kind in ("added", "removed", "changed", "renamed"))
         in_all = f"+{format_size(totals['added_bytes'])} -{format_size(totals['removed_bytes'])}"
         return "\n".join([*lines, f" {kinds}; {in_all}"])
@@ -105,15 +104,36 @@ def _line(change: Change) -> str:
     return f"{LETTERS[change.kind]}  {_paths(change, ' => ')}" + (f"  ({said})" if said else "")
 
 
-def _paths(change: Change, between: str) -> str:
-    path = output.name(change.path) + ("/" if change.type == "directory" and change.path != "/" else "")
+def _paths(change: Change, between: str, columns: int | None = None) -> str:
+    """columns: as many of a terminal are there; longer paths lose their beginning."""
+    new = output.name(change.path) + ("/" if change.type == "directory" and change.path != "/" else "")
     if change.kind != "renamed":
-        return path
-    return f"{output.name(change.old_path or '')}{between}{path}"
+        return new if columns is None else tables.cut(new, columns, at_start=True)
+    old = output.name(change.old_path or "") + ("/" if change.old_type == "directory" else "")
+    if columns is not None:
+        half = (columns - len(between)) // 2
+        old, new = (tables.cut(each, half, at_start=True) for each in (old, new))
+    return old + between + new
 
 
-def _bytes(change: Change) -> str:
-    return f"+{format_size(change.added_bytes)} -{format_size(change.removed_bytes)}"
+def _stat_lines(changes: list[Change]) -> list[str]:
+    """The bytes stand in columns; on a terminal no line wraps."""
+    sizes = [
+        [
+            sign + format_size(size) if size else ""
+            for sign, size in (("+", each.added_bytes), ("-", each.removed_bytes))
+        ]
+        for each in changes
+    ]
+    added, removed = (max((len(each[column]) for each in sizes), default=0) for column in range(2))
+    terminal = tables.terminal_width()
+    room = None if terminal is None else max(terminal - added - removed - len("  |  "), 1)
+    paths = [_paths(each, " => ", room) for each in changes]
+    widest = max(map(tables.width, paths), default=0)
+    return [
+        f" {path}{' ' * (widest - tables.width(path))} | {plus:>{added}} {minus:>{removed}}".rstrip()
+        for path, (plus, minus) in zip(paths, sizes, strict=True)
+    ]
 
 
 def _write_patch(two: Diff) -> None:

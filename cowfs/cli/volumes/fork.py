@@ -32,10 +32,10 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     for note in done.notes:
         output.say(as_json, printable(note))
     record = {
-        "name": done.name,
+        "volume": done.name,
         "locator": done.locator,
         "store_url": done.store_url,
-        "committed": done.committed,
-        "uncommitted": done.uncommitted,
+        "committed_locator": done.committed_locator,
+        "has_uncommitted": done.has_uncommitted,
     }
     output.emit(as_json, record, done.name)

@@ -3,7 +3,6 @@ by FUSE or as a copy; or the files at SOURCE[:PATH], without a mount."""
 
 from __future__ import annotations
 
-import dataclasses
 import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 
 WATCH_S = 2.0
+LEFT_OUT = ("OWNER", "FILES", "HEAD", "MODE", "CHANGED")
+"""Columns that a narrow terminal does without, first the least needed."""
 
 
 @click.command("ls")
@@ -30,9 +31,9 @@ WATCH_S = 2.0
 @output.common_options
 def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store: str | None, as_json: bool) -> int:
     """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR)
-    at PATH. For a NAME the last version is shown, without uncommitted work. Exits with 10 if
-    something of a volume is damaged, with 11 if a newer cowfs wrote it; the others are still
-    listed."""
+    at PATH, which may be a pattern ('NAME:images/*.png', in quotes). For a NAME the last version is
+    shown, without uncommitted work. Exits with 10 if something of a volume is damaged, with 11 if a
+    newer cowfs wrote it; the others are still listed."""
     if place is not None and deleted:
         raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
 
@@ -51,15 +52,23 @@ def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store:
 
 
 class _Shown(NamedTuple):
-    record: dict[str, Any]
+    record: Any
     entries: Sequence[VolumeSummary] | Sequence[Entry]
     said: str = ""
     problems: Sequence[str] = ()
     code: int = 0
+    has_paths: bool = False
 
     def table(self, verbose: bool) -> str:
-        rows = [_row(each, verbose) for each in self.entries]
-        return output.table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
+        rows = [_row(each, verbose, self.has_paths) for each in self.entries]
+        if not rows:
+            return ""
+        return output.table(
+            list(rows[0]),
+            [list(row.values()) for row in rows],
+            without=() if verbose else LEFT_OUT,
+            is_cut="MOUNTED" in rows[0] and not verbose,
+        )
 
 
 def _volumes(store: str | None, *, deleted: bool) -> _Shown:
@@ -78,7 +87,7 @@ def _volumes(store: str | None, *, deleted: bool) -> _Shown:
     if is_damaged:
         problems.append(rendering.name_store(f"{Command('verify')} says what to do about it", opened.url))
     code = CorruptError.exit_code if is_damaged else UnsupportedFormatError.exit_code if bad else 0
-    record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
+    record = {"store_url": opened.url, "volumes": found}
     return _Shown(record, found, said, problems, code)
 
 
@@ -86,14 +95,14 @@ def _files(place: str, store: str | None) -> _Shown:
     from cowfs.blocking import Store
 
     found = Store(store).ls(place)
-    return _Shown(dataclasses.asdict(found), found.entries)
+    return _Shown(found, found.entries, has_paths=found.is_pattern)
 
 
-def _row(each: VolumeSummary | Entry, verbose: bool) -> dict[str, str]:
+def _row(each: VolumeSummary | Entry, verbose: bool, has_paths: bool) -> dict[str, str]:
     """Its cells by their columns' headers."""
     from cowfs.blocking import VolumeSummary
 
-    return _volume_row(each, verbose) if isinstance(each, VolumeSummary) else _file_row(each, verbose)
+    return _volume_row(each, verbose) if isinstance(each, VolumeSummary) else _file_row(each, verbose, has_paths)
 
 
 def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
@@ -105,14 +114,14 @@ def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
         "SIZE": str(volume.bytes) if verbose else format_size(volume.bytes),
         "FILES": str(volume.files),
         "OWNER": printable(volume.owner),
-        "HEAD": f"{head} (missing)" if volume.is_missing else head,
+        "HEAD": head + (" (missing)" if volume.is_missing else " (purged)" if volume.is_purged else ""),
         "CHANGED": format_time(volume.changed_ns, to_the_second=verbose) if volume.head_number else "-",
-        "MOUNTED": printable(volume.mounted or ""),
+        "MOUNTED": printable(volume.writer or ""),
     }
     return {**row, "LOCATOR": volume.locator or ""} if verbose else row
 
 
-def _file_row(file: Entry, verbose: bool) -> dict[str, str]:
+def _file_row(file: Entry, verbose: bool, has_paths: bool) -> dict[str, str]:
 
     mark = "/" if file.type == "directory" else f" -> {file.target}" if file.target is not None else ""
     size = str(file.size) if verbose else format_size(file.size)
@@ -120,5 +129,7 @@ def _file_row(file: Entry, verbose: bool) -> dict[str, str]:
         "MODE": stat.filemode(file.mode),
         "SIZE": size if file.type == "file" else "-",
         "CHANGED": format_time(file.mtime_ns, to_the_second=verbose),
-        **({"PATH": output.name(file.path + mark)} if verbose else {"NAME": output.name(file.name + mark)}),
+        **(
+            {"PATH": output.name(file.path + mark)} if verbose or has_paths else {"NAME": output.name(file.name + mark)}
+        ),
     }

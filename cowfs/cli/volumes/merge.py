@@ -3,7 +3,6 @@ mount."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from cowfs.api.versions.merge_report import MergeReport
 
 LETTERS = {"added": "A", "removed": "D", "changed": "M"}
-FAILED = 4
 
 
 @click.command("merge")
@@ -36,14 +34,14 @@ FAILED = 4
     help="What to do about conflicts at paths like PATTERN (as in .gitignore), or at all: ours, theirs, newest, "
     "keep-both, union (of files that were only appended to), fail. Repeatable; the last that fits counts.",
 )
-@click.option("-m", "--message", default="", help="What this version is.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and the conflicts; publish nothing.")
+@output.version_options
+@output.dry_run_option
 @output.common_options
 def command(
     branches: tuple[str, ...],
     into: str,
     strategy: tuple[str, ...],
-    message: str,
+    described: output.Described,
     dry_run: bool,
     store: str | None,
     as_json: bool,
@@ -52,33 +50,31 @@ def command(
     since it was forked as the next version of volume NAME; prints its locator. No content is
     transferred, and a SOURCE that is already merged changes nothing.
 
-    If changes conflict and no strategy resolves them, nothing is published. `--dry-run` exits with
-    4 then, as the merge itself does.
+    If changes conflict and no strategy resolves them, nothing is published, and the command exits
+    with 4. --dry-run shows all changes and conflicts.
     """
     from cowfs.blocking import Store, Volume
 
     tidy_up_when_terminated()
     versions = [Volume.version(source, store=store) for source in branches]
-    done = Store(store).merge(into, versions, strategy=_strategy(strategy), message=message, dry_run=dry_run)
+    done = Store(store).merge(into, versions, strategy=_strategy(strategy), dry_run=dry_run, **described)
     all_of_it = f"Volume {into} has all of it already"
     if dry_run:
-        if not done.paths and not done.conflicts:
-            output.say(as_json, f"No path of {into} would change" if done.merged else all_of_it)
-        output.emit(as_json, dataclasses.asdict(done), _plan(done))
-        return FAILED if any(each.how == "fail" for each in done.conflicts) else 0
-    resolved = f", {count(len(done.conflicts), 'conflict')} resolved" if done.conflicts else ""
-    said = f"Merged {len(done.merged)}: {count(len(done.paths), 'path')}{resolved}"
+        if not done.changes and not done.conflicts:
+            output.say(as_json, f"No path of {into} would change" if done.merged_locators else all_of_it)
+        output.emit(as_json, done, _plan(done))
+        return output.plan_code(bool(done.merged_locators or done.conflicts))
+    at = len(done.describe_conflicts())
+    resolved = f", conflicts at {count(at, 'path')} resolved" if at else ""
+    said = f"Merged {count(len(done.merged_locators), 'version')} into {into}: {count(len(done.changes), 'path')} changed{resolved}"
     output.say(as_json, said if done.is_new else all_of_it)
-    output.emit(as_json, dataclasses.asdict(done), done.locator)
+    output.emit(as_json, done, done.locator)
     return 0
 
 
 def _plan(done: MergeReport) -> str:
-    lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.paths]
-    lines += [
-        f"C  {output.name(each.path)}  ({each.kind.replace('_', ' ')}: {each.ours}, {each.theirs}; {each.how})"
-        for each in done.conflicts
-    ]
+    lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.changes]
+    lines += [f"C  {output.name(path)}  ({said})" for path, said in done.describe_conflicts().items()]
     return "\n".join(lines)
 
 

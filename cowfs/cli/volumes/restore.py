@@ -3,14 +3,13 @@ copy of a mount."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
 
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
-from cowfs.errors import Command
+from cowfs.errors import Command, InvalidInputError
 from cowfs.rendering import count
 
 if TYPE_CHECKING:
@@ -21,17 +20,22 @@ LETTERS = {"added": "A", "removed": "D", "changed": "M"}
 
 @click.command("restore")
 @click.argument("source", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
-@click.option("--into", metavar="NAME", help="The volume that gets it; default: that of SOURCE.")
-@click.option("--to", metavar="PATH", help="Where it is put; default: where it was.")
-@click.option("-m", "--message", default="", help="What this version is.")
-@click.option("--dry-run", is_flag=True, help="Show what would change; publish nothing.")
+@click.argument("target", metavar="[NAME[:PATH]]", required=False, shell_complete=completing.volumes)
+@output.version_options
+@output.dry_run_option
 @output.common_options
 def command(
-    source: str, into: str | None, to: str | None, message: str, dry_run: bool, store: str | None, as_json: bool
-) -> None:
+    source: str,
+    target: str | None,
+    described: output.Described,
+    dry_run: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
     """Publish the contents of PATH in SOURCE (NAME@TAG, NAME@VERSION, NAME@{3} or a LOCATOR) as the
     next version of its volume, and remove everything else at PATH there; prints the version's
-    locator. No content is transferred. Without PATH, all of SOURCE is restored.
+    locator. No content is transferred. Without PATH, all of SOURCE is restored. NAME is another
+    volume that gets the contents, NAME:PATH another path for them ("NAME:" is the root).
 
     If the volume is mounted here, nothing is published: its working copy is changed, uncommitted
     changes there are lost, and the next commit publishes the result. A mount that is a copy cannot
@@ -40,35 +44,51 @@ def command(
     from cowfs.blocking import Store, Volume
 
     tidy_up_when_terminated()
+    if target is not None and target.startswith("@"):
+        volume, colon, path = source.partition(":")
+        raise InvalidInputError(
+            f"{target!r} is a version, and not a volume that gets the contents",
+            hint=f"The version belongs to the source: {Command('restore', volume + target + colon + path)}.",
+        )
     version = Volume.version(source, store=store)
-    name = into or version.name
-    is_named = store is not None or into is not None
+    into, colon, path = (target or "").partition(":")
+    name, to = into or version.name, path or "/" if colon else None
+    is_named = store is not None or bool(into)
     where = Store(store) if is_named else Store(version.store_url, located=True)
-    tell(where.restore(name, version, to=to, message=message, dry_run=dry_run), name, dry_run, as_json)
+    done = where.restore(name, version, to=to, dry_run=dry_run, **described)
+    return tell(done, name, dry_run, as_json)
 
 
-def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
-    """Prints the result for the volume; also for a rollback."""
+def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool, verb: str = "Restored") -> int:
+    """Prints the result for the volume; also for a rollback. verb: what was done. Returns the exit
+    code."""
     if is_dry:
-        lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.paths]
+        lines = [f"{LETTERS[each.kind]}  {output.name(each.path)}" for each in done.changes]
         lines += [f"… and {done.more} more"] if done.more else []
         if not lines:
             output.say(as_json, _nothing_else(done, name))
-        output.emit(as_json, dataclasses.asdict(done), "\n".join(lines))
-        return
+        output.emit(as_json, done, "\n".join(lines))
+        return output.plan_code(bool(done.changes))
     if done.mount_path is not None:
         said = (
-            f"Restored {count(len(done.paths) + done.more, 'path')} below {done.mount_path}"
-            if done.paths
+            f"{verb} {count(len(done.changes) + done.more, 'path')} below {done.mount_path}"
+            if done.changes
             else _nothing_else(done, name)
         )
-        output.say(as_json, f"{said}; publish it: {Command('commit', name)}" if done.paths else said)
-        output.emit(as_json, dataclasses.asdict(done), done.mount_path)
-        return
-    said = f"Restored {count(len(done.paths), 'path')} of {name}" if done.is_new else _nothing_else(done, name)
+        output.say(as_json, f"{said}; publish it: {Command('commit', name)}" if done.changes else said)
+        output.emit(as_json, done, done.mount_path)
+        return 0
+    said = f"{verb} {count(len(done.changes), 'path')} of {name}" if done.is_new else _nothing_else(done, name)
     output.say(as_json, said)
-    output.emit(as_json, dataclasses.asdict(done), done.locator or "")
+    output.emit(as_json, done, done.locator or "")
+    return 0
 
 
 def _nothing_else(done: RestoreReport, name: str) -> str:
-    return "Nothing else is there" if done.mount_path is not None else f"Volume {name} has nothing else there"
+    """A bare NAME means the last version, which cannot bring anything back."""
+    if done.mount_path is not None:
+        return "Nothing differs there"
+    said = f"Nothing differs in volume {name}"
+    if done.source_locator == done.locator or done.source_locator.startswith(f"{done.locator}/"):
+        said += f": that is its last version. {name}@{{1}} means the one before it"
+    return said

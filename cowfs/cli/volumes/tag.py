@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from cowfs.cli import completing, output
@@ -40,7 +38,7 @@ def command(
         rows = [(each.name, each.version[:12], format_time(each.created_ns)) for each in found]
         if not rows:
             output.say(as_json, f"Volume {source} has no tags")
-        record = {"volume": source, "tags": [dataclasses.asdict(each) for each in found]}
+        record = {"volume": source, "tags": found}
         output.emit(as_json, record, output.table(("TAG", "VERSION", "TAGGED"), rows) if rows else "")
         return
     if delete:
@@ -54,4 +52,4 @@ def command(
         done = version.tag(tag, move=move, expect=expect)
         output.say(as_json, f"Tag {tag} of {version.name} is on version {done.version[:12]}")
         volume = version.name
-    output.emit(as_json, {"volume": volume, "tags": [dataclasses.asdict(done)]}, "" if delete else done.locator)
+    output.emit(as_json, {"volume": volume, "tags": [done]}, "" if delete else done.locator)

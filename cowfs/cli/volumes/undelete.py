@@ -18,4 +18,4 @@ def command(name: str, store: str | None, as_json: bool) -> None:
     name = name.removeprefix("/")
     was_deleted = Store(store).undelete(name)
     output.say(as_json, f"Volume {name} is {'there again' if was_deleted else 'not deleted: there is nothing to do'}")
-    output.emit(as_json, {"name": name}, name)
+    output.emit(as_json, {"volume": name}, name)

@@ -12,6 +12,9 @@ Guarantees
   before it is put into the reply and takes the count back if it did not fit. pyfuse3 does not
   report a failure to write a reply (an interrupted request); such a count keeps the inode in memory
   until unmount, and has no other effect
+- programs see the inode numbers that the lane shows. pyfuse3 has one number for an inode, which
+  both the kernel and programs get: `_Numbers` turns it into the engine's. It hands over no inode
+  with a handle: `_handles` remembers it
 - on a read-only mount the kernel refuses changes (option `ro`), and so does the engine (EROFS)
 
 All of it runs on the trio thread; `calls` defines which calls may wait, and for what.
@@ -30,7 +33,7 @@ from pyfuse3 import FUSEError
 
 from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.request_server import CacheTimes
-from cowfs.native import Attr, Caller, Engine, Owners
+from cowfs.native import Attr, Caller, Engine, Handle, Owners
 from cowfs.native.constants import ACL_ACCESS, ACL_DEFAULT
 
 READDIR_BATCH = 64
@@ -40,6 +43,25 @@ NAME_MAX_BYTES = 255
 FREE_INODES = 1 << 32
 """The free inodes in statfs: inode numbers have 64 bits, and a number of this size confuses no
 program."""
+
+
+SHOWN_INOS = 1 << 37
+"""From here on, a number that programs see is of what is shown beside the volume
+(native/mounted)."""
+
+
+class _Numbers:
+    """The numbers that pyfuse3 has for inodes: those that programs are to see. In a volume with
+    inodes beyond `SHOWN_INOS` these are ambiguous; there they are the engine's own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._is_same = engine.next_ino() >= SHOWN_INOS
+
+    def show(self, node: int) -> int:
+        return node if node < SHOWN_INOS or self._is_same else Engine.shown_ino(node)
+
+    def node(self, shown: int) -> int:
+        return shown if shown < SHOWN_INOS or self._is_same else Engine.node_of_shown(shown)
 
 
 class MountOperations(pyfuse3.Operations):
@@ -58,6 +80,8 @@ class MountOperations(pyfuse3.Operations):
         self._tell = calls.tell
         self._times = times
         self._owners = owners
+        self.numbers = _Numbers(engine)
+        self._handles: dict[int, Handle] = {}
         self.opened = trio.Event()
 
     def init(self) -> None:
@@ -67,9 +91,9 @@ class MountOperations(pyfuse3.Operations):
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         try:
-            return self._entry(await self._ask(self._engine.lookup, parent_inode, name))
+            return self._entry(await self._ask(self._engine.lookup, self._node(parent_inode), name))
         except FUSEError as error:
-            if error.errno != errno.ENOENT or self._engine.may_move(parent_inode):
+            if error.errno != errno.ENOENT or self._engine.may_move(self._node(parent_inode)):
                 raise
         absent = pyfuse3.EntryAttributes()  # inode 0: the kernel remembers that there is no such name
         absent.st_ino = 0
@@ -78,10 +102,10 @@ class MountOperations(pyfuse3.Operations):
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for ino, count in inode_list:
-            self._tell(self._engine.forget, ino, count)
+            self._tell(self._engine.forget, self._node(ino), count)
 
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return self._entry(await self._ask(self._engine.getattr, inode))
+        return self._entry(await self._ask(self._engine.getattr, self._node(inode)))
 
     async def setattr(
         self,
@@ -98,7 +122,7 @@ class MountOperations(pyfuse3.Operations):
             raise FUSEError(errno.EINVAL)
         changed = await self._ask_for_space(
             self._engine.setattr,
-            inode,
+            self._node(inode),
             self._caller(ctx, mode or 0),
             mode=mode,
             uid=self._owners.kept_user(attr.st_uid) if fields.update_uid else None,
@@ -111,38 +135,42 @@ class MountOperations(pyfuse3.Operations):
         return self._entry(changed)
 
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
-        return await self._ask(self._engine.readlink, inode)
+        return await self._ask(self._engine.readlink, self._node(inode))
 
     async def mknod(
         self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        made = await self._ask_for_space(self._engine.mknod, parent_inode, name, mode, rdev, self._caller(ctx, mode))
+        made = await self._ask_for_space(
+            self._engine.mknod, self._node(parent_inode), name, mode, rdev, self._caller(ctx, mode)
+        )
         return self._entry(made)
 
     async def mkdir(
         self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         return self._entry(
-            await self._ask_for_space(self._engine.mkdir, parent_inode, name, mode, self._caller(ctx, mode))
+            await self._ask_for_space(self._engine.mkdir, self._node(parent_inode), name, mode, self._caller(ctx, mode))
         )
 
     async def symlink(
         self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         return self._entry(
-            await self._ask_for_space(self._engine.symlink, parent_inode, name, target, self._caller(ctx))
+            await self._ask_for_space(self._engine.symlink, self._node(parent_inode), name, target, self._caller(ctx))
         )
 
     async def link(
         self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        return self._entry(await self._ask_for_space(self._engine.link, inode, new_parent_inode, new_name))
+        return self._entry(
+            await self._ask_for_space(self._engine.link, self._node(inode), self._node(new_parent_inode), new_name)
+        )
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._ask_for_space(self._engine.unlink, parent_inode, name, self._caller(ctx))
+        await self._ask_for_space(self._engine.unlink, self._node(parent_inode), name, self._caller(ctx))
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._ask_for_space(self._engine.rmdir, parent_inode, name, self._caller(ctx))
+        await self._ask_for_space(self._engine.rmdir, self._node(parent_inode), name, self._caller(ctx))
 
     async def rename(
         self,
@@ -154,7 +182,13 @@ class MountOperations(pyfuse3.Operations):
         ctx: pyfuse3.RequestContext,
     ) -> None:
         await self._ask_for_space(
-            self._engine.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, self._caller(ctx)
+            self._engine.rename,
+            self._node(parent_inode_old),
+            name_old,
+            self._node(parent_inode_new),
+            name_new,
+            flags,
+            self._caller(ctx),
         )
 
     # -- files
@@ -162,45 +196,46 @@ class MountOperations(pyfuse3.Operations):
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
-        attr, fh = await self._ask_for_space(
-            self._engine.create, parent_inode, name, mode, flags, self._caller(ctx, mode)
+        attr, handle = await self._ask_for_space(
+            self._engine.create, self._node(parent_inode), name, mode, flags, self._caller(ctx, mode)
         )
-        return pyfuse3.FileInfo(fh=fh, keep_cache=True), self._entry(attr)
+        return pyfuse3.FileInfo(fh=self._remember(handle), keep_cache=True), self._entry(attr)
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         # keep_cache: every change of a file goes through this kernel, so its pages are never stale
-        return pyfuse3.FileInfo(fh=await self._ask_for_space(self._engine.open_file, inode, flags), keep_cache=True)
+        handle = await self._ask_for_space(self._engine.open_file, self._node(inode), flags)
+        return pyfuse3.FileInfo(fh=self._remember(handle), keep_cache=True)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        return await self._ask(self._engine.read, fh, off, size)
+        return await self._ask(self._engine.read, self._handle(fh), off, size)
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         if self._engine.is_reclaim_overdue():
             with contextlib.suppress(FUSEError):  # the write itself reports its error
                 await self._sync(self._engine.reclaim_overdue)
         try:
-            return await self._ask_for_space(self._engine.write, fh, off, buf)
+            return await self._ask_for_space(self._engine.write, self._handle(fh), off, buf)
         except FUSEError as error:
-            self._tell(self._engine.note_failed_write, fh, off, len(buf), error.errno)
+            self._tell(self._engine.note_failed_write, self._handle(fh), off, len(buf), error.errno)
             raise
 
     async def flush(self, fh: int) -> None:
-        await self._ask(self._engine.flush, fh)
+        """Nothing waits to be written: every write was staged before it was answered."""
 
     async def release(self, fh: int) -> None:
-        await self._ask(self._engine.release, fh)
+        await self._ask(self._engine.release, self._handles.pop(fh))
 
     async def fsync(self, fh: int, datasync: bool) -> None:
-        await self._sync(self._engine.fsync, fh, datasync)
+        await self._sync(self._engine.fsync, self._handle(fh), datasync)
 
     # -- directories
 
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
-        return await self._ask(self._engine.open_directory, inode)
+        return self._remember(await self._ask(self._engine.open_directory, self._node(inode)))
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         cookie = start_id
-        while batch := await self._ask(self._engine.read_directory, fh, cookie, READDIR_BATCH):
+        while batch := await self._ask(self._engine.read_directory, self._handle(fh), cookie, READDIR_BATCH):
             for name, cookie, attr in batch:
                 if not self._deliver(token, name, cookie, attr):
                     return
@@ -221,7 +256,7 @@ class MountOperations(pyfuse3.Operations):
         return False
 
     async def releasedir(self, fh: int) -> None:
-        await self._ask(self._engine.release_directory, fh)
+        await self._ask(self._engine.release_directory, self._handles.pop(fh))
 
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         await self._sync(self._engine.sync)
@@ -243,27 +278,38 @@ class MountOperations(pyfuse3.Operations):
         # pyfuse3 has checked XATTR_CREATE and XATTR_REPLACE with getxattr, without an await that
         # yields in between
         if name not in ACLS:
-            await self._ask_for_space(self._engine.set_xattr, inode, name, value, 0)
+            await self._ask_for_space(self._engine.set_xattr, self._node(inode), name, value, 0)
             return
-        known = await self._ask(self._engine.getattr, inode)
+        known = await self._ask(self._engine.getattr, self._node(inode))
         kept = await self._ask(self._owners.kept_acl, value)
-        await self._ask_for_space(self._engine.set_acl, inode, name, kept, self._caller(ctx, known.mode))
+        await self._ask_for_space(self._engine.set_acl, self._node(inode), name, kept, self._caller(ctx, known.mode))
 
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
-        value = await self._ask(self._engine.get_xattr, inode, name)
+        value = await self._ask(self._engine.get_xattr, self._node(inode), name)
         return await self._ask(self._owners.shown_acl, value) if name in ACLS else value
 
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> list[bytes]:
-        return await self._ask(self._engine.list_xattrs, inode)
+        return await self._ask(self._engine.list_xattrs, self._node(inode))
 
     async def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._ask_for_space(self._engine.remove_xattr, inode, name)
+        await self._ask_for_space(self._engine.remove_xattr, self._node(inode), name)
 
     # -- conversion
 
+    def _node(self, shown: int) -> int:
+        return self.numbers.node(shown)
+
+    def _remember(self, handle: Handle) -> int:
+        """The number of a handle is different from those of all other engines in this process."""
+        self._handles[handle[1]] = handle
+        return handle[1]
+
+    def _handle(self, fh: int) -> Handle:
+        return self._handles[fh]
+
     def _entry(self, attr: Attr) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
-        entry.st_ino = attr.ino
+        entry.st_ino = self.numbers.show(attr.ino)
         entry.st_mode = mode = attr.mode
         entry.st_nlink = attr.nlink
         entry.st_uid = self._owners.shown_user(attr.uid)

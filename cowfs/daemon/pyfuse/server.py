@@ -115,10 +115,10 @@ class PyFuse:
                 self._notices.release()
 
     def invalidate_inode(self, ino: int) -> None:
-        self._notify(lambda: pyfuse3.invalidate_inode(ino))
+        self._notify(lambda: pyfuse3.invalidate_inode(self._operations.numbers.show(ino)))
 
     def invalidate_entry(self, parent: int, name: bytes) -> None:
-        self._notify(lambda: pyfuse3.invalidate_entry(parent, name))
+        self._notify(lambda: pyfuse3.invalidate_entry(self._operations.numbers.show(parent), name))
 
     def _notify(self, notice: Callable[[], None]) -> None:
         with self._notices:

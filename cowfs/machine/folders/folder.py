@@ -47,6 +47,7 @@ from cowfs.base.errors import (
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.base.quantities import format_time
 from cowfs.machine import lock, makers, mount_table, syncing, used_paths
 from cowfs.machine import state as states
 from cowfs.machine.folders import record as copy_record
@@ -250,15 +251,19 @@ class Copy:
         """LeaseHeldError: `is_elsewhere`, so its work may continue there."""
         if self.is_elsewhere:
             record, user = self.record, _owner(self.record_path)
-            since = lock.time_text(self.record_path.stat().st_mtime_ns)
+            since_ns = self.record_path.stat().st_mtime_ns
             raise LeaseHeldError(
                 f"volume {record.volume!r} is mounted as a copy, or has work in one, at {record.mount_path}, made by {user} in "
-                f"{record.process.where}, at {since}; that folder is not visible here",
+                f"{record.process.where}, at {format_time(since_ns, to_the_second=True)}; that folder is not visible here",
                 hint=f"Go on there, or commit and unmount it there ({Command('unmount', record.volume, '--commit')}, finalize()); or "
                 f"{lock.advise_fork(record.volume)}. If that container is gone, or its work is not needed, take over by a mount "
                 f"here (take_over=True, {Command('mount', '--take-over')}), which begins with the last commit: that folder, if it still "
                 "exists, stays as an ordinary folder.",
-                details={"who": f"{user} in {record.process.where}", "where": record.mount_path, "since": since},
+                details={
+                    "who": f"{user} in {record.process.where}",
+                    "where": record.mount_path,
+                    "since": lock.time_text(since_ns),
+                },
             )
 
     def require_looked_at(self) -> None:
@@ -287,6 +292,15 @@ class Copy:
             return True
         with root:
             return known is None or stamps.first_difference(root, known) is not None
+
+    def count_changes(self, version: VersionId | None) -> tuple[int, int] | None:
+        """How many files of the folder may differ from the version, and their bytes. None: nothing
+        differs, or the folder cannot be looked at."""
+        if self.record.stage != "whole" or (root := self.open()) is None:
+            return None
+        with root, suppress(OSError):
+            return stamps.count_differences(root, stamps.load(self.stamps_path, version) or {})
+        return None
 
     def is_used(self) -> bool:
         """Whether a process has files of the folder open."""

@@ -140,6 +140,25 @@ def first_difference(root: Root, known: Stamps) -> bytes | None:
     return next((path for path in sorted(known) if path not in seen), None)
 
 
+def count_differences(root: Root, known: Stamps) -> tuple[int, int] | None:
+    """How many files and links do not match their stamps, and their bytes; None: no path differs.
+    Special files are ignored. OSError: a path cannot be looked at."""
+    missing = dict(known)
+    files = size_bytes = 0
+    differs = False
+    for path, found in walk(root):
+        interruptible.require_wanted()
+        if is_special(found.mode):
+            continue
+        if missing.pop(path, None) == found:
+            continue
+        differs = True
+        if not stat.S_ISDIR(found.mode):
+            files += 1
+            size_bytes += found.size
+    return (files, size_bytes) if differs or missing else None
+
+
 def load(path: Path, version: VersionId | None) -> Stamps | None:
     """The stamps that were stored for that version; None: there are none, or they do not count."""
     head, known = _read(path)

@@ -8,11 +8,11 @@ index blocks    the tree is walked without any local cache: a directory that can
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from cowfs.base.errors import CorruptError, NotFoundError
-from cowfs.base.ids import PackId
+from cowfs.base.ids import ChunkHash, PackId
 from cowfs.format.manifest import Manifest
 from cowfs.index import Index, extents_in, find_places, open_index
 from cowfs.maintain.check.references import numbers_of
@@ -26,6 +26,8 @@ Broken = Mapping[PackId, Collection[int]]
 
 LOST_CONTENT = "some of its bytes are lost"
 LOST_INDEX = "its entry in the version's index is lost"
+PURGED = "some of its bytes were purged"
+PURGED_WHOLE = "the whole version was purged"
 
 
 def broken_files(
@@ -36,6 +38,23 @@ def broken_files(
     with open_index(store, reader, manifest.index, cache_dir=cache_dir) as index:
         inodes = _inodes_with(index, broken)
         return dict.fromkeys(paths_of(index, inodes), LOST_CONTENT) if inodes else {}
+
+
+def files_with(
+    store: ObjectStore,
+    reader: PackReader,
+    manifest: Manifest,
+    packs: Collection[PackId],
+    is_meant: Callable[[PackId, ChunkHash], bool],
+    cache_dir: Path,
+) -> tuple[int, list[bytes]]:
+    """How many files of a version name a chunk in one of these packs that is meant, and all their
+    paths."""
+    with open_index(store, reader, manifest.index, cache_dir=cache_dir) as index:
+        numbers = numbers_of(index, packs)
+        with extents_in(index, numbers) as extents:
+            inodes = {ino for ino, extent in extents if is_meant(numbers[extent[3]], ChunkHash(bytes(extent[2])))}
+        return len(inodes), sorted(paths_of(index, inodes))
 
 
 def walk_damaged(

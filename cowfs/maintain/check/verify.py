@@ -12,6 +12,8 @@ time; the list shows whether the others exist.
 The index of each version, or of a share of them, is read as well, to check that it is a tree
 (`index.tree`).
 
+Purged chunks (`store.packs.purged`) are no damage: what they leave unreadable is reported apart.
+
 Linked files are not read: origins are asked whether the objects are in the state that was linked.
 
 A damaged head, tag, pruned record, newest lease or newest volume record of a store is reported, as
@@ -27,7 +29,8 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,7 +48,7 @@ from cowfs.format.records import StoreRecord
 from cowfs.index import open_index, tree_problems
 from cowfs.index.blocks import enter
 from cowfs.index.cache import BlockCache
-from cowfs.maintain.check.broken_paths import broken_files, walk_damaged
+from cowfs.maintain.check.broken_paths import PURGED, PURGED_WHOLE, broken_files, files_with, walk_damaged
 from cowfs.maintain.check.linked_objects import LinkCheck
 from cowfs.maintain.check.pack_check import Expected, PackState, check_packs
 from cowfs.maintain.check.references import References, find_references, index_packs, is_needed, one_of_each
@@ -54,7 +57,7 @@ from cowfs.maintain.check.verify_report import BrokenPath, DamagedPack, DamagedR
 from cowfs.maintain.collect.marking import AT_ONCE, THREADS
 from cowfs.maintain.kept_versions import KeptVersion, find_kept_versions
 from cowfs.store import Access, ObjectStore, remembering
-from cowfs.store.packs import PackReader
+from cowfs.store.packs import PackReader, Purged, load_purged
 from cowfs.store.refs import leases, refs
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.names import described
@@ -103,12 +106,14 @@ def _missing_volumes(store: ObjectStore, listed: Sequence[str]) -> Iterator[Corr
 @dataclass
 class Damage:
     """The damage in packs. named: the blobs that versions name there; lost: those that cannot be
-    read from anywhere; moved: packs whose blobs have a new place in a moved record."""
+    read from anywhere; moved: packs whose blobs have a new place in a moved record. purged: as the
+    store's records say; in none of the others."""
 
     packs: NotRight
     named: References
     lost: References
     moved: frozenset[PackId] = frozenset()
+    purged: Purged = field(default_factory=Purged)
 
 
 @dataclass
@@ -142,6 +147,7 @@ class Verifier:
         self._access = access
         self._progress = progress or (lambda _: None)
         self._reader = PackReader(store)
+        self._purged = load_purged(store)
 
     def run(self, scope: Scope, log: VerifyLog | None = None) -> VerifyReport:
         found = self.find(scope, log)
@@ -154,7 +160,7 @@ class Verifier:
         broken = self.broken(scope, found.damage, links, set(trees))
         return VerifyReport(
             store_url=self._store.url,
-            versions=len(scope.versions),
+            checked_versions=len(scope.versions),
             packs=found.packs,
             checked_packs=len(found.checked),
             read_bytes=found.read_bytes,
@@ -167,6 +173,7 @@ class Verifier:
             broken=broken,
             notes=links.notes,
             records=list(scope.records),
+            purged=_group(scope.versions, self._find_purged),
         )
 
     def find(self, scope: Scope, log: VerifyLog | None = None) -> Found:
@@ -186,16 +193,21 @@ class Verifier:
     def damage(self, versions: Sequence[KeptVersion], packs: NotRight) -> Damage:
         """The effect of damaged packs on these versions."""
         if not packs:
-            return Damage(packs, {}, {})
-        manifests = [version.manifest for version in versions if version.manifest is not None]
-        named = find_references(self._store, self._reader, manifests, packs, self._cache_dir)
+            return Damage(packs, {}, {}, purged=self._purged)
+        manifests = self._manifests(versions)
+        references = find_references(self._store, self._reader, manifests, packs, self._cache_dir)
+        named = {
+            pack: left
+            for pack, entries in references.items()
+            if (left := {at: entry for at, entry in entries.items() if not self._purged.has(pack, entry.hash)})
+        }
         lost: References = defaultdict(dict)
         for pack, entries in named.items():
             for entry in entries.values():
                 if is_needed(entry) and not packs[pack].has_whole(entry) and not self._is_readable(pack, entry):
                     lost[pack][entry.offset] = entry
         moved = frozenset(pack for pack in named if refs.newest(self._store, refs.moved(pack)) is not None)
-        return Damage(packs, dict(named), dict(lost), moved)
+        return Damage(packs, named, dict(lost), moved, self._purged)
 
     # -- packs
 
@@ -209,10 +221,15 @@ class Verifier:
             found |= {pack: entry for pack, entry in more.items() if pack not in known}
         return found
 
+    def _manifests(self, versions: Iterable[KeptVersion]) -> list[Manifest]:
+        """Those that can be read, of versions that were not purged as a whole."""
+        gone = self._purged.versions
+        return [each.manifest for each in versions if each.manifest is not None and each.id not in gone]
+
     def _read_ahead(self, versions: Iterable[KeptVersion]) -> Iterator[Manifest]:
         """Yields the manifests that can be read. The beginnings of their indexes are read ahead,
         AT_ONCE at a time."""
-        manifests = [version.manifest for version in versions if version.manifest is not None]
+        manifests = self._manifests(versions)
         cache = BlockCache(self._cache_dir, name=self._reader.sealing.name)
         with Helpers(THREADS, name="cowfs-indexes") as threads:
             for at in range(0, len(manifests), AT_ONCE):
@@ -267,24 +284,28 @@ class Verifier:
         self, scope: Scope, damage: Damage, links: LinkCheck | None = None, trees: Set[VersionId] = frozenset()
     ) -> list[BrokenPath]:
         """trees: the versions whose index is read whole, to check that it is a tree."""
-        found: dict[tuple[str | None, str], tuple[dict[str, None], list[str]]] = {}
+        done = 0
         with TemporaryDirectory(prefix="cowfs-verify-", dir=config.temporary_dir()) as cold:
-            for done, version in enumerate(scope.versions):
+
+            def broken_of(version: KeptVersion) -> list[tuple[bytes | None, str]]:
+                nonlocal done
                 self._progress(Progress("paths", done, len(scope.versions)))
+                done += 1
                 with_tree = version.id in trees
-                for path, problem in self._broken_of(
-                    version, damage, links, Path(cold), scope.share, with_tree=with_tree
-                ):
-                    shown = "/" + os.fsdecode(path) if path is not None else None
-                    volumes, versions = found.setdefault((shown, problem), ({}, []))
-                    volumes.update(dict.fromkeys(version.volumes))
-                    versions.append(version.id.hex())
-        return [
-            BrokenPath(path, problem, list(volumes), versions)
-            for (path, problem), (volumes, versions) in sorted(
-                found.items(), key=lambda each: (each[0][0] or "", each[0][1])
-            )
-        ]
+                return self._broken_of(version, damage, links, Path(cold), scope.share, with_tree=with_tree)
+
+            return _group(scope.versions, broken_of)
+
+    def _find_purged(self, version: KeptVersion) -> list[tuple[bytes | None, str]]:
+        if version.id in self._purged.versions:
+            return [(None, PURGED_WHOLE)]
+        if version.manifest is None or not self._purged.packs:
+            return []
+        with suppress(CorruptError):  # reported as broken
+            packs, meant = self._purged.packs, self._purged.has
+            _, paths = files_with(self._store, self._reader, version.manifest, packs, meant, self._cache_dir)
+            return [(path, PURGED) for path in paths]
+        return []
 
     def _broken_of(
         self,
@@ -298,6 +319,8 @@ class Verifier:
     ) -> list[tuple[bytes | None, str]]:
         if version.manifest is None:
             return [(None, version.problem)]
+        if version.id in self._purged.versions:
+            return []
         store, reader, manifest = self._store, self._reader, version.manifest
         broken = {pack: entries.keys() for pack, entries in damage.lost.items()}
         found: dict[bytes, str] = {}
@@ -320,6 +343,23 @@ class Verifier:
         to walk it."""
         assert version.manifest is not None
         return not index_packs(version.manifest.index).isdisjoint(damage.lost)
+
+
+def _group(
+    versions: Iterable[KeptVersion], problems_of: Callable[[KeptVersion], Iterable[tuple[bytes | None, str]]]
+) -> list[BrokenPath]:
+    """One entry for each path and problem, whatever versions have it."""
+    found: dict[tuple[str | None, str], tuple[dict[str, None], list[str]]] = {}
+    for version in versions:
+        for path, problem in problems_of(version):
+            shown = "/" + os.fsdecode(path) if path is not None else None
+            volumes, ids = found.setdefault((shown, problem), ({}, []))
+            volumes.update(dict.fromkeys(version.volumes))
+            ids.append(version.id.hex())
+    return [
+        BrokenPath(path, problem, list(volumes), ids)
+        for (path, problem), (volumes, ids) in sorted(found.items(), key=lambda each: (each[0][0] or "", each[0][1]))
+    ]
 
 
 def _drawn(there: Set[AnyId], share: float, count: int) -> list[AnyId]:

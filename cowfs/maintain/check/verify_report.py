@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cowfs.base.hints import Command, insert_store
+from cowfs.base.short_repr import has_card, short_repr
 from cowfs.format import keys
 
 
+@has_card
 @dataclass(frozen=True)
 class DamagedPack:
     """lost_blobs, lost_bytes: needed by versions and not readable from anywhere. is_repaired:
@@ -23,6 +25,7 @@ class DamagedPack:
     is_repaired: bool
 
 
+@has_card
 @dataclass(frozen=True)
 class DamagedRecord:
     """A damaged head, tag, pruned record, newest lease or newest volume record, or a missing head;
@@ -35,25 +38,28 @@ class DamagedRecord:
     problem: str
 
 
+@short_repr
 @dataclass(frozen=True)
 class BrokenPath:
-    """volumes: those that have the versions. path None: the version itself cannot be read."""
+    """volume_names: those that have the versions. path None: the version itself cannot be read."""
 
     path: str | None
     problem: str
-    volumes: list[str]
-    versions: list[str]
+    volume_names: list[str]
+    version_ids: list[str]
 
 
+@short_repr
 @dataclass(frozen=True)
 class VerifyReport:
     """packs: those that the versions name, or that the store has; checked_packs, read_bytes: those
     of them that were read, right or not; packs read before a resumed run count. links: linked
     objects that were checked. notes: what could not be checked. records: of a whole store; versions
-    named only by such records were not checked."""
+    named only by such records were not checked. purged: what a purge took from versions; it is not
+    broken."""
 
     store_url: str
-    versions: int
+    checked_versions: int
     packs: int
     checked_packs: int
     read_bytes: int
@@ -62,6 +68,7 @@ class VerifyReport:
     broken: list[BrokenPath]
     notes: list[str]
     records: list[DamagedRecord] = field(default_factory=list)
+    purged: list[BrokenPath] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:

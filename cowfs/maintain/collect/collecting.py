@@ -5,7 +5,8 @@
     2  close            volumes deleted too long ago get a `void` head: they can no longer be restored
     3  repack           the needed blobs of sparse packs are written to new packs, with moved records
     4  condemn          the plan's list, and the repacked packs. From here on no writer may begin to use what it names
-    5  wait             until every live writer has acknowledged it. A pin past its lifetime is declared dead, and its volume
+    5  wait             until every live writer has acknowledged it; writers that can be reached are asked to do so at once, and
+                        nobody is waited for if the list is empty. A pin past its lifetime is declared dead, and its volume
                         fenced, so that its owner proves everything anew. The volume of a writer that is gone is
                         fenced, too; what its pin names stays
     6  look again       reads all roots anew, versions put since the plan, and moved records: an object that is needed now
@@ -26,7 +27,7 @@ Crash points are named `gc-*`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from cowfs.base import clock
@@ -53,6 +54,10 @@ PAUSE_S = 2.0
 WAIT_S = EXPIRY_S + 10.0
 """Six heartbeats of a mount that answers, and long enough to see that one is silent."""
 DELETED_AT_ONCE = 1000
+AskWriters = Callable[[Set[str]], bool]
+"""Called with the volumes whose writers are waited for: has those that it can reach acknowledge the
+list now, not at their next heartbeat. Returns whether any did. It only shortens the wait: what
+counts is the writer's own pin."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Outcome:
 
 class Collection:
     """survey: made the plan. holder: identifies this collector. wait_s: how long to wait for
-    writers."""
+    writers. ask: reaches writers without a wait for their heartbeat."""
 
     def __init__(
         self,
@@ -78,12 +83,14 @@ class Collection:
         holder: Holder,
         *,
         wait_s: float = WAIT_S,
+        ask: AskWriters = lambda volumes: False,
         progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._survey = survey
         self._store = survey.store
         self._holder = holder
         self._wait_s = wait_s
+        self._ask = ask
         self._progress = progress
         self._fenced: set[tuple[int, WriteId]] = set()
         """Generations, and pins whose volumes were fenced after their lists: an earlier fence says
@@ -95,6 +102,11 @@ class Collection:
         the plan has alarms that were not accepted, or is not the accepted one."""
         require_accepted(self._store.url, plan, accept_loss)
         check_now_ns(self._store)
+        outcome = self._apply(plan)
+        self._survey.drop_cached()  # last: until then, mounts can read what was purged
+        return outcome
+
+    def _apply(self, plan: Plan) -> Outcome:
         generation = self._survey.generations.begin(self._holder)
         hit("gc-after-begin")
         deleted: dict[str, int] = {}
@@ -120,6 +132,7 @@ class Collection:
         generation = self._survey.generations.begin(self._holder)
         is_old = generation.has_list
         listed = Condemned() if is_old else self._survey.generations.condemn(generation.number, Condemned())
+        show_pins(self._store)
         late = self._wait(generation)
         if not (late or is_old or listed):
             self._end(generation, {})
@@ -128,6 +141,7 @@ class Collection:
     def look_only(self) -> None:
         """Ends a collection with an empty plan: leaves its findings if they go beyond the last
         one's."""
+        self._survey.drop_cached()
         if self._survey.has_news:
             generation = self._survey.generations.begin(self._holder)
             if not generation.has_list:  # otherwise another collector is active
@@ -169,7 +183,9 @@ class Collection:
         on the list that was not spared, as far as the plan names it. The collection ends when
         nothing of that is left: another collector with these objects in its plan may have sent a
         request to delete them, so no writer may begin to use them before."""
-        if late := self._wait(generation):
+        show_pins(self._store)
+        late = self._wait(generation) if listed else self._look_at_pins(generation)
+        if late and listed:
             return late, False
         hit("gc-after-wait")
         generations = self._survey.generations
@@ -207,11 +223,12 @@ class Collection:
 
     def _wait(self, generation: Generation) -> list[FoundPin]:
         """Waits for acknowledgements. Returns the pins that keep the collection from continuing."""
-        show_pins(self._store)
         end_s = clock.monotonic_s() + self._wait_s
         said = ""
         while True:
             late = self._look_at_pins(generation)
+            if late and self._ask({pin.record.volume for pin in late}):
+                late = self._look_at_pins(generation)
             if not late or clock.monotonic_s() >= end_s:
                 return late
             text = f"waiting for {late[0].record.owner or 'a writer'} of volume {late[0].record.volume}"

@@ -10,6 +10,9 @@ less an hour, may be about to be named by a head, and so count as needed. A vers
 counts as a root, so that every version that is not condemned is complete: a fork relies on that. If
 it is incomplete, no fork can be made of it, and nothing is kept for it.
 
+Packs with purged chunks (`purged_packs`) are written anew or deleted whatever their age, whoever
+pins them: so each collection finishes a purge that was interrupted.
+
 `collecting` deletes what a plan names, after looking at all roots again. If the store does not show
 everything that it should, the plan has `alarms`, and only a user can have it carried out.
 """
@@ -32,6 +35,8 @@ from cowfs.maintain.collect.blob_places import MovedRecords, Places
 from cowfs.maintain.collect.generations import Condemned, Generation, Generations
 from cowfs.maintain.collect.live_ranges import LiveRanges
 from cowfs.maintain.collect.marking import THREADS, InParts, Marker
+from cowfs.maintain.collect.purged_caches import drop_cached
+from cowfs.maintain.collect.purged_packs import PurgedPacks
 from cowfs.maintain.collect.repacking import GAIN_BYTES, Repacker, Sparse
 from cowfs.maintain.collect.roots import NOTHING, Foreseen, FoundPin, InUse, RootReader, Roots, drop_gone
 from cowfs.maintain.collect.sight import Figures, Sight, last_sight, leave_sight
@@ -105,9 +110,11 @@ class Plan:
     restored; deleted: other deleted volumes, and until when they can be. versions, live_bytes:
     needed, in whole packs. young_bytes: garbage that is too young to be deleted. sparse: packs of
     which less than half is needed. Those to be written anew are among the objects. waits_for:
-    writers that may still rely on old objects. alarms: why it must not be carried out unless a user
-    accepts it. strange: objects in the store that are not cowfs's. old: keys of versions and packs
-    among the objects that existed when the last collection had ended.
+    writers that may still rely on old objects. held_bytes: what could be deleted if they
+    acknowledged a new collection: that part of young_bytes, and sparse packs. alarms: why it must
+    not be carried out unless a user accepts it. strange: objects in the store that are not cowfs's.
+    old: keys of versions and packs among the objects that existed when the last collection had
+    ended.
     """
 
     doomed: Condemned
@@ -119,6 +126,7 @@ class Plan:
     young_bytes: int
     sparse: Sparse
     waits_for: tuple[FoundPin, ...]
+    held_bytes: int = 0
     alarms: tuple[str, ...] = ()
     strange: tuple[str, ...] = ()
     old: frozenset[str] = frozenset()
@@ -170,13 +178,15 @@ class Survey:
         self._found = Roots()
         self._unread = ""
         self._young_ns = self._live_bytes = 0
+        self.purged_packs = PurgedPacks()
         self._known_packs: set[PackId] = set()
         self._lost_packs: set[PackId] = set()
 
-    def plan(self, *, foreseen: Foreseen = NOTHING, is_question: bool = False) -> Plan:
-        """foreseen: for display only; the deletion itself is checked against the roots (`needed`).
-        is_question: for display only, and nothing is written. InvalidStateError: the clocks differ
-        too much. After any error nothing is known."""
+    def plan(self, *, foreseen: Foreseen = NOTHING, is_question: bool = False, is_purge: bool = False) -> Plan:
+        """is_purge: plans nothing but what purged packs need. foreseen: for display only; the
+        deletion itself is checked against the roots (`needed`). is_question: for display only, and
+        nothing is written. InvalidStateError: the clocks differ too much. After any error nothing
+        is known."""
         now_ns = clock.now_ns() if is_question else check_now_ns(self.store)
         self.generations.load()
         self.last, self._unread = None, ""
@@ -189,35 +199,50 @@ class Survey:
         self.marker = Marker(self.store, self._cache_dir, threads=self._threads, in_parts=self._in_parts)
         found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s, foreseen=foreseen)
         drop_gone(self.store, found)
+        self.purged_packs = PurgedPacks()
         self.marker.mark(found.versions.keys() - found.pinned)
         durable = self._remember(found)
         self.marker.mark(found.versions)
+        purged_places = self._places_of([self.marker.purged])
+        self.purged_packs = PurgedPacks.find(self.store, purged_places, self.listing.packs, found.packs)
+        self.marker.index_packs |= self.purged_packs.index_packs
         heard = self._drop_silent(found.pins, now_ns, is_question=is_question)
         young_ns = young_since_ns(self.generations, heard, now_ns)
+        late = late_pins(self.generations, heard, now_ns)
         garbage = self._dead(found, None)
-        doomed = self._dead(found, young_ns)
+        old_bytes = self._count_old_bytes(found, now_ns - HOUR_NS) if late else 0
+        doomed = self._dead(found, young_ns) if not is_purge else Condemned()
         places = self._places()  # of the young versions too, which count as roots
-        sparse = self._repacker(places).plan(found.packs, young_ns)
+        purged = self.purged_packs.packs
+        sparse = self._repacker(places).plan(found.packs, young_ns if not is_purge else 0, purged)
+        condemned_bytes = self._count_condemned_bytes(doomed, sparse)
+        old = self._old(doomed)
+        young_bytes = sum(self.listing.objects_of(garbage - doomed).values())
+        doomed |= Condemned(purged - sparse.packs)
         kept = places.list_needed() - sparse.packs
         objects = self.listing.objects_of(doomed) | self._find_unfinished(found, places)
         objects |= self.listing.objects_of(Condemned(sparse.packs))
         objects |= {info.key: info.size for info in self.listing.scratch if info.mtime_ns < now_ns - HOUR_NS}
         self._weigh(durable, young_ns)
-        old = self._old(doomed)
         return Plan(
             alarms=tuple(self._alarms(found, strangers, old, is_foreseen=bool(foreseen))),
             strange=tuple(sorted(found.strange | strangers.others)),
             old=frozenset(old),
             doomed=doomed,
             objects=objects,
-            lapsed=found.lapsed,
+            lapsed=found.lapsed if not is_purge else {},
             deleted={volume: since_ns + int(self._grace_s * 1e9) for volume, since_ns in found.deleted.items()},
             versions=len(found.versions),
             live_bytes=sum(self._size(pack) for pack in kept) + sparse.written_bytes,
-            young_bytes=sum(self.listing.objects_of(garbage).values()) - sum(self.listing.objects_of(doomed).values()),
+            young_bytes=young_bytes,
             sparse=sparse,
-            waits_for=tuple(late_pins(self.generations, heard, now_ns)),
+            waits_for=tuple(late),
+            held_bytes=max(old_bytes - condemned_bytes, 0),
         )
+
+    def drop_cached(self) -> None:
+        """Takes out of this machine's caches what was purged when the plan was made."""
+        drop_cached(self._cache_dir, self.purged_packs.hashes)
 
     def list_needed(self, listed: Condemned, accepted: Collection[str] = ()) -> Condemned:
         """What all roots need now, deleted volumes included, and what versions need that are not on
@@ -237,7 +262,7 @@ class Survey:
         if hidden := (places.list_lost() & self._known_packs) - self._lost_packs:
             raise self._shows_less([f"{len(hidden)} packs that versions need"])
         return Condemned(
-            frozenset(places.list_needed() | found.packs.keys()),
+            frozenset(places.list_needed() | found.packs.keys() - self.purged_packs.packs),
             frozenset(self.marker.versions),
             frozenset(places.list_named()),
         )
@@ -323,7 +348,10 @@ class Survey:
         leave_sight(self.store, generation, figures, self._found.shown)
 
     def _places(self) -> Places:
-        return Places([self.marker.live], self.listing.packs, self.listing.find_moved_numbers(), self._records)
+        return self._places_of([self.marker.live, self.purged_packs.kept])
+
+    def _places_of(self, live: Sequence[LiveRanges]) -> Places:
+        return Places(live, self.listing.packs, self.listing.find_moved_numbers(), self._records)
 
     def _places_now(self, beside: LiveRanges) -> Places:
         """Uses the moved records of this moment: a pack is known either by its pin, which was read
@@ -377,6 +405,15 @@ class Survey:
         records = [] if places.is_named(pack) else self.listing.moved.get(pack, [])
         return max(info.mtime_ns for info in own + records)
 
+    def _count_old_bytes(self, found: Roots, young_ns: int) -> int:
+        """What would be condemned if objects put since young_ns, and no older ones, were kept for
+        writers. Marks the versions put since then."""
+        doomed = self._dead(found, young_ns)
+        return self._count_condemned_bytes(doomed, self._repacker(self._places()).plan(found.packs, young_ns))
+
+    def _count_condemned_bytes(self, doomed: Condemned, sparse: Sparse) -> int:
+        return sum(self.listing.objects_of(doomed | Condemned(sparse.packs)).values())
+
     def _find_unfinished(self, found: Roots, places: Places) -> dict[str, int]:
         """The rest of the list of a collection that has not ended."""
         newest = self.generations.newest
@@ -385,7 +422,7 @@ class Survey:
         listed = self.generations.load_condemned(newest.number)
         spared = self.generations.load_spared(newest.number)
         if spared is None:
-            needed = frozenset(places.list_needed() | found.packs.keys())
+            needed = frozenset(places.list_needed() | found.packs.keys() - self.purged_packs.packs)
             spared = Condemned(needed, frozenset(self.marker.versions), frozenset(places.list_named()))
         doomed = listed - spared
         return self.listing.objects_of(doomed, put_before_ns=newest.listed_ns)

@@ -101,8 +101,9 @@ class Repacker:
         self._gain_bytes = gain_bytes
         self._reader = PackReader(store)
 
-    def plan(self, spared: Collection[PackId], young_ns: int) -> Sparse:
-        """spared: packs that pins name. young_ns: packs put since then stay as they are."""
+    def plan(self, spared: Collection[PackId], young_ns: int, purged: Collection[PackId] = ()) -> Sparse:
+        """spared: packs that pins name. young_ns: packs put since then stay as they are. purged:
+        packs to be written anew in any case."""
         left: dict[PackId, int] = {}
         worth: dict[PackKind, list[PackId]] = {PackKind.DATA: [], PackKind.INDEX: []}
         needed: dict[PackId, tuple[int, int]] = {}  # how many bytes in how many blobs
@@ -111,12 +112,12 @@ class Repacker:
                 continue
             ranges = self._places.ranges(pack)
             used = sum(length for _, length in ranges)
-            if self._blobs.pad_size(used) >= SPARSE_PART * info.size:
+            if pack not in purged and self._blobs.pad_size(used) >= SPARSE_PART * info.size:
                 continue
             needed[pack] = used, len(ranges)
             is_old = info.mtime_ns < young_ns and pack not in spared
             new_bytes = self._size([needed[pack]]) + len(ranges) * ROW_BYTES
-            if is_old and info.size - new_bytes >= self._gain_bytes:
+            if pack in purged or (is_old and info.size - new_bytes >= self._gain_bytes):
                 worth[self._kind(pack)].append(pack)
             else:
                 left[pack] = info.size - used

@@ -86,7 +86,7 @@ class _ListedPin(NamedTuple):
 @dataclass
 class Roots:
     """versions: each with what protects it, in words. pinned: those of them that only pins and
-    mounts protect.
+    mounts protect. work: pins of uncommitted work, by the versions that it may be based on.
 
     lapsed: volumes that must not be used any more: deleted too long ago to be restored, or forked
     too late, from a version that is gone; with their newest head's number, since a later head
@@ -103,6 +103,7 @@ class Roots:
     pinned: set[VersionId] = field(default_factory=set)
     packs: dict[PackId, list[str]] = field(default_factory=dict)
     pins: list[FoundPin] = field(default_factory=list)
+    work: dict[VersionId, list[FoundPin]] = field(default_factory=dict)
     lapsed: dict[str, int] = field(default_factory=dict)
     void: set[str] = field(default_factory=set)
     deleted: dict[str, int] = field(default_factory=dict)
@@ -349,6 +350,8 @@ class RootReader:
                 versions.add(self._head(record.volume, record.number).version)
             for version in filter(None, versions):
                 _add_pinned(found, version, [why])
+                if record.kind in ("writer", "hold"):
+                    found.work.setdefault(version, []).append(pin)
             for pack in record.packs:
                 found.packs.setdefault(pack, []).append(why)
 

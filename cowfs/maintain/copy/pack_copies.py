@@ -10,6 +10,9 @@ valid.
     (or of another size there)      new pack, with a moved record
     collected or moved there        the target's record counts if it has every blob; else the same as above
 
+    purged at the target            never put again: its other blobs go to a new pack, with a moved record
+    purged at the source            what is left of it is copied
+
 Each pack is checked before it is put, so that damage does not spread, and read back after. Only
 packs that files or indexes of the versions name are copied. Threads: THREADS packs at a time, each
 in memory.
@@ -21,15 +24,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from cowfs.base import clock
 from cowfs.base.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.base.failpoints import hit
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command, insert_store
-from cowfs.base.ids import PackId
+from cowfs.base.ids import PackId, VersionId, WriteId
 from cowfs.base.thread_pool import Helpers
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
@@ -47,7 +52,7 @@ from cowfs.maintain.check.references import (
 from cowfs.maintain.collect.moving import append_record, kind_of, put_blobs, require_kept
 from cowfs.maintain.repairs.blob_sources import OwnPack
 from cowfs.store import ObjectStore
-from cowfs.store.packs import PackReader, places_now, read_moved_records
+from cowfs.store.packs import NOTHING, PackReader, append_purged, load_purged, places_now, read_moved_records
 from cowfs.store.refs import refs
 from cowfs.store.sealed import sealing_of
 
@@ -102,6 +107,7 @@ class PackCopies:
         self._collected: Set[PackId] = frozenset()  # packs whose moved records are or were collected
         self._sizes: dict[PackId, int] = {}  # of the target
         self._manifests: Sequence[Manifest] = ()
+        self._purged = self._purged_there = NOTHING  # of source and target
         self._named: dict[PackId, PackEntry] = {}  # one blob of each pack that versions name
         self._moved: set[PackId] = set()  # packs of the target that have moved records
         self._relied: set[PackId] = set()
@@ -129,6 +135,31 @@ class PackCopies:
         """Records one named blob of each pack to identify it: another pack under its key is not
         copied."""
         self._named |= {pack: named for pack, named in packs if named is not None}
+
+    def copy_purged(self, packs: Set[PackId], versions: Set[VersionId]) -> None:
+        """Records at the target what was purged at the source of these packs and versions. What the
+        target has stays there as it is."""
+        purged, there = load_purged(self._source), load_purged(self._target)
+        self._look_at_target()
+        if not versions.isdisjoint(purged.versions):  # their indexes do not say any more what they named
+            packs = packs | purged.packs
+        records = []
+        for record in purged.records:
+            lacking = [
+                pack
+                for pack in sorted(packs & frozenset(record.packs))
+                if not (pack in self._sizes or pack in self._moved or there.hashes_in(pack).issuperset(record.hashes))
+            ]
+            gone = [
+                version
+                for version in sorted((versions & frozenset(record.versions)) - there.versions)
+                if self._target.size(keys.version(version)) is None
+            ]
+            if lacking or gone:
+                hashes = record.hashes if lacking else ()
+                id = WriteId(clock.random_bytes(WriteId.length))
+                records.append(replace(record, write_id=id, hashes=hashes, packs=tuple(lacking), versions=tuple(gone)))
+        append_purged(self._target, records)
 
     def copy(self, packs: Iterable[PackId], condemned: frozenset[PackId], collected: Set[PackId]) -> None:
         """Returns when all packs can be read at the target. CorruptError: one is damaged, or gone,
@@ -177,7 +208,8 @@ class PackCopies:
             known = places_now(
                 read_moved_records(self._target, pack), lambda home: home in self._relied or self._stays(home)
             )
-            lost = [entry for entry in entries.values() if entry.offset not in known and is_needed(entry)]
+            needed = [entry for entry in entries.values() if is_needed(entry) and not self._is_purged(pack, entry)]
+            lost = [entry for entry in needed if entry.offset not in known]
             if lost:
                 raise CorruptError(
                     f"pack {pack} of {self._source.url} is damaged: {len(lost)} of {len(entries)} blobs that are "
@@ -188,6 +220,7 @@ class PackCopies:
             self._rely(*{place.new_pack for offset, place in known.items() if offset in entries})
 
     def _look_at_target(self) -> None:
+        self._purged, self._purged_there = load_purged(self._source), load_purged(self._target)
         self._sizes, self._moved, self._relied = {}, set(), set()
         for info in self._target.list(keys.PACKS):
             if (pack := keys.parse_pack(info.key)) is not None:
@@ -199,6 +232,9 @@ class PackCopies:
 
     def _copy(self, pack: PackId) -> None:
         size = self._source.size(keys.pack(pack))
+        if pack in self._purged_there.packs:
+            self._copy_rest(pack)
+            return
         if self._is_there(pack, size):
             self._rely(pack)
             return
@@ -223,10 +259,25 @@ class PackCopies:
         except (CorruptError, NotFoundError):
             return False
         known = places_now(read_moved_records(self._target, pack), self._stays)
-        if not all(entry.offset in known for entry in directory):
+        needed = [entry for entry in directory if not self._is_purged(pack, entry)]
+        if not all(entry.offset in known for entry in needed):
             return False
-        self._rely(*{known[entry.offset].new_pack for entry in directory})
+        self._rely(*{known[entry.offset].new_pack for entry in needed})
         return True
+
+    def _is_purged(self, pack: PackId, blob: PackEntry) -> bool:
+        return self._purged.has(pack, blob.hash) or self._purged_there.has(pack, blob.hash)
+
+    def _copy_rest(self, pack: PackId) -> None:
+        """A pack of which the target has purged something: its id is never used again there."""
+        if pack in self._moved and self._is_moved_whole(pack):
+            return
+        try:
+            offsets = {entry.offset for entry in self._reader.directory(pack)}
+        except NotFoundError:  # nothing of it is left here either
+            return
+        if blobs := self._copy_blobs(pack, offsets):
+            self._add_record(pack, blobs)
 
     def _stays(self, pack: PackId) -> bool:
         return pack in self._sizes and pack not in self._condemned
@@ -246,6 +297,8 @@ class PackCopies:
     def _copy_moved(self, pack: PackId) -> None:
         records = read_moved_records(self._source, pack)
         if (newest := next(records, None)) is None:
+            if pack in self._purged.packs:  # nothing of it is left
+                return
             raise CorruptError(
                 f"pack {pack} of {self._source.url} is damaged or gone",
                 hint=insert_store(LOST_HINT, self._source.url),
@@ -266,7 +319,7 @@ class PackCopies:
         if size is None or home in self._sizes or home in self._condemned:
             return False
         state, data = self._read(home)
-        if state is None:
+        if state is None or any(self._purged_there.names(entry.hash) for entry in state.directory or ()):
             return False
         self._put(home, data)
         return True
@@ -279,7 +332,8 @@ class PackCopies:
             directory = self._reader.directory(pack) if offsets else ()
         except (CorruptError, NotFoundError):
             return ()
-        read = [(entry, own.read_stored(pack, entry)) for entry in directory if entry.offset in offsets]
+        wanted = [each for each in directory if each.offset in offsets and not self._is_purged(pack, each)]
+        read = [(entry, own.read_stored(pack, entry)) for entry in wanted]
         found = [(entry, stored) for entry, stored in read if stored is not None]
         if not found:
             return ()

@@ -38,6 +38,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
 from cowfs.maintain.copy.pack_copies import InParts, PackCopies
 from cowfs.store import ObjectStore, scratch_objects
+from cowfs.store.packs import load_purged
 from cowfs.store.refs import leases, refs
 from cowfs.store.refs.pins import Pin, lately_condemned, load_collected_records, load_condemned_versions
 from cowfs.store.reliability.damaged import read_as
@@ -144,7 +145,9 @@ class Push:
         if not wanted.intersection(self._versions) <= set(self._wanted):
             self._wanted = [version for version in self._versions if version in wanted]
             self._progress(Progress("versions", 0, len(self._versions)))
-            self._needed = self._copies.find_needed([open_version(self._source, version) for version in self._wanted])
+            gone = load_purged(self._source).versions | load_purged(self._target).versions
+            whole = [version for version in self._wanted if version not in gone]
+            self._needed = self._copies.find_needed([open_version(self._source, version) for version in whole])
         return left
 
     def _check_quota(self, head: Head, newest: VersionId) -> None:
@@ -267,6 +270,7 @@ class Push:
             self._require_wanted()
             late, _ = self._lately_condemned()
             collected = load_collected_records(self._target, scratch_objects.store_now_ns(self._target))
+            self._copies.copy_purged(self._needed, set(self._wanted))
             self._copies.copy(self._needed, protection.condemned | late, collected)
             hit("push-before-manifests")
             for done, version in enumerate(self._wanted):

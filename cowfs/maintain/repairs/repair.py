@@ -93,13 +93,15 @@ class Repair:
         lost = {
             pack: {entry.offset: entry for entry in found.lost} for pack, found in self._found.items() if found.lost
         }
-        return Damage(self._damage.packs, self._damage.named, lost)
+        return Damage(self._damage.packs, self._damage.named, lost, purged=self._damage.purged)
 
     # -- looking
 
     def _look(self, pack: PackId) -> _Found:
         state, named = self._damage.packs[pack], self._damage.named[pack]
-        blobs = {entry.offset: entry for entry in state.directory or ()} | named
+        purged = self._damage.purged
+        listed = [entry for entry in state.directory or () if not purged.has(pack, entry.hash)]
+        blobs = {entry.offset: entry for entry in listed} | named
         kind = state.kind or kind_of(next(iter(named.values())))
         found = _Found(kind)
         for offset in sorted(blobs):
@@ -136,9 +138,9 @@ class Repair:
             kind=found.kind.name.lower(),
             problem=self._damage.packs[pack].problem,
             blobs=len(found.all) + len(found.lost),
-            kept=len(found.kept),
-            found=len(found.found),
-            lost=len(found.lost),
+            kept_blobs=len(found.kept),
+            found_blobs=len(found.found),
+            lost_blobs=len(found.lost),
             is_moved=self._is_told(pack),
             new_pack=new_pack.hex() if new_pack is not None else None,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cowfs.base.short_repr import has_card, short_repr
 from cowfs.maintain.check.verify_report import BrokenPath, DamagedRecord, advise
 
 if TYPE_CHECKING:
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
     from cowfs.version.commit import ProgressListener
 
 
+@has_card
 @dataclass(frozen=True)
 class PackRepair:
-    """The repair of one damaged pack. blobs: those it should have; kept: intact in it, or in its
-    new place; found: elsewhere; lost: named by versions and found nowhere. is_moved: an earlier
+    """The repair of one damaged pack. blobs: those it should have; kept_blobs: intact in it, or in
+    its new place; found: elsewhere; lost: named by versions and found nowhere. is_moved: an earlier
     repair or a collection has moved it, to packs that stay. new_pack: the pack that now has the
     kept and found blobs."""
 
@@ -25,13 +27,14 @@ class PackRepair:
     kind: str
     problem: str
     blobs: int
-    kept: int
-    found: int
-    lost: int
+    kept_blobs: int
+    found_blobs: int
+    lost_blobs: int
     is_moved: bool
     new_pack: str | None = None
 
 
+@short_repr
 @dataclass(frozen=True)
 class RepairPlan:
     """found: number of blobs by source. broken: paths that stay broken. records: those that are
@@ -49,7 +52,7 @@ class RepairPlan:
     @property
     def is_sound(self) -> bool:
         """Whether nothing is lost once the plan is applied."""
-        return not (self.broken or self.records or any(pack.lost for pack in self.packs))
+        return not (self.broken or self.records or any(pack.lost_blobs for pack in self.packs))
 
     @property
     def advice(self) -> list[str]:

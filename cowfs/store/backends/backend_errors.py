@@ -37,7 +37,7 @@ from cowfs.base.errors import (
     UnavailableError,
 )
 from cowfs.base.redaction import describe_error
-from cowfs.store.reliability.patience import RETRY_AFTER
+from cowfs.store.reliability.patience import NOT_LISTENING, RETRY_AFTER
 from cowfs.store.reliability.retry_after import as_text, retry_after_s
 
 CREDENTIALS_HINT = (
@@ -48,6 +48,10 @@ CREDENTIALS_HINT = (
 ENDED_HINT = (
     "The library for this request needs threads that Python ends with the main thread: let the main thread wait for the "
     "others (join), or do this earlier. Written data is kept."
+)
+
+NOT_LISTENING_HINT = (
+    "No server listens at this endpoint: is it started, and are host and port of the URL right? Nothing is lost."
 )
 
 TOO_LARGE_HINT = (
@@ -110,6 +114,15 @@ def has_ended(error: Exception) -> bool:
     return "interpreter shutdown" in str(error)
 
 
+def is_not_listening(error: BaseException | None) -> bool:
+    """Whether a connection was refused, as the causes of a library's error say."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class NoAnswer(Exception):
     """The response is no answer to the request; its text may be shown."""
 
@@ -137,6 +150,10 @@ def from_foreign_error(error: Exception, where: str) -> CowfsError | None:
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & _NO_CREDENTIALS or (isinstance(error, ValueError) and "credential" in str(error).lower()):
         return AccessDeniedError(f"{where}: {describe_error(error)}", hint=CREDENTIALS_HINT)
+    if is_not_listening(error):
+        return UnavailableError(
+            f"{where} does not answer: Connection refused", hint=NOT_LISTENING_HINT, details={NOT_LISTENING: True}
+        )
     if names & _NO_CONNECTION or isinstance(error, TimeoutError):
         return UnavailableError(f"{where} does not answer: {describe_error(error)}", hint="Try again; nothing is lost.")
     if (status := _gcsfs_status(error)) is not None:

@@ -16,6 +16,8 @@ Successful and failed reads are remembered for deduplication, which must not rel
 gone or damaged: `has_read` says that a pack was there, `has_failed` that a chunk in it, or all of
 it, cannot be read from where it belongs.
 
+A chunk that cannot be read anywhere may have been purged (`purged`): then it is PurgedError.
+
 Lengths come from an index that is itself untrusted, so they are bounded before any fetch. Only
 moved records are cached (`moved`); thread-safe.
 """
@@ -29,7 +31,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from cowfs.base.errors import CorruptError, NotFoundError
+from cowfs.base.errors import CorruptError, CowfsError, NotFoundError, PurgedError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import ChunkHash, PackId
@@ -40,6 +42,7 @@ from cowfs.format.sealing import Buffer
 from cowfs.store.contract import ObjectStore
 from cowfs.store.packs.filling import ChunkCache, ChunkRun, SealedRun, Wanted
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places, places_now
+from cowfs.store.packs.purged import NOTHING, load_purged
 from cowfs.store.reliability.damaged import read_range_as
 from cowfs.store.sealed import sealing_of
 from cowfs.store.streams import stream_range
@@ -93,6 +96,7 @@ class PackReader:
         self._lock = threading.Lock()  # guards everything below; never held during a request
         self._moved = MovedPacks(store)
         self._read_packs: set[PackId] = set()
+        self._purged = NOTHING  # as of the last failed read
         self._failed: dict[PackId, set[ChunkHash] | None] = {}  # None: all of the pack
 
     def read(
@@ -200,7 +204,7 @@ class PackReader:
         if known is not None:
             return self._compose_directory(pack, chain([known], self._moved.records(pack)))
         try:
-            return self._note_read(pack, self._own_directory(pack, directory_offset, directory_length))
+            return self._note_read(pack, self.own_directory(pack, directory_offset, directory_length))
         except (CorruptError, NotFoundError):
             records = self._moved.records(pack)
             if (newest := next(records, None)) is None:
@@ -286,6 +290,7 @@ class PackReader:
                 return raw
             except (CorruptError, NotFoundError) as error:
                 problem += f"; and where it was moved to: {error.message}"
+        self._require_not_purged(pack, request, first)
         is_gone = not has_moved and isinstance(first, NotFoundError)
         self._note_failure(pack, request.hash, is_gone=is_gone)
         collected = "The version may have been pruned, and collected since it was opened. " if is_gone else ""
@@ -295,6 +300,20 @@ class PackReader:
             hint=f"{collected}If another store or machine holds this version, copy it again from there.{changed}",
             details={"pack": pack.hex(), "offset": request.offset, "hash": request.hash.hex()},
         ) from first
+
+    def _require_not_purged(self, pack: PackId, request: ChunkRequest, first: CorruptError | NotFoundError) -> None:
+        """PurgedError: the chunk was purged here. Records are read only when a chunk cannot be."""
+        with suppress(CowfsError):
+            if not self._purged.has(pack, request.hash):
+                self._purged = load_purged(self._store)
+        if self._purged.has(pack, request.hash):
+            self._note_failure(pack, request.hash, is_gone=False)
+            raise PurgedError(
+                f"chunk {request.hash} at {request.offset} of pack {pack} was purged from {self._store.url}",
+                hint=f"Nothing is damaged, and nothing brings it back. {Command('verify')} lists what was purged. "
+                "Whoever still has the file can write it again.",
+                details={"pack": pack.hex(), "offset": request.offset, "hash": request.hash.hex()},
+            ) from first
 
     def _fetch(self, pack: PackId, offset: int, request: ChunkRequest, named: PackId) -> bytes:
         what = f"{request.stored_length} bytes at {offset} of pack {pack}"
@@ -389,7 +408,8 @@ class PackReader:
 
     # -- directories
 
-    def _own_directory(self, pack: PackId, offset: int | None = None, length: int | None = None) -> PackDirectory:
+    def own_directory(self, pack: PackId, offset: int | None = None, length: int | None = None) -> PackDirectory:
+        """As `directory`, of the pack itself, wherever its blobs have moved."""
         what = f"pack {pack} of {self._store.url}"
         key, blobs = keys.pack(pack), self.sealing.pack(pack)
         if offset is not None and length is not None:
@@ -420,7 +440,7 @@ class PackReader:
         def is_there(home: PackId) -> bool:
             if home not in directories and home not in gone:
                 try:
-                    directories[home] = self._own_directory(home)
+                    directories[home] = self.own_directory(home)
                 except NotFoundError:  # nothing needed lay there any more when it was collected
                     gone.add(home)
             return home in directories

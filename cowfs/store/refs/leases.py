@@ -51,6 +51,7 @@ from cowfs.base.errors import (
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import WriteId
+from cowfs.base.quantities import format_time
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord, Holder, LeaseRecord
 from cowfs.store.contract import ObjectStore
@@ -398,7 +399,7 @@ def _lease_held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
             details={"who": "an unknown writer", "where": "", "since": f"{since:%Y-%m-%d %H:%M:%S} UTC", **known},
         )
     return LeaseHeldError(
-        f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, {heard}",
+        f"volume {volume} is being written by {_describe(holder)} since {format_time(lease.since_ns, to_the_second=True)}, {heard}",
         hint=hint,
         details={
             "who": f"{holder.user}@{holder.host}",

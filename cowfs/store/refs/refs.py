@@ -46,6 +46,7 @@ from cowfs.format.records import (
     MovedRecord,
     PinRecord,
     PrunedRecord,
+    PurgedRecord,
     TagRecord,
 )
 from cowfs.machine.known_stores import Mark
@@ -164,6 +165,11 @@ def moved(pack: PackId) -> Ref[MovedRecord]:
     return Ref(
         f"the moved record of pack {pack}", keys.move_prefix(pack), lambda n: keys.move_record(pack, n), MovedRecord
     )
+
+
+def purges() -> Ref[PurgedRecord]:
+    """Use `cowfs.store.packs.purged`."""
+    return Ref("the purged chunks", keys.PURGED, keys.purge_record, PurgedRecord, says="key")
 
 
 def key_slots() -> Ref[KeysRecord]:

@@ -11,6 +11,9 @@ wait.
     limit    `brief_s` for a command and for opening a mount: BRIEF_S, or less; `config.store_timeout_s` for a mount that is
              served
 
+A refused connection ends the call at once while the store has answered nothing yet: the endpoint is
+mistyped, or the server was not started. Later it is an outage, and so it is for a mount.
+
 The first call of an outage that waits longer than TELL_S reports it in the log and to `listener`.
 All waits use `cowfs.base.clock`. Not here: which calls may be repeated (`retrying`), how many
 uploads run at once (`upload_turns`).
@@ -37,6 +40,8 @@ SLICE_S = 0.5
 
 RETRY_AFTER = "retry_after_s"
 """Of an error's details: the server asked to be left alone for so long."""
+NOT_LISTENING = "is_not_listening"
+"""Of an error's details: the machine is there, and no server listens at that port."""
 
 _log = log.get("store")
 
@@ -66,6 +71,11 @@ class Patience:
         self._is_told = False
         self._wakes = 0
         self._refusal: AccessDeniedError | None = None
+        self._has_answered = False
+
+    def expect_answers(self) -> None:
+        """From now on a refused connection is an outage, although nothing was answered yet."""
+        self._has_answered = True
 
     @property
     def refusal(self) -> AccessDeniedError | None:
@@ -74,7 +84,7 @@ class Patience:
 
     def note_refusal(self, error: AccessDeniedError) -> None:
         """Notes that a request was refused."""
-        self._refusal = error
+        self._refusal, self._has_answered = error, True
 
     def wait(self, pause_s: float, since_s: float) -> bool:
         """Sleeps for pause_s, or until `wake`; False, as early as possible, when that would end
@@ -89,8 +99,14 @@ class Patience:
 
     def wait_to_repeat(self, error: CowfsError, pauses: Pauses, since_s: float) -> bool:
         """`wait` after a call that failed."""
+        if self._is_absent(error):
+            return False
         counted_from_s = self.start_s(since_s, is_first=pauses.is_first)
         return self.wait(max(pauses.next_s(), self.requested_wait_s(error, counted_from_s)), counted_from_s)
+
+    def _is_absent(self, error: CowfsError) -> bool:
+        """Whether no server listens there, as far as is known."""
+        return bool(error.details.get(NOT_LISTENING)) and not self._has_answered
 
     def requested_wait_s(self, error: CowfsError, since_s: float) -> float:
         """How long to leave alone a server that asked for it. If it asked for more than the limit
@@ -100,20 +116,20 @@ class Patience:
         if self.reaches(wish_s, since_s):
             return wish_s
         left_s = since_s + self.limit_s - CLOSING_S - clock.monotonic_s()
-        return left_s if left_s > 0 and interruptible.has_time() else wish_s
+        return left_s if left_s > 0 and interruptible.is_patient() else wish_s
 
     def start_s(self, began_s: float, *, is_first: bool) -> float:
         """The start of patience after a failure, for a call that began at began_s. A call is
         repeated once however long its first attempt took, since that may have waited for one
         silent connection: then patience starts now. Not in a process that is about to end or in
         a hurry, and not if no caller waits for the call."""
-        may_last = self.limit_s > CLOSING_S and interruptible.has_time()
+        may_last = self.limit_s > CLOSING_S and interruptible.is_patient()
         return clock.monotonic_s() if is_first and may_last else began_s
 
     def reaches(self, pause_s: float, since_s: float) -> bool:
         """Whether a pause that begins now would end within limit_s after since_s; within CLOSING_S
-        if no caller waits for the work any longer, or the caller is in a hurry."""
-        limit_s = self.limit_s if interruptible.has_time() else min(self.limit_s, CLOSING_S)
+        if no caller waits for the work any longer, or the caller is in a hurry or brief."""
+        limit_s = self.limit_s if interruptible.is_patient() else min(self.limit_s, CLOSING_S)
         return clock.monotonic_s() + pause_s <= since_s + limit_s
 
     def wake(self) -> None:
@@ -127,7 +143,7 @@ class Patience:
 
     def tell(self, problem: CowfsError, since_s: float) -> None:
         """Reports the reason of the wait, once an outage."""
-        if clock.monotonic_s() - since_s < TELL_S:
+        if self._is_absent(problem) or clock.monotonic_s() - since_s < TELL_S:
             return
         with self._telling:
             if not self._is_told:
@@ -137,7 +153,7 @@ class Patience:
                 self.listener(waits)
 
     def note_success(self) -> None:
-        self._refusal = None
+        self._refusal, self._has_answered = None, True
         if self._is_told:
             with self._telling:
                 if self._is_told:

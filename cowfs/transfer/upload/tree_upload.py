@@ -10,7 +10,8 @@ that the numbers of new inodes ascend with their contents. A file of the same si
 modification is not read, unless that time is so close to the time it was stored that a later write
 may have the same one, or the file system does not record every store
 (`machine.folders.mapped_stores`). An object of an import (`object_tree`) is skipped only if its
-state is the same as well; an object without a state is always read. Files of an archive
+state is the same as well; an object without a state is always read, and so is a file of which a
+purge took bytes. Files of an archive
 (`archive_tree`) are stored before the walk.
 
 Which files are kept or replaced follows the rules of `copying`. A file that differs gets a new
@@ -107,7 +108,14 @@ class TreeUpload(Source):
         publisher = self._publisher
         prepare = partial(self._plan.prepare, publisher)
         drafting = _Drafting(
-            publisher.index, publisher.chunks, self._tree, self._plan, prepare, self._hurry, self._progress
+            publisher.index,
+            publisher.chunks,
+            self._tree,
+            self._plan,
+            prepare,
+            self._hurry,
+            self._progress,
+            publisher.chunks.find_purged(lambda ino: publisher.index.read_stored_content(ino)[0]),
         )
         found = drafting.run()
         self.done = found.done
@@ -149,6 +157,7 @@ class _Drafting:
         prepare: Callable[[Event], None] = lambda stop: None,
         hurry: Callable[[], None] = lambda: None,
         progress: ProgressListener | None = None,
+        is_purged: Callable[[int], bool] = lambda ino: False,
     ) -> None:
         self._hurry = hurry
         self._index = index
@@ -166,7 +175,7 @@ class _Drafting:
         self._reader = FileReader(
             chunks, lambda ino: self._index.read_stored_content(ino)[0], tree, self._stop, self._count, plan.done
         )
-        self._target = UploadChanges(self._index, plan, self._count, self._read, self._times_tell)
+        self._target = UploadChanges(self._index, plan, self._count, self._read, self._times_tell, is_purged)
 
     def run(self) -> UploadChanges:
         return interruptible.run(self._run, self._end)

@@ -68,7 +68,8 @@ class File:
 
 class UploadChanges:
     """changes: of the volume's tree. contents: of new inodes. done: counts. read: reads a file that
-    has to be read after all. times_tell: whether a file's times show every change."""
+    has to be read after all. times_tell: whether a file's times show every change. is_purged:
+    whether an inode of the volume has lost bytes, so that equal ones have to be stored again."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class UploadChanges:
         count: Count,
         read: Callable[[File], Read | None],
         times_tell: Callable[[File], bool],
+        is_purged: Callable[[int], bool],
     ) -> None:
         self.changes = TreeChanges(index, owner=plan.owner, now_ns=clock.now_ns())
         self.contents = FileRows()
@@ -89,6 +91,7 @@ class UploadChanges:
         self._count = count
         self._read = read
         self._times_tell = times_tell
+        self._is_purged = is_purged
         self._named: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
         self._claimed: set[int] = set()  # base inodes that stand for a source inode, and might for another
 
@@ -163,6 +166,7 @@ class UploadChanges:
             is_same = (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns) and self._is_same_state(old, attr)
             is_same = is_same and self._times_tell(file)
             is_same = is_same and not (self._earlier is not None and self._earlier.has_changed(file.path, attr))
+            is_same = is_same and not self._is_purged(old[INO])
             known = self.as_found(attr)
         return known if is_same and self._may_stay(file, old, known.mode, known.mtime_ns) else None
 
@@ -323,9 +327,8 @@ class UploadChanges:
             return True
         if self._is_linked(old):
             return False
-        return old[SIZE] == read.size and _content_key(self._index.read_stored_content(old[INO])[0]) == _content_key(
-            read.rows
-        )
+        before = _content_key(self._index.read_stored_content(old[INO])[0])
+        return old[SIZE] == read.size and before == _content_key(read.rows) and not self._is_purged(old[INO])
 
     def _name(
         self, directory: Directory, name: bytes, ino: int, old: InodeRow | None, base: InodeRow | None = None

@@ -3,9 +3,12 @@ so programs that only use volumes stay light (`merging` finds conflicts)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from cowfs.base.quantities import natural_key
+from cowfs.base.short_repr import has_card
 
 ConflictKind: TypeAlias = Literal[
     "both_changed",
@@ -31,6 +34,7 @@ SETTLED_BY: dict[ConflictKind, tuple[How, ...]] = {
 appended to."""
 
 
+@has_card
 @dataclass(frozen=True)
 class Conflict:
     """One path at which two sides have made incompatible changes.
@@ -51,3 +55,19 @@ class Conflict:
 
 
 Resolve: TypeAlias = Callable[[Conflict], How]
+
+
+def describe_by_path(conflicts: Iterable[Conflict]) -> dict[str, str]:
+    """One text for each path in conflict, in natural order: what happened, on which sides, and how
+    it is resolved. A path that several branches have changed has a conflict for each of them."""
+    by_path: dict[str, list[Conflict]] = {}
+    for each in conflicts:
+        by_path.setdefault(each.path, []).append(each)
+    return {path: _describe(by_path[path]) for path in sorted(by_path, key=natural_key)}
+
+
+def _describe(conflicts: list[Conflict]) -> str:
+    kinds = dict.fromkeys(each.kind.replace("_", " ") for each in conflicts)
+    sides = sorted({side for each in conflicts for side in (each.ours, each.theirs)}, key=natural_key)
+    hows = dict.fromkeys(each.how for each in conflicts)
+    return f"{', '.join(kinds)}: {', '.join(sides)}; {', '.join(hows)}"

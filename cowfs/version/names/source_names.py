@@ -23,6 +23,7 @@ from itertools import islice
 from cowfs.base.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.base.quantities import format_time
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
 from cowfs.store import ObjectStore
@@ -46,6 +47,11 @@ def parse_source(text: str) -> Locator | tuple[str, str | None]:
     if is_locator(text):
         return Locator.parse(text)
     name, at, tail = text.partition("@")
+    if "/" in name:
+        raise InvalidInputError(
+            f"{text!r} is a path, not a volume's name",
+            hint=f"A file of a volume is NAME:PATH; {Command('status')} says which volume is mounted where.",
+        )
     keys.check_volume_name(name)
     if at and not tail:
         raise InvalidInputError(
@@ -138,8 +144,7 @@ def _find_before(store: ObjectStore, head: Head, number: int) -> Step:
 
 
 def _describe_step(volume: str, count: int, step: Step) -> str:
-    when = datetime.fromtimestamp(step.created_ns / 1e9).astimezone()
-    return f"{volume}@{{{count}}}, {step.version.hex()[:12]} of {when:%Y-%m-%d %H:%M}"
+    return f"{volume}@{{{count}}}, {step.version.hex()[:12]} of {format_time(step.created_ns)}"
 
 
 # -- tags and shortened ids

@@ -260,12 +260,12 @@ def _error_of_taken_name(store: ObjectStore, name: str) -> ConflictError:
         return ConflictError(
             f"{store.url} keeps a volume {name!r} that was deleted",
             hint=f"Choose another name, or bring it back: {Command('undelete', name)}, Store().undelete({name!r}).",
-            details={"name": name},
+            details={"volume": name},
         )
     if head is not None and head.is_void:
-        return ConflictError(_describe_gone(store, name), hint=_TAKEN, details={"name": name})
+        return ConflictError(_describe_gone(store, name), hint=_TAKEN, details={"volume": name})
     return ConflictError(
         f"{store.url} has a volume {name!r} already",
-        hint="Choose another name, or open the existing volume.",
-        details={"name": name},
+        hint=f"Choose another name, or open the existing volume: {Command('mount', name, 'PATH')}, Volume.open({name!r}).",
+        details={"volume": name},
     )

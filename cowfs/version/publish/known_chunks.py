@@ -26,7 +26,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cowfs.base import clock, log
-from cowfs.base.errors import CorruptError, CowfsError, NotFoundError, UnavailableError, UnsupportedFormatError
+from cowfs.base.errors import (
+    CorruptError,
+    CowfsError,
+    NotFoundError,
+    PurgedError,
+    UnavailableError,
+    UnsupportedFormatError,
+)
 from cowfs.base.ids import ChunkHash, PackId
 from cowfs.base.single_flight import Flights
 from cowfs.format.catalogue import MAX_ENTRIES, Candidate, Catalogue, merge_catalogues, to_merge
@@ -356,6 +363,9 @@ class KnownChunks:
             try:
                 data = self._packs.read(ref.pack, ref.offset, ref.stored_length, ref.raw_length, ref.codec, ref.hash)
                 catalogue = Catalogue.decode(data, what=f"catalogue in pack {ref.pack}")
+            except PurgedError as error:
+                _log.debug("a catalogue is left out of deduplication: %s", error)
+                continue
             except CowfsError as error:
                 _log.warning("a catalogue is left out of deduplication: %s", error)
                 continue

@@ -52,7 +52,7 @@ from cowfs.format.records import HeadRecord
 from cowfs.index import ChangeSet, Published, Stream
 from cowfs.index import publish as publish_index
 from cowfs.native.chunks import FileRows
-from cowfs.store.packs import PackUploader
+from cowfs.store.packs import PackUploader, load_purged, require_unpurged
 from cowfs.store.refs import refs
 from cowfs.store.refs.beside import beside
 from cowfs.store.sealed import sealing_of
@@ -231,6 +231,7 @@ class Publisher:
         self._there = StillThere(
             store, store_id=store_id, volume=volume, packs=packs, chunks=self.chunks, keeps_work=keeps_work
         )
+        self._unpurged_for: frozenset[PackId] | None = None  # what was condemned when purges were looked at
         self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
 
     @property
@@ -254,7 +255,7 @@ class Publisher:
 
         LeaseLostError: another writer has head n+1. ConflictError: collections kept condemning the
         draft's packs. NotFoundError: a collection is deleting a version whose content was taken
-        over.
+        over. PurgedError: the base was purged as a whole.
         """
         prepared: _Prepared | None = None
         try:
@@ -262,13 +263,15 @@ class Publisher:
             self._protection.read_lists()
             for _ in range(DRAFTS):
                 self.chunks.prove(self._base.head_number)
-                prepared = self._prepare(source, request, progress)
+                with interruptible.meanwhile(self._require_unpurged):
+                    prepared = self._prepare(source, request, progress)
                 with self._protection.publishing() as read_lists:
                     if self._may_be_published(prepared):
                         there = partial(self._there.has, self._base, prepared.taken_from, prepared.packs.values())
                         look = partial(beside, read_lists, there)
                         _, (_, is_there) = beside(partial(self._put_manifest, prepared), look)
                         if is_there and self._may_be_published(prepared) and self._put_version(prepared):
+                            self._unpurged_for = self._protection.condemned
                             return self._base
                 prepared.index.close()
                 prepared = None
@@ -441,8 +444,17 @@ class Publisher:
             if version in self._protection.condemned_versions:
                 raise being_deleted(self._store, version)
 
+    def _require_unpurged(self) -> None:
+        """PurgedError: the base was purged as a whole. It may have been opened before, or from this
+        machine's cache. A purge condemns packs, so without new ones nothing is asked."""
+        condemned = self._protection.condemned
+        if self._base.version_id is not None and condemned != self._unpurged_for:
+            require_unpurged(load_purged(self._store), self._base.version_id, self._store.url)
+            self._unpurged_for = condemned
+
     def _may_be_published(self, prepared: _Prepared) -> bool:
         self.require_kept(prepared.taken_from)
+        self._require_unpurged()
         if prepared.lapses != self._protection.lapses or prepared.index_packs & self._protection.condemned:
             return False
         if not (suspects := self.chunks.suspects):

@@ -20,13 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from cowfs.base import clock
 from cowfs.base.ids import ChunkHash, PackId
 from cowfs.format.manifest import IndexSection
 from cowfs.format.pack import PackKind
-from cowfs.store.packs import PackReceipt, PackUploader
+from cowfs.store.packs import PackReceipt, PackUploader, load_purged
 from cowfs.version.publish.contents import ContentStorer
 from cowfs.version.publish.known_chunks import KnownChunks
 from cowfs.version.publish.recut import E
@@ -63,6 +64,7 @@ class StoredChunks:
         new_uploader: Callable[..., PackUploader],
         uploads: UploadLog,
     ) -> None:
+        self._store = store
         self._numbers = numbers
         self._protection = protection
         self._make_uploader = new_uploader
@@ -188,6 +190,18 @@ class StoredChunks:
         """The rows of a file of these complete chunks, (offset, length, hash) in order; None: one
         of them is not known to be in the store."""
         return self._storer.find_rows(parts)
+
+    def find_purged(self, rows_of: Callable[[int], Iterable[ExtentRow]]) -> Callable[[int], bool]:
+        """Returns a function that tells whether a purge took one of the chunks of an inode of the
+        base: then equal bytes have to be stored again. rows_of: its rows. The first call sends a
+        request; of a store without purges, `rows_of` is not called."""
+        load = cache(partial(load_purged, self._store))
+
+        def is_purged(ino: int) -> bool:
+            purged = load()
+            return bool(purged) and any(purged.has(self._numbers.id(row[3]), ChunkHash(row[2])) for row in rows_of(ino))
+
+        return is_purged
 
     def wait_for_catalogues(self, new_bytes: int) -> None:
         """Waits until the store's chunks are known, as long as waiting pays for that many new

@@ -33,6 +33,7 @@ use crate::reads::Reads;
 use crate::reclaim::Reclaim;
 use crate::recovery::Progress;
 use crate::relief::Relief;
+use crate::requests::Requests;
 use crate::row::InodeRow;
 use crate::staged::{Amount, needed_segments};
 use crate::state::State;
@@ -113,6 +114,7 @@ pub struct Engine {
     pub(crate) cache: ChunkCache,
     pub(crate) is_store_near: bool,
     pub(crate) interlude: Interlude,
+    pub(crate) requests: Arc<Requests>,
     pub(crate) disk: Option<Disk>,
 }
 
@@ -126,6 +128,7 @@ impl Engine {
             None => None,
         };
         let cache = ChunkCache::open(&options.cache_dir, options.memory_cache_bytes);
+        let requests = state.requests.clone();
         Ok(Engine {
             state: RwLock::new(state),
             handles: Handles::default(),
@@ -137,6 +140,7 @@ impl Engine {
             cache,
             is_store_near: options.is_store_near,
             interlude: Interlude::default(),
+            requests,
             disk,
         })
     }
@@ -241,24 +245,31 @@ impl Engine {
 
     /// Journals and applies the effects of one operation, all or none. EDQUOT if the volume would
     /// exceed its quota, ENOSPC for attributes beyond HELD_XATTRS_MAX_BYTES. Effects on inodes
-    /// without a name are not journaled, unless this operation gives them one: such an inode could
-    /// not be found after a crash.
+    /// without a name are not journaled, unless this operation makes them or gives them a name: such
+    /// an inode could not be found after a crash. Where it could, they are (`nameless`).
     pub(crate) fn record(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
         state.check_effects(effects)?;
         let named: Vec<Ino> = effects
             .iter()
             .filter_map(|effect| match effect {
-                Effect::PutInode(row) if row.nlink > 0 => Some(row.ino),
+                Effect::PutInode(row) if row.nlink > 0 || !state.inodes.contains(row.ino) => {
+                    Some(row.ino)
+                }
                 _ => None,
             })
             .collect();
         let is_kept = |effect: &&Effect<'_>| {
-            effect.subject().is_some_and(|ino| {
-                named.contains(&ino) || state.inodes.get(ino).is_some_and(|inode| inode.nlink > 0)
-            })
+            let subject = effect.subject();
+            subject.is_some_and(|ino| named.contains(&ino) || state.is_journaled(ino))
         };
-        Engine::journal(state, effects.iter().filter(is_kept))?;
-        for effect in effects {
+        let done = state.requests.note(effects);
+        let ahead = state.effects_ahead();
+        let mut kept = effects.iter().filter(is_kept).chain(&done).peekable();
+        if kept.peek().is_some() {
+            Engine::journal(state, ahead.iter().chain(kept))?;
+            state.note_ahead();
+        }
+        for effect in effects.iter().chain(&done) {
             if let Err(reason) = state.apply(effect) {
                 state.is_broken = true;
                 return Err(Error::fault(format_args!(
@@ -412,8 +423,9 @@ impl Disk {
 
     /// Removes the segments of earlier runs that no journal refers to.
     pub fn remove_unneeded_segments(&self, state: &State) -> Result<()> {
+        let needed = needed_segments(state);
         for (segment, _) in self.staging.segments() {
-            if !state.changes.segments.contains(&segment) {
+            if !needed.contains(&segment) {
                 self.staging.remove(segment)?;
             }
         }

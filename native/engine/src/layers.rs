@@ -10,7 +10,9 @@ pub(crate) mod checkpoint;
 pub(crate) mod effect;
 pub(crate) mod file_rows;
 pub(crate) mod layer_pages;
+pub(crate) mod nameless;
 pub(crate) mod recovery;
+pub(crate) mod requests;
 pub(crate) mod small_files;
 
 use std::collections::HashSet;
@@ -23,11 +25,12 @@ use cowfs_staging::Leaving;
 
 use crate::changes::{Changes, EntryAt, Frozen, XATTRS};
 use crate::content::XattrPair;
-use crate::engine::Engine;
+use crate::engine::{Disk, Engine};
 use crate::error::Result;
 use crate::extents::{Extent, ExtentMap};
 use crate::file_rows::FileRows;
 use crate::inode::Inode;
+use crate::nameless::carry_over;
 use crate::read::readable_staged;
 use crate::row::{ExtentRow, InodeRow, LayerExtent};
 use crate::state::State;
@@ -57,7 +60,7 @@ impl Engine {
             }
             state.journal.clone().ok_or(Errno::EINVAL)?
         };
-        if let Some(layer) = self.freeze_older(&journal)? {
+        if let Some(layer) = self.freeze_older(disk, &journal)? {
             return Ok(Some(layer));
         }
         // This syncs files, so it comes before the lock: writers go on.
@@ -67,13 +70,14 @@ impl Engine {
         state.freeze_as(layer);
         state.layer = successor.layer();
         state.journal = Some(successor);
+        carry_over(&mut state, disk);
         Ok(Some(layer))
     }
 
     /// Freezes changes left by failed commits and a recovery, if nothing has changed since. All of
     /// them are in older journals, so the current one, still empty, continues, and commits that
     /// fail again and again make no new files.
-    fn freeze_older(&self, journal: &Journal) -> Result<Option<Layer>> {
+    fn freeze_older(&self, disk: &Disk, journal: &Journal) -> Result<Option<Layer>> {
         if !journal.is_unused() {
             return Ok(None);
         }
@@ -83,6 +87,7 @@ impl Engine {
         }
         let layer = state.layer - 1;
         state.freeze_as(layer);
+        carry_over(&mut state, disk);
         Ok(Some(layer))
     }
 

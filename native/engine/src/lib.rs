@@ -30,7 +30,7 @@ mod tables;
 // The folders are for readers; inside of the crate every module goes by its own name.
 pub(crate) use base::{ahead, backing, evict, reads};
 pub(crate) use disk::{freeable, lost, punching, reclaim, refused, relief, staged, survey};
-pub(crate) use layers::{checkpoint, effect, file_rows, recovery, small_files};
+pub(crate) use layers::{checkpoint, effect, file_rows, nameless, recovery, requests, small_files};
 pub(crate) use operations::{acl, attributes, handle, listing, namespace, read, rename, xattr};
 pub(crate) use tables::{
     amount, away, changes, content, directory, entry_set, extents, inode, key_order, ranges, state,
@@ -48,6 +48,7 @@ pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};
 pub use file_rows::{FileContent, FileRows, Record};
+pub use handle::HandleId;
 pub use listing::DirectoryEntry;
 pub use lost::NamedInode;
 pub use punching::Punching;

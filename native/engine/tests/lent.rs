@@ -2,7 +2,7 @@
 
 mod support;
 
-use cowfs_engine::{Engine, ExtentRow, InodeRow, ReadBytes};
+use cowfs_engine::{Engine, ExtentRow, HandleId, InodeRow, ReadBytes};
 use proptest::prelude::*;
 use support::{Base, ROOT, World};
 
@@ -45,7 +45,7 @@ fn version(parts: &[Part], behind: u64) -> Base {
     base
 }
 
-fn read(world: &World, fh: u64, offset: u64, size: usize) -> (Vec<u8>, bool) {
+fn read(world: &World, fh: HandleId, offset: u64, size: usize) -> (Vec<u8>, bool) {
     let ask = |engine: &Engine| {
         let mut buffer = vec![0xee; size];
         let bytes = match engine.read_or_lend(fh, offset, &mut buffer)? {

@@ -30,7 +30,7 @@ fn lose(world: &World, ino: Ino, at: u64, length: usize) {
         .expect("overwrites");
 }
 
-fn open(world: &World, ino: Ino, flags: i32) -> u64 {
+fn open(world: &World, ino: Ino, flags: i32) -> cowfs_engine::HandleId {
     let opened = world.ask(|engine| engine.open_file(ino, flags));
     opened.expect("opens")
 }

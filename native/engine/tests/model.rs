@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use cowfs_base::{Errno, Ino};
-use cowfs_engine::{AttrChange, ContentRows, ExtentRow, SEGMENT_BYTES};
+use cowfs_engine::{AttrChange, ContentRows, ExtentRow, HandleId, SEGMENT_BYTES};
 use local::Local;
 use op::{Between, Op, Where, ops};
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ type Frozen = Option<(u64, Tree)>;
 
 /// A file held open on both sides. What becomes of its names does not matter to it.
 struct Held {
-    fh: u64,
+    fh: HandleId,
     ino: Ino,
     file: fs::File,
     is_writable: bool,

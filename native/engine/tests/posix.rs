@@ -3,7 +3,9 @@
 mod support;
 
 use cowfs_base::{COUNTED_BYTES, Errno, now_ns};
-use cowfs_engine::{AttrChange, Caller, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
+use cowfs_engine::{
+    AttrChange, Caller, HandleId, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT,
+};
 use support::{ROOT, World, root_user, user};
 
 fn chmod(world: &World, ino: u64, caller: &Caller, mode: u32) -> u32 {
@@ -608,7 +610,7 @@ fn special_files_and_long_links_are_kept() {
 }
 
 #[test]
-fn a_handle_that_is_closed_is_no_handle() {
+fn a_handle_says_how_its_file_was_opened() {
     let world = World::new();
     let ino = world.put("f", b"x");
     let fh = world
@@ -620,16 +622,71 @@ fn a_handle_that_is_closed_is_no_handle() {
         "opened for reading"
     );
     assert_eq!(world.ask(|engine| engine.release(fh)), Ok(()));
-    assert_eq!(world.ask(|engine| engine.release(fh)), Err(Errno::EBADF));
-    assert_eq!(
-        world.ask(|engine| engine.read_file(fh, 0, 1)),
-        Err(Errno::EBADF)
-    );
+    assert!(!world.engine().has_handles());
     world.engine().close().expect("closes");
     assert_eq!(
         world.ask(|engine| engine.getattr(ROOT)).map(drop),
         Err(Errno::EBADF)
     );
+}
+
+/// The next process on a mount gets requests with handles that the one before gave out.
+#[test]
+fn a_handle_of_an_earlier_process_is_taken_as_it_stands() {
+    let mut world = World::new();
+    let ino = world.put("f", b"before");
+    world.mkdir("d");
+    let open = |flags| {
+        world
+            .ask(|engine| engine.open_file(ino, flags))
+            .expect("opens")
+    };
+    let (reads, writes, both) = (
+        open(libc::O_RDONLY),
+        open(libc::O_WRONLY),
+        open(libc::O_RDWR),
+    );
+    let lists = world
+        .ask(|engine| engine.open_directory(ROOT))
+        .expect("opens");
+    world.crash();
+    let written = world.ask(|engine| engine.write(writes, 0, b"behind", false));
+    assert_eq!(written, Ok(6));
+    assert_eq!(
+        world.ask(|engine| engine.write(reads, 0, b"x", false)),
+        Err(Errno::EBADF)
+    );
+    let read = world.ask(|engine| engine.read_file(reads, 0, 10));
+    assert_eq!(read.expect("reads"), b"behind");
+    assert!(world.engine().writable_handles().is_empty());
+    assert_eq!(world.ask(|engine| engine.fsync(both, false)), Ok(()));
+    assert_eq!(world.engine().writable_handles(), [ino]);
+    let entries = world.ask(|engine| engine.read_directory(lists, 0, 10));
+    assert_eq!(entries.expect("lists").len(), 4);
+    // It cannot be of another kind, or of an inode that is gone.
+    let of = |ino| HandleId { ino, ..lists };
+    assert_eq!(
+        world.ask(|engine| engine.read_directory(of(ino), 0, 10)),
+        Err(Errno::EBADF)
+    );
+    let gone = HandleId { ino: 1000, ..reads };
+    assert_eq!(
+        world.ask(|engine| engine.read_file(gone, 0, 1)),
+        Err(Errno::ENOENT)
+    );
+    // One that was not used is closed as well.
+    let unused = open_again(&world, ino);
+    world.crash();
+    for handle in [reads, writes, both, unused] {
+        assert_eq!(world.ask(|engine| engine.release(handle)), Ok(()));
+    }
+    assert_eq!(world.ask(|engine| engine.release_directory(lists)), Ok(()));
+    assert!(!world.engine().has_handles());
+}
+
+fn open_again(world: &World, ino: u64) -> HandleId {
+    let opened = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
+    opened.expect("opens")
 }
 
 #[test]

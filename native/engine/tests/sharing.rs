@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use cowfs_base::Errno;
-use cowfs_engine::Caller;
+use cowfs_engine::{Caller, HandleId};
 use support::{Base, ROOT, World, root_user};
 
-fn open(world: &World, path: &str, flags: i32) -> u64 {
+fn open(world: &World, path: &str, flags: i32) -> HandleId {
     let ino = world.resolve(path).expect("exists");
     world
         .ask(|engine| engine.open_file(ino, flags))

@@ -48,7 +48,7 @@ pub mod ring;
 pub use init::{InitReply, flag};
 pub use reply::{
     FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Listing, REPLY_HEADER_BYTES, Reply, Statistics, Terms,
-    invalidate_entry, invalidate_inode,
+    invalidate_entry, invalidate_inode, resend,
 };
 pub use request::{
     CreateIn, Forgets, HEADER_BYTES, Header, IoIn, Operation, SetAttrIn, WRITE_CACHE,

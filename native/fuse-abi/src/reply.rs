@@ -19,6 +19,7 @@ const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;
 const NOTIFY_INVAL_INODE: i32 = 2;
 const NOTIFY_INVAL_ENTRY: i32 = 3;
+const NOTIFY_RESEND: i32 = 7;
 
 /// The part of an entry besides the attributes: how long the kernel may cache it, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,9 +77,10 @@ impl Reply {
         self
     }
 
-    /// LOOKUP and everything that makes an entry. Inode 0: the name leads nowhere.
-    pub fn entry(mut self, attr: &Attr, terms: Terms) -> Reply {
-        self.put_entry(attr, terms);
+    /// LOOKUP and everything that makes an entry. `node`: the number by which the kernel is to name
+    /// the inode; 0: the name leads nowhere. The inode number in `attr` is the one programs see.
+    pub fn entry(mut self, node: u64, attr: &Attr, terms: Terms) -> Reply {
+        self.put_entry(node, attr, terms);
         self
     }
 
@@ -146,10 +148,10 @@ impl Reply {
         self
     }
 
-    fn put_entry(&mut self, attr: &Attr, terms: Terms) {
+    fn put_entry(&mut self, node: u64, attr: &Attr, terms: Terms) {
         let split = |ns: u64| (ns / 1_000_000_000, (ns % 1_000_000_000) as u32);
         let (entry, attr_time) = (split(terms.entry_ns), split(terms.attr_ns));
-        self.u64(attr.ino)
+        self.u64(node)
             .u64(terms.generation)
             .u64(entry.0)
             .u64(attr_time.0);
@@ -206,22 +208,21 @@ impl Listing {
         self.fits(DIRENT_BYTES, name) && self.put(name, cookie, ino, mode)
     }
 
-    /// `add` with the reply a LOOKUP of it would get; inode 0 in `attr`: none, the kernel has to
-    /// look it up.
+    /// `add` with the reply that a LOOKUP of it would get; node 0: none, the kernel has to look it
+    /// up.
     pub fn add_plus(
         &mut self,
         name: &[u8],
         cookie: u64,
-        ino: u64,
+        node: u64,
         attr: &Attr,
         terms: Terms,
-        mode: u32,
     ) -> bool {
         if !self.fits(ENTRY_BYTES + DIRENT_BYTES, name) {
             return false;
         }
-        self.reply.put_entry(attr, terms);
-        self.put(name, cookie, ino, mode)
+        self.reply.put_entry(node, attr, terms);
+        self.put(name, cookie, attr.ino, attr.mode)
     }
 
     /// The finished message.
@@ -261,4 +262,10 @@ pub fn invalidate_entry(parent: u64, name: &[u8]) -> Vec<u8> {
     notice.0.extend_from_slice(name);
     notice.0.push(0);
     notice.finish(0)
+}
+
+/// The notice that makes the kernel send all requests again that were taken and not answered. Their
+/// numbers then have the highest bit, also in the replies.
+pub fn resend() -> Vec<u8> {
+    Reply::start(0, NOTIFY_RESEND, 0).finish(0)
 }

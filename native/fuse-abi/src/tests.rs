@@ -80,10 +80,13 @@ fn replies_have_the_sizes_of_the_protocol() {
         entry_ns: 1_500_000_000,
         attr_ns: 60_000_000_000,
     };
-    assert_eq!(Reply::new(1).entry(&attr, life).finish(0).len(), 16 + 128);
+    assert_eq!(
+        Reply::new(1).entry(attr.ino, &attr, life).finish(0).len(),
+        16 + 128
+    );
     assert_eq!(
         Reply::new(1)
-            .entry(&attr, life)
+            .entry(attr.ino, &attr, life)
             .opened(1, 0)
             .finish(0)
             .len(),
@@ -125,7 +128,7 @@ fn a_listing_keeps_to_its_room() {
             ino,
             ..Attr::default()
         };
-        added += u64::from(listing.add_plus(b"a name", ino, ino, &attr, life, 0o100644));
+        added += u64::from(listing.add_plus(b"a name", ino, ino, &attr, life));
     }
     let message = listing.finish();
     assert!(message.len() <= 16 + 400);

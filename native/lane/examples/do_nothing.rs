@@ -157,12 +157,17 @@ impl Server {
             Operation::Lookup { name } => {
                 let node = node(parent, name);
                 let is_there = self.names.lock().is_ok_and(|names| names.contains(&node));
-                reply.entry(&self.attributes(if is_there { node } else { 0 }), LIFETIMES)
+                let node = if is_there { node } else { 0 };
+                reply.entry(node, &self.attributes(node), LIFETIMES)
             }
-            Operation::MkDir { name, .. } => reply.entry(&self.make(parent, name), LIFETIMES),
-            Operation::Create(_, name) => reply
-                .entry(&self.make(parent, name), LIFETIMES)
-                .opened(1, OPENED),
+            Operation::MkDir { name, .. } => {
+                let made = self.make(parent, name);
+                reply.entry(made.ino, &made, LIFETIMES)
+            }
+            Operation::Create(_, name) => {
+                let made = self.make(parent, name);
+                reply.entry(made.ino, &made, LIFETIMES).opened(1, OPENED)
+            }
             Operation::Unlink { name } | Operation::RmDir { name } => {
                 self.remove(parent, name);
                 reply

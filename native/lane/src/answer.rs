@@ -9,13 +9,13 @@ mod bytes;
 use std::ops::Range;
 
 use cowfs_base::{Attr, Errno, now_ns};
-use cowfs_engine::{AttrChange, depends_on_groups, is_acl, kept_acl, shown_acl};
+use cowfs_engine::{AttrChange, HandleId, depends_on_groups, is_acl, kept_acl, shown_acl};
 use cowfs_fuse_abi::{
     CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Listing, MINOR, Operation,
     Reply, SetAttrIn, Statistics, Terms, flag, opcode, set_attr,
 };
 
-use cowfs_mounted::{Error, Mounted, Result};
+use cowfs_mounted::{Error, Mounted, Result, shown_ino};
 
 use crate::buffer::Data;
 use crate::device::MAX_WRITE_BYTES;
@@ -49,6 +49,9 @@ pub(crate) struct Lifetime {
     pub dir_entry_ns: u64,
 }
 
+/// In the number of a request that the kernel sends again.
+pub(crate) const RESENT: u64 = 1 << 63;
+
 /// A reply, and what to take back when the kernel does not want it.
 #[derive(Default)]
 pub(crate) struct Answer {
@@ -58,7 +61,7 @@ pub(crate) struct Answer {
     /// The inode whose count was raised.
     pub node: Option<u64>,
     /// The handle that was opened.
-    pub fh: Option<u64>,
+    pub opened: Option<HandleId>,
     /// The inodes whose counts a listing raised.
     pub listed: Vec<u64>,
     /// The reply to the kernel's handshake: the agreed values.
@@ -89,9 +92,9 @@ impl Answer {
         }
     }
 
-    pub fn opened(reply: Reply, fh: u64) -> Answer {
+    pub fn opened(reply: Reply, id: HandleId) -> Answer {
         Answer {
-            fh: Some(fh),
+            opened: Some(id),
             ..Answer::plain(reply)
         }
     }
@@ -100,6 +103,44 @@ impl Answer {
 impl Shared {
     /// The reply to one request; an error that is NotResident means that nothing was changed.
     pub(crate) fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer> {
+        if !self.is_continued() || !is_once(&operation) {
+            return self.answer_once(header, operation);
+        }
+        let (engine, number) = (self.files.engine(), header.unique & !RESENT);
+        if header.unique & RESENT != 0
+            && let Some(result) = engine.result_of_request(number)
+        {
+            return self.answer_again(header, operation, result);
+        }
+        engine.for_request(number, || self.answer_once(header, operation))
+    }
+
+    /// The reply to a request that an earlier server applied and did not answer.
+    fn answer_again(
+        &self,
+        header: &Header,
+        operation: Operation<'_>,
+        result: u64,
+    ) -> Result<Answer> {
+        let (engine, unique) = (self.files.engine(), header.unique);
+        match operation {
+            // The file was there, and was only opened.
+            Operation::Create(..) if result == 0 => self.answer_once(header, operation),
+            Operation::MkDir { .. }
+            | Operation::MkNod { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. } => Ok(self.entry(unique, &engine.refer(result)?)),
+            Operation::Create(create, _) => {
+                let flags = create.flags as i32 & !libc::O_TRUNC;
+                let id = engine.open_file(result, flags)?;
+                Ok(self.created(unique, &engine.refer(result)?, id))
+            }
+            Operation::CopyFileRange { .. } => Ok(copied(header, result)),
+            _ => Ok(Answer::plain(Reply::new(unique))),
+        }
+    }
+
+    fn answer_once(&self, header: &Header, operation: Operation<'_>) -> Result<Answer> {
         let (files, unique, node) = (&*self.files, header.unique, header.nodeid);
         let done = || Answer::plain(Reply::new(unique));
         match operation {
@@ -212,12 +253,15 @@ impl Shared {
                 Ok(done())
             }
             Operation::OpenDir => {
-                let fh = files.open_directory(node)?;
-                Ok(Answer::opened(Reply::new(unique).opened(fh, 0), fh))
+                let id = files.open_directory(node)?;
+                Ok(Answer::opened(Reply::new(unique).opened(id.fh, 0), id))
             }
-            Operation::ReadDir(io) => self.list(unique, &io, false),
-            Operation::ReadDirPlus(io) => self.list(unique, &io, true),
-            Operation::ReleaseDir { fh } => files.release_directory(fh).map(|()| done()),
+            Operation::ReadDir(io) => self.list(header, &io, false),
+            Operation::ReadDirPlus(io) => self.list(header, &io, true),
+            Operation::ReleaseDir { fh } => {
+                let id = HandleId { ino: node, fh };
+                files.release_directory(id).map(|()| done())
+            }
             Operation::Destroy => Ok(done()),
             other => self.answer_about_bytes(header, other),
         }
@@ -232,9 +276,8 @@ impl Shared {
                     entry_ns: self.lifetime.entry_ns,
                     attr_ns: 0,
                 };
-                Ok(Answer::plain(
-                    Reply::new(unique).entry(&Attr::default(), absent),
-                ))
+                let reply = Reply::new(unique).entry(0, &Attr::default(), absent);
+                Ok(Answer::plain(reply))
             }
             Err(error) => Err(error),
         }
@@ -291,29 +334,31 @@ impl Shared {
         let caller = self.caller(header, create.umask, create.mode);
         let flags = create.flags as i32;
         let engine = self.files.own_parent(header.nodeid, name)?;
-        let (attr, fh) = engine.create(header.nodeid, name, create.mode, flags, &caller)?;
-        Ok(self.created(header.unique, &attr, fh))
+        let (attr, id) = engine.create(header.nodeid, name, create.mode, flags, &caller)?;
+        Ok(self.created(header.unique, &attr, id))
     }
 
-    pub(crate) fn created(&self, unique: u64, attr: &Attr, fh: u64) -> Answer {
-        let reply = Reply::new(unique).entry(&self.shown(attr), self.terms(attr));
+    pub(crate) fn created(&self, unique: u64, attr: &Attr, id: HandleId) -> Answer {
+        let reply = Reply::new(unique).entry(attr.ino, &self.shown(attr), self.terms(attr));
         Answer {
             node: Some(attr.ino),
-            ..Answer::opened(reply.opened(fh, OPENED), fh)
+            ..Answer::opened(reply.opened(id.fh, OPENED), id)
         }
     }
 
     fn entry(&self, unique: u64, attr: &Attr) -> Answer {
-        let reply = Reply::new(unique).entry(&self.shown(attr), self.terms(attr));
+        let reply = Reply::new(unique).entry(attr.ino, &self.shown(attr), self.terms(attr));
         Answer {
             node: Some(attr.ino),
             ..Answer::plain(reply)
         }
     }
 
-    /// Attributes as this mount shows them: the only code that puts an owner into a reply.
+    /// Attributes as programs see them: the only code that puts an owner, or the number of an
+    /// inode, into a reply.
     fn shown(&self, attr: &Attr) -> Attr {
         Attr {
+            ino: shown_ino(attr.ino),
             uid: self.owners.shown_user(attr.uid),
             gid: self.owners.shown_group(attr.gid),
             ..attr.clone()
@@ -324,34 +369,24 @@ impl Shared {
         Answer::plain(Reply::new(unique).attributes(&self.shown(attr), self.lifetime.attr_ns))
     }
 
-    fn list(&self, unique: u64, io: &IoIn, plus: bool) -> Result<Answer> {
+    fn list(&self, header: &Header, io: &IoIn, plus: bool) -> Result<Answer> {
         let room = io.size.min(MAX_WRITE_BYTES) as usize;
-        let mut listing = Listing::new(unique, room);
+        let mut listing = Listing::new(header.unique, room);
         let mut listed = Vec::new();
+        let id = HandleId {
+            ino: header.nodeid,
+            fh: io.fh,
+        };
         self.files
-            .list_directory(io.fh, io.offset, plus, |name, cookie, attr| {
+            .list_directory(id, io.offset, plus, |name, cookie, attr| {
                 if !plus {
-                    return listing.add(name, cookie, attr.ino, attr.mode);
+                    return listing.add(name, cookie, shown_ino(attr.ino), attr.mode);
                 }
+                let shown = self.shown(attr);
                 if name == b"." || name == b".." || self.files.is_only_named(attr.ino) {
-                    let none = Attr::default();
-                    return listing.add_plus(
-                        name,
-                        cookie,
-                        attr.ino,
-                        &none,
-                        Terms::default(),
-                        attr.mode,
-                    );
+                    return listing.add_plus(name, cookie, 0, &shown, Terms::default());
                 }
-                let fits = listing.add_plus(
-                    name,
-                    cookie,
-                    attr.ino,
-                    &self.shown(attr),
-                    self.terms(attr),
-                    attr.mode,
-                );
+                let fits = listing.add_plus(name, cookie, attr.ino, &shown, self.terms(attr));
                 if fits {
                     listed.push(attr.ino);
                 }
@@ -438,4 +473,30 @@ pub(crate) fn unknown(number: u32) -> Errno {
         opcode::IOCTL => Errno(libc::ENOTTY),
         _ => Errno(libc::ENOSYS),
     }
+}
+
+/// Whether the operation does something else when it is applied a second time.
+fn is_once(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation,
+        Operation::Create(..)
+            | Operation::MkNod { .. }
+            | Operation::MkDir { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::RmDir { .. }
+            | Operation::Rename { .. }
+            | Operation::SetXattr { flags: 1.., .. }
+            | Operation::RemoveXattr { .. }
+            | Operation::CopyFileRange { .. }
+    )
+}
+
+fn copied(header: &Header, bytes: u64) -> Answer {
+    let reply = Reply::new(header.unique);
+    Answer::plain(match header.opcode {
+        opcode::COPY_FILE_RANGE => reply.size(bytes as u32),
+        _ => reply.number(bytes),
+    })
 }

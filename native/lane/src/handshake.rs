@@ -5,6 +5,11 @@
 //! descriptor whose INIT was answered must be given that agreement. It refuses one that it cannot
 //! continue.
 //!
+//! Requests that the server before took and did not answer are sent again (`Lane::start`). One that
+//! it had applied is applied twice, if it says where it writes, as WRITE and SETATTR do. The others
+//! are in the journal with their number, if `Engine::note_requests` was called, and are answered
+//! from that (`answer`).
+//!
 //! Two features cannot be taken over. With io_uring, requests that lay in the old server's rings
 //! are lost: the kernel neither resends them nor goes back to the device. With passthrough, the
 //! kernel gives EIO for opens that differ from those before, which only the old server knew.
@@ -59,6 +64,24 @@ pub(crate) fn features(is_read_only: bool) -> u64 {
 }
 
 impl Handshake {
+    /// As `cowfs_survival::Table` keeps it.
+    pub(crate) fn to_numbers(self) -> [u64; 4] {
+        let (minor, most) = (self.minor.into(), self.max_write.into());
+        [minor, self.flags, most, self.max_pages.into()]
+    }
+
+    /// InvalidInput: it is none.
+    pub(crate) fn from_numbers(numbers: [u64; 4]) -> io::Result<Handshake> {
+        let [minor, flags, max_write, max_pages] = numbers;
+        let wrong = |_| io::Error::new(io::ErrorKind::InvalidInput, "an impossible handshake");
+        Ok(Handshake {
+            minor: minor.try_into().map_err(wrong)?,
+            flags,
+            max_write: max_write.try_into().map_err(wrong)?,
+            max_pages: max_pages.try_into().map_err(wrong)?,
+        })
+    }
+
     /// Checks that a lane can continue with it; InvalidInput, with the reason, if not.
     pub(crate) fn check(&self, is_read_only: bool, transport: Transport) -> io::Result<()> {
         let refused = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -102,6 +125,13 @@ mod tests {
     fn reason(handshake: Handshake, is_read_only: bool, transport: Transport) -> Option<String> {
         let checked = handshake.check(is_read_only, transport);
         checked.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_table_keeps_it() {
+        let numbers = AGREED.to_numbers();
+        assert_eq!(Handshake::from_numbers(numbers).unwrap(), AGREED);
+        assert!(Handshake::from_numbers([u64::MAX; 4]).is_err());
     }
 
     #[test]

@@ -13,22 +13,24 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cowfs_base::sync::{Condvar, Mutex};
 use cowfs_base::{Errno, Owners};
-use cowfs_fuse_abi::{flag, invalidate_entry, invalidate_inode};
+use cowfs_fuse_abi::{Header, flag, invalidate_entry, invalidate_inode, opcode, resend};
 use cowfs_mounted::Mounted;
+use cowfs_survival::Table;
 
-use crate::answer::Lifetime;
+use crate::answer::{Lifetime, RESENT};
 use crate::buffer::share_spare;
 use crate::caller::is_dying;
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::handshake::Handshake;
 use crate::interrupts::Interrupts;
+use crate::pages::Pages;
 use crate::park::{Park, Tries, Waiting, Wanted};
 use crate::passthrough::Passthrough;
 use crate::route::Outcome;
@@ -51,7 +53,7 @@ pub enum Transport {
 }
 
 /// How to answer.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// How long the kernel may believe attributes.
     pub attr_ns: u64,
@@ -70,8 +72,12 @@ pub struct Options {
     /// Whom the mount shows in whose place.
     pub owners: Owners,
     /// The earlier agreement, for a descriptor whose INIT has been answered; None: the kernel asks
-    /// first.
+    /// first, unless `table` has it.
     pub handshake: Option<Handshake>,
+    /// Another server may go on with the mount if this one is killed, and gets this table: no
+    /// request is to get EIO by that. It takes 2 MiB of locked memory for each thread that reads
+    /// the device.
+    pub table: Option<Arc<Table>>,
 }
 
 /// One mount's lane. Every method may be called from any thread.
@@ -87,6 +93,8 @@ pub(crate) struct Shared {
     pub files: Arc<Mounted>,
     pub lifetime: Lifetime,
     pub owners: Owners,
+    /// For the server that may go on with the mount.
+    pub table: Option<Arc<Table>>,
     pub device: Device,
     pub passthrough: Passthrough,
     pub uring: Uring,
@@ -100,6 +108,8 @@ pub(crate) struct Shared {
     is_stopping: AtomicBool,
     /// The errno of a device that failed; 0: none did.
     failure: AtomicI32,
+    /// How many threads may still be sent requests again.
+    repeating: AtomicUsize,
     /// How many threads are left that take requests.
     running: Mutex<usize>,
     /// For changes of `running`, `failure` and `handshake`.
@@ -111,7 +121,14 @@ impl Lane {
     /// this lane cannot continue.
     pub fn new(files: Arc<Mounted>, device: OwnedFd, options: &Options) -> io::Result<Lane> {
         let handshake = OnceLock::new();
-        if let Some(agreed) = options.handshake {
+        let table = options.table.clone();
+        if table.is_some() && (options.passthrough || options.transport != Transport::Device) {
+            let reason = "a mount that is continued uses the device alone";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        let earlier = table.as_ref().and_then(|table| table.handshake());
+        let earlier = earlier.map(Handshake::from_numbers).transpose()?;
+        if let Some(agreed) = options.handshake.or(earlier) {
             agreed.check(files.engine().is_read_only(), options.transport)?;
             handshake.get_or_init(|| agreed);
         }
@@ -124,6 +141,7 @@ impl Lane {
                 dir_entry_ns: options.dir_entry_ns,
             },
             owners: options.owners,
+            table,
             uring: Uring::default(),
             spin: Spin::new(options.spins),
             device: Device::new(device)?,
@@ -134,6 +152,7 @@ impl Lane {
             handshake,
             is_stopping: AtomicBool::new(false),
             failure: AtomicI32::new(0),
+            repeating: cores().min(THREADS_MAX).into(),
             running: Mutex::new(0),
             changed: Condvar::new(),
         };
@@ -155,13 +174,17 @@ impl Lane {
         if self.transport == Transport::Uring {
             self.start_rings()?;
         }
+        if self.shared.handshake.get().is_some() {
+            self.ask_again();
+        }
         let mut threads = self.threads.lock();
         for _ in 0..cores().min(THREADS_MAX) {
             let shared = self.shared.clone();
+            let buffer = Pages::new(REQUEST_BYTES, self.shared.is_continued())?;
             *self.shared.running.lock() += 1;
             let started = std::thread::Builder::new()
                 .name("lane".into())
-                .spawn(move || shared.serve());
+                .spawn(move || shared.serve(buffer));
             match started {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -171,6 +194,14 @@ impl Lane {
             }
         }
         Ok(())
+    }
+
+    /// Makes the kernel send the requests again that an earlier server took and did not answer.
+    /// Before this lane takes any: those would come twice.
+    fn ask_again(&self) {
+        // Before Linux 6.9 the kernel does not know the notice; after a clean end of the server
+        // there are no such requests.
+        let _ = self.shared.device.send(&resend(), []);
     }
 
     /// Starts the thread that looks after interrupted callers.
@@ -319,15 +350,22 @@ impl Drop for Lane {
 }
 
 impl Shared {
-    fn serve(self: Arc<Shared>) {
+    fn serve(self: Arc<Shared>, mut buffer: Pages) {
         let _counted = Counted(&self);
-        let mut buffer = vec![0; REQUEST_BYTES];
         let thread = self.spin.enter();
+        let mut may_repeat = true;
         while !self.is_stopping() {
             match self.device.receive(&mut buffer) {
                 Ok(Received::Request(length)) => {
                     let outcome = self.handle(&buffer[..length], Tries::default(), None);
+                    if may_repeat && is_new(&buffer[..length]) {
+                        may_repeat = false;
+                        self.note_last_repeated();
+                    }
                     if let Outcome::Answered(answer) = outcome {
+                        if let (Some(table), Some(agreed)) = (&self.table, answer.agreed) {
+                            table.set_handshake(agreed.to_numbers());
+                        }
                         let is_taken = self.send(&answer);
                         if let Some(agreed) = answer.agreed
                             && is_taken
@@ -346,6 +384,13 @@ impl Shared {
                     return;
                 }
             }
+        }
+    }
+
+    /// This thread has handled all requests that it was sent again: the kernel sends those first.
+    fn note_last_repeated(&self) {
+        if self.repeating.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.files.engine().forget_earlier_requests();
         }
     }
 
@@ -374,6 +419,11 @@ impl Shared {
         if let Err(error) = ring.serve(&self) {
             self.failure.store(Errno::from(error).0, Ordering::Release);
         }
+    }
+
+    /// Whether another server may go on with the mount.
+    pub(crate) fn is_continued(&self) -> bool {
+        self.table.is_some()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -413,6 +463,14 @@ impl Shared {
             self.refuse(unique, Errno::EIO);
         }
     }
+}
+
+/// Whether the kernel sends this for the first time, behind all that it sends again. What has a
+/// queue of its own says nothing.
+fn is_new(message: &[u8]) -> bool {
+    let apart = [opcode::FORGET, opcode::BATCH_FORGET, opcode::INTERRUPT];
+    Header::parse(message)
+        .is_some_and(|(header, _)| header.unique & RESENT == 0 && !apart.contains(&header.opcode))
 }
 
 fn cores() -> usize {

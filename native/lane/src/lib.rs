@@ -7,8 +7,9 @@
 //!                                    └─ fsync: threads that may wait for the disk (syncing)
 //! ```
 //!
-//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`). `lane`
-//! has the threads and their life, `route` the way of a request.
+//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`): also
+//! where the server before was killed, whose requests the kernel sends again. `lane` has the threads
+//! and their life, `route` the way of a request.
 //!
 //! Guarantees
 //! - Every request gets exactly one reply. If the kernel has taken a request back because its
@@ -34,6 +35,7 @@ mod device;
 mod handshake;
 mod interrupts;
 mod lane;
+mod pages;
 mod park;
 mod passthrough;
 mod route;

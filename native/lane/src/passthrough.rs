@@ -10,14 +10,14 @@
 //! One lock, so that the first of several opens decides for all. It is held while the engine opens
 //! the file and while the kernel registers it. Neither waits for anything but the local disk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cowfs_base::sync::Mutex;
 use cowfs_base::{Errno, Ino};
-use cowfs_engine::LocalFile;
+use cowfs_engine::{HandleId, LocalFile};
 use cowfs_fuse_abi::{FOPEN_NOFLUSH, Reply, flag};
 use cowfs_mounted::Result;
 
@@ -49,7 +49,7 @@ pub(crate) struct Passthrough {
 #[derive(Default)]
 struct Open {
     files: HashMap<Ino, OpenFile>,
-    by_handle: HashMap<u64, Ino>,
+    counted: HashSet<HandleId>,
 }
 
 struct OpenFile {
@@ -83,7 +83,7 @@ impl Passthrough {
 impl Shared {
     /// The reply to OPEN.
     pub(crate) fn open(&self, unique: u64, ino: Ino, flags: i32) -> Result<Answer> {
-        let normal = |fh| Answer::opened(Reply::new(unique).opened(fh, OPENED), fh);
+        let normal = |id: HandleId| Answer::opened(Reply::new(unique).opened(id.fh, OPENED), id);
         let is_on = self.passthrough.is_on.load(Ordering::Acquire);
         let Some(engine) = self.files.own(ino).ok().filter(|_| is_on) else {
             return self.files.open_file(ino, flags).map(normal);
@@ -102,8 +102,8 @@ impl Shared {
                 }
             },
         };
-        let fh = match engine.open_file(ino, flags) {
-            Ok(fh) => fh,
+        let handle = match engine.open_file(ino, flags) {
+            Ok(handle) => handle,
             Err(error) => {
                 if !open.files.contains_key(&ino) {
                     self.give_back(backing_id);
@@ -111,7 +111,7 @@ impl Shared {
                 return Err(error.into());
             }
         };
-        open.by_handle.insert(fh, ino);
+        open.counted.insert(handle);
         let file = open.files.entry(ino).or_insert(OpenFile {
             handles: 0,
             backing_id,
@@ -119,24 +119,24 @@ impl Shared {
         file.handles += 1;
         Ok(match backing_id {
             Some(id) => {
-                let reply = Reply::new(unique).opened_passthrough(fh, FOPEN_NOFLUSH, id);
-                Answer::opened(reply, fh)
+                let reply = Reply::new(unique).opened_passthrough(handle.fh, FOPEN_NOFLUSH, id);
+                Answer::opened(reply, handle)
             }
-            None => normal(fh),
+            None => normal(handle),
         })
     }
 
     /// Closes a file handle, whichever way it was read.
-    pub(crate) fn close(&self, fh: u64) -> Result<()> {
-        let outcome = self.files.release(fh);
+    pub(crate) fn close(&self, id: HandleId) -> Result<()> {
+        let outcome = self.files.release(id);
         let mut open = self.passthrough.open.lock();
-        if let Some(ino) = open.by_handle.remove(&fh)
-            && let Some(file) = open.files.get_mut(&ino)
+        if open.counted.remove(&id)
+            && let Some(file) = open.files.get_mut(&id.ino)
         {
             file.handles -= 1;
             if file.handles == 0 {
                 let backing_id = file.backing_id;
-                open.files.remove(&ino);
+                open.files.remove(&id.ino);
                 self.give_back(backing_id);
             }
         }

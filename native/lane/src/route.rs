@@ -9,10 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cowfs_base::{Errno, faults};
+use cowfs_engine::HandleId;
 use cowfs_fuse_abi::{Header, Operation, Reply};
 use cowfs_mounted::{Error, Mounted};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, RESENT};
 use crate::caller::is_signalled;
 use crate::lane::Shared;
 use crate::park::{Need, Parked, Tries};
@@ -102,7 +103,11 @@ impl Shared {
             }
             Operation::Fsync { fh, datasync } => {
                 self.uring.hold(unique, place);
-                self.sync(unique, move |files| files.fsync(fh, datasync));
+                let id = HandleId {
+                    ino: header.nodeid,
+                    fh,
+                };
+                self.sync(unique, move |files| files.fsync(id, datasync));
                 return Outcome::Later;
             }
             Operation::Write(..)
@@ -217,7 +222,12 @@ impl Shared {
     /// Writes an answer to the device; whether the kernel took it. If it failed before it looked at
     /// the request (EFAULT, ENOMEM), its caller still waits, and gets EIO.
     pub(crate) fn send(&self, answer: &Answer) -> bool {
-        let Err(errno) = self.device.send(&answer.message, answer.data.parts()) else {
+        let sent = self.device.send(&answer.message, answer.data.parts());
+        if self.is_continued() {
+            let unique = answer.unique() & !RESENT;
+            self.files.engine().request_is_answered(unique);
+        }
+        let Err(errno) = sent else {
             return true;
         };
         self.take_back(answer);
@@ -231,9 +241,9 @@ impl Shared {
 
     /// The kernel never got the reply that raised a count or opened a handle.
     pub(crate) fn take_back(&self, answer: &Answer) {
-        if let Some(fh) = answer.fh {
+        if let Some(id) = answer.opened {
             // No caller can have closed it: none has received it.
-            let _ = self.close(fh);
+            let _ = self.close(id);
         }
         let counted = answer.node.iter().chain(&answer.listed);
         counted.for_each(|node| self.forget(*node, 1));

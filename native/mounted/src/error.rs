@@ -2,7 +2,7 @@
 
 use cowfs_base::Errno;
 
-use crate::number::{OWN, Version};
+use crate::number::{Attachment, OWN};
 
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -12,9 +12,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone)]
 pub enum Missing {
     /// Something that an engine lacks; 0: the volume's.
-    Of(Version, cowfs_engine::Missing),
-    /// The engine of a version: `Mounted::open_version`.
-    Closed(Version),
+    Of(Attachment, cowfs_engine::Missing),
+    /// The engine of the version with this id: `Mounted::open_version`.
+    Closed(Attachment, Vec<u8>),
     /// The target of a name in `.cowfs/versions`: `Mounted::name_version`, or the call must fail.
     Name(Vec<u8>),
     /// The names in `.cowfs/versions`: `Mounted::list_versions`.
@@ -26,7 +26,7 @@ impl Missing {
     pub fn name(&self) -> &'static str {
         match self {
             Missing::Of(_, missing) => missing.name(),
-            Missing::Closed(_) => "closed",
+            Missing::Closed(..) => "closed",
             Missing::Name(_) => "name",
             Missing::Names => "names",
         }
@@ -45,12 +45,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of the engine of `version`.
-    pub(crate) fn of(version: Version, error: cowfs_engine::Error) -> Error {
+    /// An error of the engine of an attachment.
+    pub(crate) fn of(attachment: Attachment, error: cowfs_engine::Error) -> Error {
         match error {
             cowfs_engine::Error::Os(errno) => Error::Os(errno),
             cowfs_engine::Error::NotResident(missing) => {
-                Error::NotResident(Missing::Of(version, missing))
+                Error::NotResident(Missing::Of(attachment, missing))
             }
             cowfs_engine::Error::JournalCorrupt(reason) => Error::JournalCorrupt(reason),
         }

@@ -3,6 +3,9 @@
 //! A version is a directory named by its whole id; a tag or a shortened id is a symbolic link to
 //! that. The target of an id never changes. A link is cached for LINK_LIFE and then looked up
 //! again, since any writer can move a tag.
+//!
+//! A listing's entries come in the order of their cookies, which are hashes of their names: the
+//! same in each listing, whatever came or went.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +13,11 @@ use std::time::{Duration, Instant};
 
 use cowfs_base::sync::Mutex;
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
-use cowfs_engine::NAME_MAX_BYTES;
+use cowfs_engine::{HandleId, NAME_MAX_BYTES};
 
+use crate::attachments::{Attached, Attachments};
 use crate::error::{Error, Missing, Result};
-use crate::number::{
-    FIRST_LINK_INO, FOLDER, HIDDEN_INO, VERSIONS_DIR, VERSIONS_INO, Version, outer,
-};
+use crate::number::{FIRST_LINK_INO, HIDDEN_INO, VERSIONS_DIR, VERSIONS_INO, node_of};
 
 const LINK_LIFE: Duration = Duration::from_secs(2);
 
@@ -23,7 +25,7 @@ const LINK_LIFE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// It is a version's whole id.
-    Version(Version),
+    Version,
     /// It stands for this id.
     Id(Vec<u8>),
 }
@@ -33,15 +35,13 @@ pub enum Target {
 pub(crate) struct Entry {
     pub name: Vec<u8>,
     pub ino: Ino,
+    pub cookie: u64,
 }
 
-impl Entry {
-    fn new(name: &[u8], ino: Ino) -> Entry {
-        Entry {
-            name: name.into(),
-            ino,
-        }
-    }
+/// What a name leads to.
+pub(crate) enum Found {
+    Inode(Ino),
+    Version(Arc<Attached>),
 }
 
 #[derive(Default)]
@@ -49,31 +49,19 @@ pub(crate) struct Folder(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    versions: HashMap<Vec<u8>, Version>,
-    generations: HashMap<Version, u64>,
     links: HashMap<Vec<u8>, (Ino, Instant)>,
     targets: HashMap<Ino, Vec<u8>>,
     by_target: HashMap<Vec<u8>, Ino>,
     listing: Option<(Arc<Vec<Entry>>, Instant)>,
-    open: HashMap<u64, Arc<Vec<Entry>>>,
+    open: HashMap<HandleId, Arc<Vec<Entry>>>,
     last_fh: u64,
 }
 
 impl State {
-    fn put(&mut self, name: Vec<u8>, target: Target) -> Entry {
-        let ino = match target {
-            Target::Version(version) => {
-                self.generations.insert(version, generation_of(&name));
-                self.versions.insert(name.clone(), version);
-                outer(version, ROOT_INO)
-            }
-            Target::Id(id) => {
-                let ino = self.link_to(id);
-                self.links.insert(name.clone(), (ino, Instant::now()));
-                ino
-            }
-        };
-        Entry { name, ino }
+    fn put_link(&mut self, name: &[u8], id: Vec<u8>) -> Ino {
+        let ino = self.link_to(id);
+        self.links.insert(name.to_vec(), (ino, Instant::now()));
+        ino
     }
 
     fn link_to(&mut self, id: Vec<u8>) -> Ino {
@@ -88,53 +76,52 @@ impl State {
 }
 
 impl Folder {
-    pub fn name_version(&self, name: Vec<u8>, target: Target) {
-        self.0.lock().put(name, target);
-    }
-
-    pub fn list_versions(&self, names: Vec<(Vec<u8>, Target)>) {
-        let mut state = self.0.lock();
-        let mut entries = vec![
-            Entry::new(b".", VERSIONS_INO),
-            Entry::new(b"..", HIDDEN_INO),
-        ];
-        for (name, target) in names {
-            entries.push(state.put(name, target));
+    pub fn name_version(&self, beside: &Attachments, name: &[u8], target: Target) -> Result<Ino> {
+        match target {
+            Target::Version => {
+                let attached = beside.attach(name)?;
+                Ok(node_of(attached.number, ROOT_INO))
+            }
+            Target::Id(id) => Ok(self.0.lock().put_link(name, id)),
         }
-        state.listing = Some((Arc::new(entries), Instant::now()));
     }
 
-    /// The inode that a name leads to; `parent` is one of the two directories.
-    pub fn find(&self, parent: Ino, name: &[u8]) -> Result<Ino> {
+    pub fn list_versions(&self, beside: &Attachments, names: Vec<(Vec<u8>, Target)>) -> Result<()> {
+        let entries = names.into_iter().map(|(name, target)| {
+            let ino = self.name_version(beside, &name, target)?;
+            Ok((name, ino))
+        });
+        let entries = entries.collect::<Result<_>>()?;
+        let entries = listing((VERSIONS_INO, HIDDEN_INO), entries);
+        self.0.lock().listing = Some((Arc::new(entries), Instant::now()));
+        Ok(())
+    }
+
+    /// What a name leads to; `parent` is one of the two directories.
+    pub fn find(&self, beside: &Attachments, parent: Ino, name: &[u8]) -> Result<Found> {
         if name.len() > NAME_MAX_BYTES {
             return Err(Errno::ENAMETOOLONG.into());
         }
-        match (parent, name) {
-            (HIDDEN_INO | VERSIONS_INO, b".") => Ok(parent),
-            (HIDDEN_INO, b"..") => Ok(ROOT_INO),
-            (VERSIONS_INO, b"..") => Ok(HIDDEN_INO),
-            (HIDDEN_INO, VERSIONS_DIR) => Ok(VERSIONS_INO),
-            (VERSIONS_INO, _) => self.find_version(name),
-            (HIDDEN_INO, _) => Err(Errno::ENOENT.into()),
-            _ => Err(Errno::ENOTDIR.into()),
-        }
+        let ino = match (parent, name) {
+            (HIDDEN_INO | VERSIONS_INO, b".") => parent,
+            (HIDDEN_INO, b"..") => ROOT_INO,
+            (VERSIONS_INO, b"..") => HIDDEN_INO,
+            (HIDDEN_INO, VERSIONS_DIR) => VERSIONS_INO,
+            (VERSIONS_INO, _) => return self.find_version(beside, name),
+            (HIDDEN_INO, _) => return Err(Errno::ENOENT.into()),
+            _ => return Err(Errno::ENOTDIR.into()),
+        };
+        Ok(Found::Inode(ino))
     }
 
-    fn find_version(&self, name: &[u8]) -> Result<Ino> {
-        let state = self.0.lock();
-        if let Some(version) = state.versions.get(name) {
-            return Ok(outer(*version, ROOT_INO));
+    fn find_version(&self, beside: &Attachments, name: &[u8]) -> Result<Found> {
+        if let Some(attached) = beside.of_id(name) {
+            return Ok(Found::Version(attached));
         }
-        match state.links.get(name) {
-            Some((ino, since)) if since.elapsed() < LINK_LIFE => Ok(*ino),
+        match self.0.lock().links.get(name) {
+            Some((ino, since)) if since.elapsed() < LINK_LIFE => Ok(Found::Inode(*ino)),
             _ => Err(Error::NotResident(Missing::Name(name.to_vec()))),
         }
-    }
-
-    /// A number that distinguishes the version from others with the same number in another mount.
-    pub fn generation(&self, version: Version) -> u64 {
-        let known = self.0.lock().generations.get(&version).copied();
-        known.unwrap_or(0)
     }
 
     /// The target of a link.
@@ -161,44 +148,74 @@ impl Folder {
         })
     }
 
-    pub fn open(&self, ino: Ino) -> Result<u64> {
+    pub fn open(&self, ino: Ino) -> Result<HandleId> {
         let mut state = self.0.lock();
-        let entries = match ino {
-            HIDDEN_INO => {
-                let names: [(&[u8], Ino); 3] = [
-                    (b".", HIDDEN_INO),
-                    (b"..", ROOT_INO),
-                    (VERSIONS_DIR, VERSIONS_INO),
-                ];
-                Arc::new(names.map(|(name, ino)| Entry::new(name, ino)).into())
-            }
-            VERSIONS_INO => match state.listing.take() {
-                Some((entries, since)) if since.elapsed() < LINK_LIFE => entries,
-                _ => return Err(Error::NotResident(Missing::Names)),
-            },
-            _ => return Err(Errno::ENOTDIR.into()),
-        };
+        let entries = state.entries_of(ino)?;
         state.last_fh += 1;
-        let fh = outer(FOLDER, state.last_fh);
-        state.open.insert(fh, entries);
-        Ok(fh)
+        let fh = state.last_fh;
+        let id = HandleId { ino, fh };
+        state.open.insert(id, entries);
+        Ok(id)
     }
 
-    pub fn entries(&self, fh: u64) -> Result<Arc<Vec<Entry>>> {
-        let entries = self.0.lock().open.get(&fh).cloned();
-        Ok(entries.ok_or(Errno::EBADF)?)
+    /// A handle of an earlier process gets the entries of now.
+    pub fn entries(&self, id: HandleId) -> Result<Arc<Vec<Entry>>> {
+        let mut state = self.0.lock();
+        if let Some(entries) = state.open.get(&id) {
+            return Ok(entries.clone());
+        }
+        let entries = state.entries_of(id.ino)?;
+        state.open.insert(id, entries.clone());
+        Ok(entries)
     }
 
-    pub fn release(&self, fh: u64) -> Result<()> {
-        let closed = self.0.lock().open.remove(&fh);
-        Ok(closed.map(drop).ok_or(Errno::EBADF)?)
+    pub fn release(&self, id: HandleId) {
+        self.0.lock().open.remove(&id);
     }
 }
 
-/// The first 32 bits of an id: the kernel keeps no more.
-fn generation_of(id: &[u8]) -> u64 {
-    let digits = std::str::from_utf8(&id[..id.len().min(8)]).ok();
-    digits
-        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .unwrap_or(0)
+impl State {
+    fn entries_of(&mut self, ino: Ino) -> Result<Arc<Vec<Entry>>> {
+        match ino {
+            HIDDEN_INO => {
+                let versions = vec![(VERSIONS_DIR.to_vec(), VERSIONS_INO)];
+                Ok(Arc::new(listing((HIDDEN_INO, ROOT_INO), versions)))
+            }
+            VERSIONS_INO => match self.listing.take() {
+                Some((entries, since)) if since.elapsed() < LINK_LIFE => Ok(entries),
+                _ => Err(Error::NotResident(Missing::Names)),
+            },
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+}
+
+/// The entries of a directory in the order of their cookies, behind those of itself and of the
+/// directory that it is in.
+fn listing(dots: (Ino, Ino), names: Vec<(Vec<u8>, Ino)>) -> Vec<Entry> {
+    let entry = |name: &[u8], ino, cookie| Entry {
+        name: name.to_vec(),
+        ino,
+        cookie,
+    };
+    let mut hashed: Vec<_> = names
+        .into_iter()
+        .map(|(name, ino)| (hash_of(&name), name, ino))
+        .collect();
+    hashed.sort_unstable();
+    let mut entries = vec![entry(b".", dots.0, 1), entry(b"..", dots.1, 2)];
+    let mut next = 3;
+    for (hash, name, ino) in hashed {
+        entries.push(entry(&name, ino, hash.max(next)));
+        next = hash.max(next) + 1;
+    }
+    entries
+}
+
+/// 62 bits of FNV-1a, the same in each process.
+fn hash_of(name: &[u8]) -> u64 {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    hash >> 2
 }

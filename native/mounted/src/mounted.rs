@@ -1,20 +1,21 @@
-//! Calls about files, each to the engine that its number belongs to. A call that is not here is one
-//! that only the volume's own engine answers: `own`, `own_parent`.
+//! Calls about files, each to the engine that its node belongs to. An `Attr` and a `HandleId` have
+//! the node where those of an engine have the inode. A call that is not here is one that only the
+//! volume's own engine answers: `own`, `own_parent`.
 
-use std::collections::HashSet;
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use cowfs_base::sync::Mutex;
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
-use cowfs_engine::{DirectoryEntry, Engine, ReadBytes};
+use cowfs_engine::{DirectoryEntry, Engine, HandleId, ReadBytes};
 
+use crate::attachments::{Attached, Attachments};
 use crate::error::Result;
-use crate::folder::{Entry, Folder, Target};
+use crate::folder::{Entry, Folder, Found, Target};
 use crate::number::{
-    FOLDER, HIDDEN_INO, HIDDEN_NAME, VERSIONS_INO, Version, inner, is_own, is_version, outer,
+    Attachment, FOLDER, HIDDEN_INO, HIDDEN_NAME, OWN, VERSIONS_INO, is_own, is_version, node_of,
+    place_of,
 };
-use crate::versions::Versions;
 
 /// Behind every cookie of a directory, because `.cowfs` is the last entry of the root.
 const HIDDEN_COOKIE: u64 = i64::MAX as u64;
@@ -26,14 +27,12 @@ pub struct Mounted {
 }
 
 struct Beside {
-    versions: Versions,
+    versions: Attachments,
     folder: Folder,
     /// Whether a listing of the root includes `.cowfs`.
     is_listed: bool,
-    /// The generation of the links, whose numbers differ in another mount.
+    /// The generation of `.cowfs` and of the links, whose numbers differ in another mount.
     generation: u64,
-    /// Handles of the root directory, where that matters.
-    roots: Mutex<HashSet<u64>>,
 }
 
 impl Mounted {
@@ -50,11 +49,10 @@ impl Mounted {
         Mounted {
             engine,
             beside: Some(Beside {
-                versions: Versions::default(),
+                versions: Attachments::default(),
                 folder: Folder::default(),
                 is_listed,
                 generation: RandomState::new().build_hasher().finish() & u64::from(u32::MAX),
-                roots: Mutex::default(),
             }),
         }
     }
@@ -66,62 +64,65 @@ impl Mounted {
 
     // -- versions beside the volume
 
-    /// Answers `Missing::Name`.
-    pub fn name_version(&self, name: Vec<u8>, target: Target) {
-        if let Some(beside) = &self.beside {
-            beside.folder.name_version(name, target);
-        }
+    /// Answers `Missing::Name`. ENFILE: the kernel refers to as many versions as a mount can show.
+    pub fn name_version(&self, name: &[u8], target: Target) -> Result<()> {
+        let Some(beside) = &self.beside else {
+            return Ok(());
+        };
+        let named = beside.folder.name_version(&beside.versions, name, target);
+        named.map(drop)
     }
 
-    /// Answers `Missing::Names`.
-    pub fn list_versions(&self, names: Vec<(Vec<u8>, Target)>) {
-        if let Some(beside) = &self.beside {
-            beside.folder.list_versions(names);
-        }
+    /// Answers `Missing::Names`. ENFILE: as `name_version`.
+    pub fn list_versions(&self, names: Vec<(Vec<u8>, Target)>) -> Result<()> {
+        let Some(beside) = &self.beside else {
+            return Ok(());
+        };
+        beside.folder.list_versions(&beside.versions, names)
     }
 
-    /// Answers `Missing::Closed`. The engine is read-only.
-    pub fn open_version(&self, version: Version, engine: Arc<Engine>) {
-        if let Some(beside) = &self.beside {
-            beside.versions.open(version, engine);
-        }
+    /// Answers `Missing::Closed`, with the engine of that version, which is read-only. False: the
+    /// attachment is gone, and its number may be another version's.
+    pub fn open_version(&self, number: Attachment, id: &[u8], engine: Arc<Engine>) -> bool {
+        let beside = self.beside.as_ref();
+        beside.is_some_and(|beside| beside.versions.open(number, id, engine))
     }
 
     /// Drops the engine of a version, unless it has an open handle; returns whether it did.
-    pub fn close_version(&self, version: Version) -> bool {
+    pub fn close_version(&self, number: Attachment) -> bool {
         self.beside
             .as_ref()
-            .is_none_or(|beside| beside.versions.close(version))
+            .is_none_or(|beside| beside.versions.close(number))
     }
 
     /// The open versions, least recently used first.
-    pub fn open_versions(&self) -> Vec<Version> {
+    pub fn open_versions(&self) -> Vec<Attachment> {
         let beside = self.beside.as_ref();
         beside.map_or_else(Vec::new, |beside| beside.versions.by_use())
     }
 
     // -- changes
 
-    /// The engine that may change this inode or handle; EROFS if there is none.
-    pub fn own(&self, number: u64) -> Result<&Engine> {
-        match is_own(number) {
+    /// The engine that may change this inode; EROFS if there is none.
+    pub fn own(&self, node: u64) -> Result<&Engine> {
+        match is_own(node) {
             true => Ok(&self.engine),
             false => Err(Errno::EROFS.into()),
         }
     }
 
-    /// The inode or handle from which the volume is to share a part. EXDEV if it is not the
-    /// volume's, so that the caller copies the bytes.
-    pub fn own_source(&self, number: u64) -> Result<u64> {
-        match is_own(number) {
-            true => Ok(number),
+    /// The inode from which the volume is to share a part. EXDEV if it is not the volume's, so that
+    /// the caller copies the bytes.
+    pub fn own_source(&self, node: u64) -> Result<Ino> {
+        match is_own(node) {
+            true => Ok(node),
             false => Err(Errno::EXDEV.into()),
         }
     }
 
     /// As `own`, for a directory in which `name` is made, replaced or removed; EROFS if it is the
     /// `.cowfs` of this mount.
-    pub fn own_parent(&self, parent: Ino, name: &[u8]) -> Result<&Engine> {
+    pub fn own_parent(&self, parent: u64, name: &[u8]) -> Result<&Engine> {
         let engine = self.own(parent)?;
         let is_cowfs = self.beside.is_some() && parent == ROOT_INO && name == HIDDEN_NAME;
         match is_cowfs && !self.has_own_cowfs()? {
@@ -145,194 +146,200 @@ impl Mounted {
     // -- names and attributes
 
     /// The attributes of what a name leads to, which is referred to from now on.
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr> {
         let Some(beside) = &self.beside else {
             return Ok(self.engine.lookup(parent, name)?);
         };
-        match inner(parent) {
-            (0, ROOT_INO) => match self.engine.lookup(parent, name) {
+        match place_of(parent) {
+            (OWN, ROOT_INO) => match self.engine.lookup(parent, name) {
                 Err(cowfs_engine::Error::Os(Errno::ENOENT)) if name == HIDDEN_NAME => {
                     self.getattr(HIDDEN_INO)
                 }
                 outcome => Ok(outcome?),
             },
-            (0, _) => Ok(self.engine.lookup(parent, name)?),
-            (FOLDER, _) => match inner(beside.folder.find(parent, name)?) {
-                (version, ROOT_INO) if version != 0 && version != FOLDER => self.root(version),
-                (version, ino) => self.getattr(outer(version, ino)),
+            (OWN, _) => Ok(self.engine.lookup(parent, name)?),
+            (FOLDER, _) => match beside.folder.find(&beside.versions, parent, name)? {
+                Found::Inode(ROOT_INO) => Ok(self.engine.lookup(ROOT_INO, b".")?),
+                Found::Inode(node) => self.getattr(node),
+                Found::Version(attached) => look_up(&attached, ROOT_INO, b"."),
             },
             (_, ROOT_INO) if name == b".." => self.getattr(VERSIONS_INO),
-            (version, ino) => beside
-                .versions
-                .ask(version, |engine| engine.lookup(ino, name))
-                .map(|attr| seen(version, attr)),
+            (number, ino) => look_up(&*beside.versions.get(number)?, ino, name),
         }
     }
 
-    /// The root directory of a version, which is referred to from now on.
-    fn root(&self, version: Version) -> Result<Attr> {
-        self.at(outer(version, ROOT_INO), |engine, ino| {
-            engine.lookup(ino, b".")
-        })
-        .map(|attr| seen(version, attr))
-    }
-
     /// Attributes of an inode.
-    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        match (inner(ino), &self.beside) {
+    pub fn getattr(&self, node: u64) -> Result<Attr> {
+        match (place_of(node), &self.beside) {
             ((FOLDER, _), Some(beside)) => {
                 let like = self.engine.getattr(ROOT_INO)?;
-                beside.folder.attributes(ino, &like)
+                beside.folder.attributes(node, &like)
             }
-            ((version, _), _) => self
-                .at(ino, Engine::getattr)
-                .map(|attr| seen(version, attr)),
+            ((number, _), _) => self
+                .at(node, Engine::getattr)
+                .map(|attr| seen(number, attr)),
         }
     }
 
     /// The target of a symbolic link.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        match (inner(ino), &self.beside) {
-            ((FOLDER, _), Some(beside)) => beside.folder.readlink(ino),
-            _ => self.at(ino, Engine::readlink),
+    pub fn readlink(&self, node: u64) -> Result<Vec<u8>> {
+        match (place_of(node), &self.beside) {
+            ((FOLDER, _), Some(beside)) => beside.folder.readlink(node),
+            _ => self.at(node, Engine::readlink),
         }
     }
 
     /// As `Engine::get_xattr`.
-    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        match inner(ino) {
+    pub fn get_xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        match place_of(node) {
             (FOLDER, _) => Err(Errno::ENODATA.into()),
-            _ => self.at(ino, |engine, ino| engine.get_xattr(ino, name)),
+            _ => self.at(node, |engine, ino| engine.get_xattr(ino, name)),
         }
     }
 
     /// As `Engine::list_xattrs`.
-    pub fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        match inner(ino) {
+    pub fn list_xattrs(&self, node: u64) -> Result<Vec<Vec<u8>>> {
+        match place_of(node) {
             (FOLDER, _) => Ok(Vec::new()),
-            _ => self.at(ino, Engine::list_xattrs),
+            _ => self.at(node, Engine::list_xattrs),
         }
     }
 
-    /// As `Engine::forget`. Counts of a version are kept while it is open; a closed one has no
-    /// inodes in memory.
-    pub fn forget(&self, ino: Ino, count: u64) -> Result<()> {
-        self.if_open(ino, |engine, ino| engine.forget(ino, count))
+    /// As `Engine::forget`. An engine that is closed has no inodes in memory; what the kernel
+    /// refers to is counted all the same.
+    pub fn forget(&self, node: u64, count: u64) -> Result<()> {
+        match (place_of(node), &self.beside) {
+            ((OWN, ino), _) => Ok(self.engine.forget(ino, count)?),
+            ((number, ino), Some(beside)) if number != FOLDER => {
+                if let Ok(attached) = beside.versions.get(number) {
+                    let _ = attached.ask(|engine| engine.forget(ino, count));
+                    attached.count_off(count);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// As `Engine::entry_delivered`.
-    pub fn entry_delivered(&self, ino: Ino) -> Result<()> {
-        self.if_open(ino, Engine::entry_delivered)
+    pub fn entry_delivered(&self, node: u64) -> Result<()> {
+        match (place_of(node), &self.beside) {
+            ((OWN, ino), _) => Ok(self.engine.entry_delivered(ino)?),
+            ((number, ino), Some(beside)) if number != FOLDER => {
+                let attached = beside.versions.get(number)?;
+                attached.count();
+                let _ = attached.ask(|engine| engine.entry_delivered(ino));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether names of this inode, or in it, may soon lead elsewhere, so that they must not be
     /// cached.
-    pub fn may_move(&self, ino: Ino) -> bool {
-        inner(ino).0 == FOLDER
+    pub fn may_move(&self, node: u64) -> bool {
+        place_of(node).0 == FOLDER
     }
 
-    /// A number that distinguishes the inode from others with the same number in another mount,
-    /// where a version has another number.
-    pub fn generation(&self, ino: Ino) -> u64 {
-        match (inner(ino), &self.beside) {
-            ((0, _), _) | (_, None) => 0,
+    /// A number that distinguishes the inode from others that had its number before, or will. 0 for
+    /// the volume's own: it never uses a number twice, and file handles stay valid when it is
+    /// mounted again.
+    pub fn generation(&self, node: u64) -> u64 {
+        match (place_of(node), &self.beside) {
+            ((OWN, _), _) | (_, None) => 0,
             ((FOLDER, _), Some(beside)) => beside.generation,
-            ((version, _), Some(beside)) => beside.folder.generation(version),
+            ((number, _), Some(beside)) => {
+                let attached = beside.versions.get(number);
+                attached.map_or(0, |attached| attached.generation)
+            }
         }
     }
 
     /// Whether an entry of this inode says no more than that it is a directory: the root of a
     /// version, which need not be open to be listed.
-    pub fn is_only_named(&self, ino: Ino) -> bool {
-        is_version(ino)
+    pub fn is_only_named(&self, node: u64) -> bool {
+        is_version(node)
     }
 
     // -- files
 
     /// Opens a file; for changes only the volume's.
-    pub fn open_file(&self, ino: Ino, flags: i32) -> Result<u64> {
-        if is_own(ino) {
-            return Ok(self.engine.open_file(ino, flags)?);
+    pub fn open_file(&self, node: u64, flags: i32) -> Result<HandleId> {
+        let changes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
+        match place_of(node) {
+            (FOLDER, _) => Err(Errno::EISDIR.into()),
+            (number, _) if changes && number != OWN => Err(Errno::EROFS.into()),
+            (number, _) => self
+                .at(node, |engine, ino| engine.open_file(ino, flags))
+                .map(|id| seen_handle(number, id)),
         }
-        if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
-            return Err(Errno::EROFS.into());
-        }
-        self.handle(ino, |engine, ino| engine.open_file(ino, flags))
     }
 
     /// As `Engine::read_file`.
-    pub fn read_file(&self, fh: u64, offset: u64, size: usize) -> Result<Vec<u8>> {
-        self.at(fh, |engine, fh| engine.read_file(fh, offset, size))
+    pub fn read_file(&self, id: HandleId, offset: u64, size: usize) -> Result<Vec<u8>> {
+        self.with(id, |engine, id| engine.read_file(id, offset, size))
     }
 
     /// As `Engine::read_or_lend`.
-    pub fn read_or_lend(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
-        self.at(fh, |engine, fh| engine.read_or_lend(fh, offset, buffer))
+    pub fn read_or_lend(&self, id: HandleId, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
+        self.with(id, |engine, id| engine.read_or_lend(id, offset, buffer))
     }
 
     /// As `Engine::seek`.
-    pub fn seek(&self, fh: u64, offset: u64, whence: i32) -> Result<u64> {
-        self.at(fh, |engine, fh| engine.seek(fh, offset, whence))
-    }
-
-    /// As `Engine::flush`.
-    pub fn flush(&self, fh: u64) -> Result<()> {
-        self.at(fh, Engine::flush)
+    pub fn seek(&self, id: HandleId, offset: u64, whence: i32) -> Result<u64> {
+        self.with(id, |engine, id| engine.seek(id, offset, whence))
     }
 
     /// As `Engine::fsync`.
-    pub fn fsync(&self, fh: u64, datasync: bool) -> Result<()> {
-        self.at(fh, |engine, fh| engine.fsync(fh, datasync))
+    pub fn fsync(&self, id: HandleId, datasync: bool) -> Result<()> {
+        self.with(id, |engine, id| engine.fsync(id, datasync))
     }
 
-    /// Closes a file handle.
-    pub fn release(&self, fh: u64) -> Result<()> {
-        match (inner(fh), &self.beside) {
-            ((0, fh), _) => Ok(self.engine.release(fh)?),
-            ((version, fh), Some(beside)) if version != FOLDER => beside
-                .versions
-                .release(version, |engine| engine.release(fh)),
-            _ => Err(Errno::EBADF.into()),
+    /// Closes a file handle. One of an engine that is closed is closed already.
+    pub fn release(&self, id: HandleId) -> Result<()> {
+        match (place_of(id.ino), &self.beside) {
+            ((OWN, _), _) => Ok(self.engine.release(id)?),
+            ((number, ino), Some(beside)) if number != FOLDER => {
+                let attached = beside.versions.get(number)?;
+                let _ = attached.ask(|engine| engine.release(HandleId { ino, ..id }));
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
     // -- directories
 
     /// Opens a directory for reading its entries.
-    pub fn open_directory(&self, ino: Ino) -> Result<u64> {
-        match (inner(ino), &self.beside) {
-            ((FOLDER, _), Some(beside)) => beside.folder.open(ino),
-            ((0, ROOT_INO), Some(beside)) if beside.is_listed => {
-                let fh = self.engine.open_directory(ino)?;
-                beside.roots.lock().insert(fh);
-                Ok(fh)
-            }
-            ((0, _), _) => Ok(self.engine.open_directory(ino)?),
-            _ => self.handle(ino, Engine::open_directory),
+    pub fn open_directory(&self, node: u64) -> Result<HandleId> {
+        match (place_of(node), &self.beside) {
+            ((FOLDER, _), Some(beside)) => beside.folder.open(node),
+            ((number, _), _) => self
+                .at(node, Engine::open_directory)
+                .map(|id| seen_handle(number, id)),
         }
     }
 
     /// Closes a directory handle.
-    pub fn release_directory(&self, fh: u64) -> Result<()> {
-        match (inner(fh), &self.beside) {
-            ((FOLDER, _), Some(beside)) => beside.folder.release(fh),
-            ((0, _), Some(beside)) => {
-                beside.roots.lock().remove(&fh);
-                self.release(fh)
+    pub fn release_directory(&self, id: HandleId) -> Result<()> {
+        match (place_of(id.ino), &self.beside) {
+            ((FOLDER, _), Some(beside)) => {
+                beside.folder.release(id);
+                Ok(())
             }
-            _ => self.release(fh),
+            _ => self.release(id),
         }
     }
 
     /// As `Engine::read_directory`.
     pub fn read_directory(
         &self,
-        fh: u64,
+        id: HandleId,
         cookie: u64,
         limit: usize,
     ) -> Result<Vec<DirectoryEntry>> {
         let mut entries = Vec::new();
-        self.list_directory(fh, cookie, false, |name, cookie, attr| {
+        self.list_directory(id, cookie, false, |name, cookie, attr| {
             if entries.len() == limit {
                 return false;
             }
@@ -349,24 +356,34 @@ impl Mounted {
     /// As `Engine::list_directory`. Entries that are `is_only_named` are not counted.
     pub fn list_directory(
         &self,
-        fh: u64,
+        id: HandleId,
         cookie: u64,
         counts: bool,
         mut take: impl FnMut(&[u8], u64, &Attr) -> bool,
     ) -> Result<()> {
-        match (inner(fh), &self.beside) {
+        match (place_of(id.ino), &self.beside) {
             ((FOLDER, _), Some(beside)) => {
-                self.list_folder(&beside.folder.entries(fh)?, cookie, take)
+                self.list_folder(&beside.folder.entries(id)?, cookie, take)
             }
-            ((0, _), Some(beside)) if beside.is_listed && beside.roots.lock().contains(&fh) => {
-                self.list_root(fh, cookie, counts, take)
+            ((OWN, ROOT_INO), Some(beside)) if beside.is_listed => {
+                self.list_root(id, cookie, counts, take)
             }
-            ((0, _), _) => Ok(self.engine.list_directory(fh, cookie, counts, take)?),
-            ((version, _), _) => self.at(fh, |engine, fh| {
-                engine.list_directory(fh, cookie, counts, |name, cookie, attr| {
-                    take(name, cookie, &seen(version, attr.clone()))
-                })
-            }),
+            ((OWN, _), _) => Ok(self.engine.list_directory(id, cookie, counts, take)?),
+            ((number, ino), Some(beside)) => {
+                let taken = Cell::new(0);
+                let take = |name: &[u8], cookie: u64, attr: &Attr| {
+                    let is_taken = take(name, cookie, &seen(number, attr.clone()));
+                    let is_counted = is_taken && counts && name != b"." && name != b"..";
+                    taken.set(taken.get() + u64::from(is_counted));
+                    is_taken
+                };
+                let id = HandleId { ino, ..id };
+                beside.versions.get(number)?.ask_and_count(
+                    |engine| engine.list_directory(id, cookie, counts, take),
+                    |()| taken.get(),
+                )
+            }
+            _ => Err(Errno::EBADF.into()),
         }
     }
 
@@ -376,8 +393,8 @@ impl Mounted {
         cookie: u64,
         mut take: impl FnMut(&[u8], u64, &Attr) -> bool,
     ) -> Result<()> {
-        let first = usize::try_from(cookie).unwrap_or(usize::MAX);
-        for (place, entry) in entries.iter().enumerate().skip(first) {
+        let first = entries.partition_point(|entry| entry.cookie <= cookie);
+        for entry in &entries[first..] {
             let attr = match is_version(entry.ino) {
                 true => Attr {
                     ino: entry.ino,
@@ -387,7 +404,7 @@ impl Mounted {
                 },
                 false => self.getattr(entry.ino)?,
             };
-            if !take(&entry.name, place as u64 + 1, &attr) {
+            if !take(&entry.name, entry.cookie, &attr) {
                 break;
             }
         }
@@ -396,7 +413,7 @@ impl Mounted {
 
     fn list_root(
         &self,
-        fh: u64,
+        id: HandleId,
         cookie: u64,
         counts: bool,
         mut take: impl FnMut(&[u8], u64, &Attr) -> bool,
@@ -406,7 +423,7 @@ impl Mounted {
         }
         let mut is_at_end = true;
         self.engine
-            .list_directory(fh, cookie, counts, |name, cookie, attr| {
+            .list_directory(id, cookie, counts, |name, cookie, attr| {
                 is_at_end = false;
                 take(name, cookie, attr)
             })?;
@@ -416,56 +433,49 @@ impl Mounted {
         Ok(())
     }
 
-    // -- whose number it is
+    // -- whose inode it is
 
     fn at<T>(
         &self,
-        number: u64,
-        call: impl FnOnce(&Engine, u64) -> cowfs_engine::Result<T>,
+        node: u64,
+        call: impl FnOnce(&Engine, Ino) -> cowfs_engine::Result<T>,
     ) -> Result<T> {
-        match (inner(number), &self.beside) {
-            ((0, number), _) => Ok(call(&self.engine, number)?),
-            ((version, number), Some(beside)) if version != FOLDER => {
-                beside.versions.ask(version, |engine| call(engine, number))
+        match (place_of(node), &self.beside) {
+            ((OWN, ino), _) => Ok(call(&self.engine, ino)?),
+            ((number, ino), Some(beside)) if number != FOLDER => {
+                let attached = beside.versions.get(number)?;
+                attached.ask(|engine| call(engine, ino))
             }
             _ => Err(Errno::EBADF.into()),
         }
     }
 
-    fn handle(
+    fn with<T>(
         &self,
-        ino: Ino,
-        call: impl FnOnce(&Engine, u64) -> cowfs_engine::Result<u64>,
-    ) -> Result<u64> {
-        match (inner(ino), &self.beside) {
-            ((version, ino), Some(beside)) if version != FOLDER => beside
-                .versions
-                .ask_for_handle(version, |engine| call(engine, ino))
-                .map(|fh| outer(version, fh)),
-            _ => Err(Errno::EISDIR.into()),
-        }
-    }
-
-    fn if_open(
-        &self,
-        ino: Ino,
-        call: impl FnOnce(&Engine, u64) -> cowfs_engine::Result<()>,
-    ) -> Result<()> {
-        match (inner(ino), &self.beside) {
-            ((0, ino), _) => Ok(call(&self.engine, ino)?),
-            ((version, ino), Some(beside)) if version != FOLDER => {
-                let _ = beside.versions.ask(version, |engine| call(engine, ino));
-                Ok(())
-            }
-            _ => Ok(()),
-        }
+        id: HandleId,
+        call: impl FnOnce(&Engine, HandleId) -> cowfs_engine::Result<T>,
+    ) -> Result<T> {
+        self.at(id.ino, |engine, ino| call(engine, HandleId { ino, ..id }))
     }
 }
 
+/// As `Mounted::lookup`, in a version.
+fn look_up(attached: &Attached, ino: Ino, name: &[u8]) -> Result<Attr> {
+    let attr = attached.ask_and_count(|engine| engine.lookup(ino, name), |_| 1)?;
+    Ok(seen(attached.number, attr))
+}
+
 /// Attributes as the kernel gets them.
-fn seen(version: Version, attr: Attr) -> Attr {
+fn seen(number: Attachment, attr: Attr) -> Attr {
     Attr {
-        ino: outer(version, attr.ino),
+        ino: node_of(number, attr.ino),
         ..attr
+    }
+}
+
+fn seen_handle(number: Attachment, id: HandleId) -> HandleId {
+    HandleId {
+        ino: node_of(number, id.ino),
+        ..id
     }
 }

@@ -1,42 +1,89 @@
-//! Numbers of inodes and handles as the kernel gets them: which engine they belong to is in the
-//! highest 16 bits, 0 for the volume's own. Numbers of inodes are smaller than 2^48: an engine takes
-//! in no other (`InodeRow::check`). No process opens 2^48 handles.
+//! Numbers of a mount's inodes. A node is an attachment and an inode there.
+//!
+//! ```text
+//! node      attachment << 48 | inode: how the kernel names it, in each request and reply
+//! st_ino    attachment << 37 + inode: what programs see, below 2^53, because some of them (Node,
+//!           JSON) compute with doubles
+//! ```
+//!
+//! Attachment 0 is the mount's own volume, whose nodes are its plain inodes in both. Others are
+//! what is shown beside it. Inodes are smaller than 2^48: an engine takes in no other
+//! (`InodeRow::check`). `st_ino` is unique in the mount as long as inodes are smaller than 2^37;
+//! beyond that it is unique within its attachment.
 
 use cowfs_base::{INO_BITS, Ino, LAST_INO, ROOT_INO};
 
-/// One of the versions beside the volume, as long as the mount lives.
-pub type Version = u16;
+/// A thing that the mount shows. Its number is given to another one once the kernel refers to
+/// nothing of it.
+pub type Attachment = u16;
 
 /// The volume's own engine.
-pub(crate) const OWN: Version = 0;
+pub(crate) const OWN: Attachment = 0;
+/// The last number of a version: `st_ino` of the largest inode there is below 2^53.
+pub(crate) const LAST_VERSION: Attachment = u16::MAX - (1 << (INO_BITS - SHOWN_INO_BITS));
 /// No engine's: `.cowfs`, `.cowfs/versions`, and links in the latter.
-pub(crate) const FOLDER: Version = Version::MAX;
+pub(crate) const FOLDER: Attachment = Attachment::MAX;
 
 /// The directory in the root of the mount.
 pub const HIDDEN_NAME: &[u8] = b".cowfs";
 /// The directory in `HIDDEN_NAME`.
 pub(crate) const VERSIONS_DIR: &[u8] = b"versions";
 
-pub(crate) const HIDDEN_INO: Ino = outer(FOLDER, 1);
-pub(crate) const VERSIONS_INO: Ino = outer(FOLDER, 2);
-pub(crate) const FIRST_LINK_INO: Ino = outer(FOLDER, 3);
+pub(crate) const HIDDEN_INO: Ino = node_of(FOLDER, 1);
+pub(crate) const VERSIONS_INO: Ino = node_of(FOLDER, 2);
+pub(crate) const FIRST_LINK_INO: Ino = node_of(FOLDER, 3);
 
-/// The number that the kernel gets.
-pub(crate) const fn outer(version: Version, number: u64) -> u64 {
-    ((version as u64) << INO_BITS) | number
+const SHOWN_INO_BITS: u32 = 37;
+
+/// How the kernel names an inode.
+pub(crate) const fn node_of(attachment: Attachment, ino: Ino) -> u64 {
+    ((attachment as u64) << INO_BITS) | ino
 }
 
-/// The version of a number, and the number there.
-pub(crate) const fn inner(number: u64) -> (Version, u64) {
-    ((number >> INO_BITS) as Version, number & LAST_INO)
+/// The attachment of a node, and its inode there.
+pub(crate) const fn place_of(node: u64) -> (Attachment, Ino) {
+    ((node >> INO_BITS) as Attachment, node & LAST_INO)
 }
 
-pub(crate) const fn is_own(number: u64) -> bool {
-    number >> INO_BITS == OWN as u64
+pub(crate) const fn is_own(node: u64) -> bool {
+    node >> INO_BITS == OWN as u64
 }
 
 /// Whether it is the root directory of a version beside the volume.
-pub(crate) const fn is_version(ino: Ino) -> bool {
-    let (version, ino) = inner(ino);
-    ino == ROOT_INO && version != OWN && version != FOLDER
+pub(crate) const fn is_version(node: u64) -> bool {
+    let (attachment, ino) = place_of(node);
+    ino == ROOT_INO && attachment != OWN && attachment != FOLDER
+}
+
+/// The number of a node that programs see.
+pub const fn shown_ino(node: u64) -> u64 {
+    let (attachment, ino) = place_of(node);
+    ((attachment as u64) << SHOWN_INO_BITS) + ino
+}
+
+/// The node of a number that programs see, where inodes are below 2^37: for a server whose kernel
+/// interface has one number for both.
+pub const fn node_of_shown(shown: u64) -> u64 {
+    let ino = shown & ((1 << SHOWN_INO_BITS) - 1);
+    node_of((shown >> SHOWN_INO_BITS) as Attachment, ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_see_plain_inodes_and_never_more_than_53_bits() {
+        for ino in [1, 2, 1 << 37, LAST_INO] {
+            assert_eq!(shown_ino(ino), ino);
+        }
+        assert!(shown_ino(node_of(LAST_VERSION, LAST_INO)) < 1 << 53);
+        assert!(shown_ino(FIRST_LINK_INO + 1_000_000) < 1 << 53);
+        let seen = [OWN, 1, 2, LAST_VERSION, FOLDER].map(|attachment| {
+            let nodes = [1, 2, (1 << 37) - 1].map(|ino| node_of(attachment, ino));
+            assert_eq!(nodes, nodes.map(|node| node_of_shown(shown_ino(node))));
+            nodes.map(shown_ino)
+        });
+        assert!(seen.as_flattened().is_sorted_by(|one, next| one < next));
+    }
 }

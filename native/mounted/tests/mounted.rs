@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cowfs_base::{Errno, ROOT_INO};
-use cowfs_engine::{Caller, Engine, InodeRow, Options};
-use cowfs_mounted::{Error, Missing, Mounted, Result, Target, Version};
+use cowfs_engine::{Caller, Engine, HandleId, InodeRow, Options};
+use cowfs_mounted::{Attachment, Error, Missing, Mounted, Result, Target, shown_ino};
 
-const OLD: Version = 7;
+/// The first attachment of a mount.
+const OLD: Attachment = 1;
 const OLD_ID: &[u8] = b"0a1b2c3d";
 
 /// A directory `d` with a file `f` of as many bytes as `size` says.
@@ -70,7 +71,7 @@ fn errno<T: std::fmt::Debug>(outcome: Result<T>) -> Errno {
 }
 
 /// All of a directory, as the kernel asks for it: behind the last cookie, until nothing comes.
-fn names(files: &Mounted, fh: u64, limit: usize) -> Vec<String> {
+fn names(files: &Mounted, fh: HandleId, limit: usize) -> Vec<String> {
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
         let entries = files.read_directory(fh, cookie, limit).unwrap();
@@ -92,17 +93,19 @@ fn what_is_missing_is_said_step_by_step() {
     assert!(
         matches!(missing(files.lookup(versions, OLD_ID)), Missing::Name(name) if name == OLD_ID)
     );
-    files.name_version(OLD_ID.to_vec(), Target::Version(OLD));
+    files.name_version(OLD_ID, Target::Version).unwrap();
     assert!(matches!(
         missing(files.lookup(versions, OLD_ID)),
-        Missing::Closed(OLD)
+        Missing::Closed(OLD, id) if id == OLD_ID
     ));
-    files.open_version(OLD, engine(&dir.path().join("old"), 3, false));
+    files.open_version(OLD, OLD_ID, engine(&dir.path().join("old"), 3, false));
     let root = files.lookup(versions, OLD_ID).unwrap().ino;
     let directory = files.lookup(root, b"d").unwrap().ino;
     assert_eq!(files.lookup(directory, b"f").unwrap().size, 3);
     assert_eq!(files.lookup(2, b"f").unwrap().size, 5);
-    assert_eq!(files.generation(root), 0x0a1b_2c3d);
+    assert_eq!(shown_ino(root), (1 << 37) + 1);
+    assert_ne!(files.generation(root), 0);
+    assert_eq!(files.generation(2), 0);
     let fh = files.open_file(files.lookup(directory, b"f").unwrap().ino, libc::O_RDONLY);
     let fh = fh.unwrap();
     assert!(matches!(
@@ -116,8 +119,8 @@ fn what_is_missing_is_said_step_by_step() {
 fn a_version_with_an_open_file_is_not_closed() {
     let dir = tempfile::tempdir().unwrap();
     let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
-    files.name_version(OLD_ID.to_vec(), Target::Version(OLD));
-    files.open_version(OLD, engine(&dir.path().join("old"), 3, false));
+    files.name_version(OLD_ID, Target::Version).unwrap();
+    files.open_version(OLD, OLD_ID, engine(&dir.path().join("old"), 3, false));
     let root = (u64::from(OLD) << 48) | ROOT_INO;
     let fh = files.open_directory(root).unwrap();
     assert_eq!(names(&files, fh, 100), [".", "..", "d"]);
@@ -126,9 +129,12 @@ fn a_version_with_an_open_file_is_not_closed() {
     files.release_directory(fh).unwrap();
     assert!(files.close_version(OLD));
     assert!(files.open_versions().is_empty());
-    assert!(matches!(missing(files.getattr(root)), Missing::Closed(OLD)));
+    assert!(matches!(
+        missing(files.getattr(root)),
+        Missing::Closed(OLD, _)
+    ));
     files.forget(root, 3).unwrap();
-    files.open_version(OLD, engine(&dir.path().join("again"), 3, false));
+    files.open_version(OLD, OLD_ID, engine(&dir.path().join("again"), 3, false));
     assert_eq!(files.getattr(root).unwrap().ino, root);
 }
 
@@ -136,7 +142,8 @@ fn a_version_with_an_open_file_is_not_closed() {
 fn nothing_beside_the_volume_is_changed() {
     let dir = tempfile::tempdir().unwrap();
     let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
-    files.open_version(OLD, engine(&dir.path().join("old"), 3, false));
+    files.name_version(OLD_ID, Target::Version).unwrap();
+    files.open_version(OLD, OLD_ID, engine(&dir.path().join("old"), 3, false));
     let old = |ino: u64| (u64::from(OLD) << 48) | ino;
     let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
     for number in [old(ROOT_INO), old(3), cowfs, cowfs + 1] {
@@ -195,12 +202,14 @@ fn a_listing_has_the_names_that_were_asked_for() {
         missing(files.open_directory(versions)),
         Missing::Names
     ));
-    files.list_versions(vec![
-        (OLD_ID.to_vec(), Target::Version(OLD)),
-        (b"tag".to_vec(), Target::Id(OLD_ID.to_vec())),
-    ]);
+    files
+        .list_versions(vec![
+            (OLD_ID.to_vec(), Target::Version),
+            (b"tag".to_vec(), Target::Id(OLD_ID.to_vec())),
+        ])
+        .unwrap();
     let fh = files.open_directory(versions).unwrap();
-    assert_eq!(names(&files, fh, 100), [".", "..", "0a1b2c3d", "tag"]);
+    assert_eq!(names(&files, fh, 100), [".", "..", "tag", "0a1b2c3d"]);
     let link = files.lookup(versions, b"tag").unwrap();
     assert_eq!(files.readlink(link.ino).unwrap(), OLD_ID);
     assert!(files.may_move(link.ino) && files.may_move(versions) && !files.may_move(ROOT_INO));
@@ -214,5 +223,125 @@ fn a_listing_has_the_names_that_were_asked_for() {
         Missing::Name(_)
     ));
     files.release_directory(fh).unwrap();
-    assert_eq!(errno(files.release_directory(fh)), Errno::EBADF);
+    files.release_directory(fh).unwrap();
+}
+
+/// Names of so many versions.
+fn ids(numbers: std::ops::Range<u32>) -> Vec<(Vec<u8>, Target)> {
+    let name = |number: u32| format!("{number:08x}").into_bytes();
+    numbers
+        .map(|number| (name(number), Target::Version))
+        .collect()
+}
+
+const VERSIONS_MAX: u32 = 0xffff - (1 << 11);
+
+#[test]
+fn a_number_goes_to_another_version_when_the_kernel_refers_to_nothing_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
+    let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
+    let versions = files.lookup(cowfs, b"versions").unwrap().ino;
+    files.name_version(OLD_ID, Target::Version).unwrap();
+    assert!(files.open_version(OLD, OLD_ID, engine(&dir.path().join("old"), 3, false)));
+    let root = files.lookup(versions, OLD_ID).unwrap().ino;
+    let generation = files.generation(root);
+    files.lookup(root, b"d").unwrap();
+    let fh = files.open_directory(root).unwrap();
+    let mut listed = Vec::new();
+    let mut list = |name: &[u8], _, attr: &cowfs_base::Attr| {
+        if name == b"d" {
+            listed.push(attr.ino);
+        }
+        true
+    };
+    files.list_directory(fh, 0, true, &mut list).unwrap();
+    files.release_directory(fh).unwrap();
+    assert!(files.close_version(OLD));
+    // All numbers are in use, and all but this one are given to others.
+    files.list_versions(ids(0..VERSIONS_MAX)).unwrap();
+    let is_known = |files: &Mounted| match missing(files.lookup(versions, OLD_ID)) {
+        Missing::Closed(OLD, _) => true,
+        Missing::Name(_) => false,
+        other => panic!("{other:?}"),
+    };
+    assert!(is_known(&files), "an entry is referred to");
+    files.forget(root, 1).unwrap();
+    files.forget(listed[0], 1).unwrap();
+    files.list_versions(ids(0..VERSIONS_MAX)).unwrap();
+    assert!(is_known(&files), "an entry is referred to once more");
+    files.forget(listed[0], 1).unwrap();
+    files.list_versions(ids(1..VERSIONS_MAX + 1)).unwrap();
+    assert!(!is_known(&files));
+    assert!(!files.open_version(OLD, OLD_ID, engine(&dir.path().join("late"), 3, false)));
+    assert_ne!(
+        files.generation(root),
+        generation,
+        "it is another version now"
+    );
+}
+
+#[test]
+fn numbers_that_the_kernel_refers_to_are_not_given_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
+    files.list_versions(ids(0..VERSIONS_MAX)).unwrap();
+    for number in 1..=VERSIONS_MAX {
+        files
+            .entry_delivered(u64::from(number) << 48 | ROOT_INO)
+            .unwrap();
+    }
+    assert_eq!(
+        errno(files.name_version(OLD_ID, Target::Version)),
+        Errno(libc::ENFILE)
+    );
+    assert_eq!(
+        errno(files.list_versions(ids(1..VERSIONS_MAX + 1))),
+        Errno(libc::ENFILE)
+    );
+    let root = 77 << 48 | ROOT_INO;
+    files.forget(root, 1).unwrap();
+    files.name_version(OLD_ID, Target::Version).unwrap();
+    assert!(files.open_version(77, OLD_ID, engine(&dir.path().join("old"), 3, false)));
+    assert_eq!(
+        errno(files.getattr((VERSIONS_MAX as u64 + 1) << 48 | 1)),
+        Errno::ESTALE
+    );
+}
+
+/// The next process on a mount gets requests with handles that the one before gave out.
+#[test]
+fn handles_of_an_earlier_process_are_taken_as_they_stand() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), true);
+    let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
+    let fh = files.open_directory(ROOT_INO).unwrap().fh;
+    let again = Mounted::with_versions(engine(&dir.path().join("again"), 5, true), true);
+    let handle = |ino, fh| HandleId { ino, fh };
+    let root = handle(ROOT_INO, fh);
+    assert_eq!(names(&again, root, 1), [".", "..", "d", ".cowfs"]);
+    assert_eq!(names(&again, handle(cowfs, 9), 1), [".", "..", "versions"]);
+    let versions = handle(cowfs + 1, 9);
+    assert!(matches!(
+        missing(again.read_directory(versions, 0, 9)),
+        Missing::Names
+    ));
+    again.list_versions(ids(0..9)).unwrap();
+    let listed = names(&again, versions, 2);
+    again.release_directory(versions).unwrap();
+    // A listing goes on where it was, whatever came meanwhile.
+    again.list_versions(ids(0..20)).unwrap();
+    let entries = again.read_directory(versions, 0, 3).unwrap();
+    again.release_directory(versions).unwrap();
+    again.list_versions(ids(0..9)).unwrap();
+    let rest = again
+        .read_directory(versions, entries[2].cookie, 99)
+        .unwrap();
+    assert!(
+        rest.iter()
+            .all(|entry| { listed.contains(&String::from_utf8(entry.name.clone()).unwrap()) })
+    );
+    for id in [root, handle(cowfs, 9), versions] {
+        again.release_directory(id).unwrap();
+    }
 }

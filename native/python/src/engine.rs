@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cowfs_engine::{CHECKPOINT_BYTES, Engine, Options, Result, SEGMENT_BYTES};
-use cowfs_mounted::{Mounted, Target};
+use cowfs_mounted::{Mounted, Target, node_of_shown, shown_ino};
 use pyo3::prelude::*;
 
 use crate::convert::InodeIn;
@@ -129,26 +129,45 @@ impl PyEngine {
         PyEngine(Arc::new(Mounted::with_versions(self.shared(), is_listed)))
     }
 
-    fn name_version(&self, name: Vec<u8>, target: TargetIn) {
-        self.0.name_version(name, target.into());
+    fn name_version(&self, py: Python<'_>, name: &[u8], target: Option<Vec<u8>>) -> PyResult<()> {
+        self.ask(py, |files| files.name_version(name, target_of(target)))
     }
 
-    fn list_versions(&self, names: Vec<(Vec<u8>, TargetIn)>) {
+    fn list_versions(
+        &self,
+        py: Python<'_>,
+        names: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    ) -> PyResult<()> {
         let names = names.into_iter();
-        self.0
-            .list_versions(names.map(|(name, target)| (name, target.into())).collect());
+        let names = names.map(|(name, target)| (name, target_of(target)));
+        let names = names.collect();
+        self.ask(py, |files| files.list_versions(names))
     }
 
-    fn open_version(&self, py: Python<'_>, version: u16, engine: &PyEngine) {
-        py.detach(|| self.0.open_version(version, engine.shared()));
+    fn open_version(&self, py: Python<'_>, attachment: u16, id: &[u8], engine: &PyEngine) -> bool {
+        py.detach(|| self.0.open_version(attachment, id, engine.shared()))
     }
 
-    fn close_version(&self, py: Python<'_>, version: u16) -> bool {
-        py.detach(|| self.0.close_version(version))
+    fn close_version(&self, py: Python<'_>, attachment: u16) -> bool {
+        py.detach(|| self.0.close_version(attachment))
     }
 
     fn open_versions(&self, py: Python<'_>) -> Vec<u16> {
         py.detach(|| self.0.open_versions())
+    }
+
+    fn next_ino(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, Engine::next_ino)
+    }
+
+    #[staticmethod]
+    fn shown_ino(node: u64) -> u64 {
+        shown_ino(node)
+    }
+
+    #[staticmethod]
+    fn node_of_shown(shown: u64) -> u64 {
+        node_of_shown(shown)
     }
 
     fn may_move(&self, ino: u64) -> bool {
@@ -169,18 +188,7 @@ impl PyEngine {
     }
 }
 
-/// The target of a name in `.cowfs/versions`: the number of a version, or the id behind the name.
-#[derive(FromPyObject)]
-enum TargetIn {
-    Version(u16),
-    Id(Vec<u8>),
-}
-
-impl From<TargetIn> for Target {
-    fn from(target: TargetIn) -> Target {
-        match target {
-            TargetIn::Version(version) => Target::Version(version),
-            TargetIn::Id(id) => Target::Id(id),
-        }
-    }
+/// The id behind a name in `.cowfs/versions`; None: the name is a version's whole id.
+fn target_of(id: Option<Vec<u8>>) -> Target {
+    id.map_or(Target::Version, Target::Id)
 }

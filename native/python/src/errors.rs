@@ -41,9 +41,9 @@ pub(crate) fn to_python(py: Python<'_>, error: impl Into<Error>) -> PyErr {
 
 pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> {
     let what = missing.name();
-    let (version, lacks, name) = match missing {
-        Missing::Of(version, lacks) => (version, Some(lacks), Vec::new()),
-        Missing::Closed(version) => (version, None, Vec::new()),
+    let (attachment, lacks, name) = match missing {
+        Missing::Of(attachment, lacks) => (attachment, Some(lacks), Vec::new()),
+        Missing::Closed(attachment, id) => (attachment, None, id),
         Missing::Name(name) => (0, None, name),
         Missing::Names => (0, None, Vec::new()),
     };
@@ -55,10 +55,10 @@ pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> 
         Some(Lacks::Chunks { ino, needed }) => (ino, 0..0, needed),
         None => (0, 0..0, Vec::new()),
     };
-    let error = NotResident::new_err(format!("{what} of inode {ino} of version {version}"));
+    let error = NotResident::new_err(format!("{what} of inode {ino} of attachment {attachment}"));
     let value = error.value(py);
     value.setattr("what", what)?;
-    value.setattr("version", version)?;
+    value.setattr("attachment", attachment)?;
     value.setattr("name", PyBytes::new(py, &name))?;
     value.setattr("ino", ino)?;
     value.setattr("wanted", (wanted.start, wanted.end))?;

@@ -70,6 +70,7 @@ impl PyLane {
                 max_write,
                 max_pages,
             }),
+            table: None,
         };
         match Lane::new(engine.files(), device, &options) {
             Ok(lane) => Ok(PyLane(lane)),

@@ -1,12 +1,19 @@
 //! File system operations, in the order of the FUSE protocol.
 
 use cowfs_base::Errno;
-use cowfs_engine::AttrChange;
+use cowfs_engine::{AttrChange, HandleId};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::engine::PyEngine;
 use crate::values::{PyAttr, PyCaller};
+
+/// Inode and number of a handle.
+type Handle = (u64, u64);
+
+fn handle((ino, fh): Handle) -> HandleId {
+    HandleId { ino, fh }
+}
 
 type Entry<'py> = (Bound<'py, PyBytes>, u64, PyAttr);
 
@@ -152,52 +159,54 @@ impl PyEngine {
         mode: u32,
         flags: i32,
         caller: &PyCaller,
-    ) -> PyResult<(PyAttr, u64)> {
+    ) -> PyResult<(PyAttr, Handle)> {
         self.change_in(py, parent, name, |engine| {
             engine.create(parent, name, mode, flags, &caller.0)
         })
-        .map(|(attr, fh)| (attr.into(), fh))
+        .map(|(attr, id)| (attr.into(), (id.ino, id.fh)))
     }
 
-    fn open_file(&self, py: Python<'_>, ino: u64, flags: i32) -> PyResult<u64> {
+    fn open_file(&self, py: Python<'_>, ino: u64, flags: i32) -> PyResult<Handle> {
         self.ask(py, |files| files.open_file(ino, flags))
+            .map(|id| (id.ino, id.fh))
     }
 
     fn read<'py>(
         &self,
         py: Python<'py>,
-        fh: u64,
+        fh: Handle,
         offset: u64,
         size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.ask(py, |files| files.read_file(fh, offset, size))
+        self.ask(py, |files| files.read_file(handle(fh), offset, size))
             .map(|bytes| PyBytes::new(py, &bytes))
     }
 
-    fn write(&self, py: Python<'_>, fh: u64, offset: u64, data: &[u8]) -> PyResult<usize> {
-        self.change(py, fh, |engine| {
-            engine.write_at_once(fh, offset, data, true)
+    fn write(&self, py: Python<'_>, fh: Handle, offset: u64, data: &[u8]) -> PyResult<usize> {
+        self.change(py, fh.0, |engine| {
+            engine.write_at_once(handle(fh), offset, data, true)
         })
     }
 
-    fn append(&self, py: Python<'_>, fh: u64, data: &[u8]) -> PyResult<u64> {
-        self.change(py, fh, |engine| engine.append(fh, data, true))
+    fn append(&self, py: Python<'_>, fh: Handle, data: &[u8]) -> PyResult<u64> {
+        self.change(py, fh.0, |engine| engine.append(handle(fh), data, true))
     }
 
-    fn replace(&self, py: Python<'_>, fh: u64, data: &[u8]) -> PyResult<()> {
-        self.change(py, fh, |engine| engine.replace(fh, data, true))
+    fn replace(&self, py: Python<'_>, fh: Handle, data: &[u8]) -> PyResult<()> {
+        self.change(py, fh.0, |engine| engine.replace(handle(fh), data, true))
     }
 
     fn copy_range(
         &self,
         py: Python<'_>,
-        source: (u64, u64),
-        target: (u64, u64),
+        source: (Handle, u64),
+        target: (Handle, u64),
         length: u64,
     ) -> PyResult<u64> {
         self.ask(py, |files| {
-            let engine = files.own(target.0)?;
-            let source = (files.own_source(source.0)?, source.1);
+            let engine = files.own(target.0.0)?;
+            files.own_source(source.0.0)?;
+            let (source, target) = ((handle(source.0), source.1), (handle(target.0), target.1));
             Ok(engine.copy_range(source, target, length, true)?)
         })
     }
@@ -205,40 +214,37 @@ impl PyEngine {
     fn note_failed_write(
         &self,
         py: Python<'_>,
-        fh: u64,
+        fh: Handle,
         offset: u64,
         length: u64,
         errno: i32,
     ) -> PyResult<()> {
-        self.change(py, fh, |engine| {
-            engine.note_failed_write(fh, offset, length, Errno(errno))
+        self.change(py, fh.0, |engine| {
+            engine.note_failed_write(handle(fh), offset, length, Errno(errno))
         })
     }
 
-    fn flush(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
-        self.ask(py, |files| files.flush(fh))
+    fn fsync(&self, py: Python<'_>, fh: Handle, datasync: bool) -> PyResult<()> {
+        self.ask(py, |files| files.fsync(handle(fh), datasync))
     }
 
-    fn fsync(&self, py: Python<'_>, fh: u64, datasync: bool) -> PyResult<()> {
-        self.ask(py, |files| files.fsync(fh, datasync))
+    fn release(&self, py: Python<'_>, fh: Handle) -> PyResult<()> {
+        self.ask(py, |files| files.release(handle(fh)))
     }
 
-    fn release(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
-        self.ask(py, |files| files.release(fh))
-    }
-
-    fn open_directory(&self, py: Python<'_>, ino: u64) -> PyResult<u64> {
+    fn open_directory(&self, py: Python<'_>, ino: u64) -> PyResult<Handle> {
         self.ask(py, |files| files.open_directory(ino))
+            .map(|id| (id.ino, id.fh))
     }
 
     fn read_directory<'py>(
         &self,
         py: Python<'py>,
-        fh: u64,
+        fh: Handle,
         cookie: u64,
         limit: usize,
     ) -> PyResult<Vec<Entry<'py>>> {
-        let entries = self.ask(py, |files| files.read_directory(fh, cookie, limit))?;
+        let entries = self.ask(py, |files| files.read_directory(handle(fh), cookie, limit))?;
         let tuple = |entry: cowfs_engine::DirectoryEntry| {
             (
                 PyBytes::new(py, &entry.name),
@@ -253,8 +259,8 @@ impl PyEngine {
         self.ask(py, |files| files.entry_delivered(ino))
     }
 
-    fn release_directory(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
-        self.ask(py, |files| files.release_directory(fh))
+    fn release_directory(&self, py: Python<'_>, fh: Handle) -> PyResult<()> {
+        self.ask(py, |files| files.release_directory(handle(fh)))
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {

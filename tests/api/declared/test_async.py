@@ -42,9 +42,9 @@ def test_the_async_twin_does_likewise(backend: str, file: Path, place: Path) -> 
         await plan.apply(hears=lambda *each: heard.append(each))
         assert [step.action for step, _ in heard] == ["create"]
         assert not (await declared.plan(mounts=False)).has_changes
-        assert [each.what for each in await declared.up()] == ["mounted"]
+        assert [each.state for each in await declared.up()] == ["mounted"]
         (place / "mnt" / "ckpt" / "step").write_text("7")
-        assert [(each.what, each.uncommitted) for each in await declared.down()] == [("unmounted", True)]
+        assert [(each.state, each.has_uncommitted) for each in await declared.down()] == [("unmounted", True)]
         Volume.open("ckpt").discard()
         deletion = await declared.plan_deletion()
         assert [step.action for step in deletion.steps] == ["delete"]

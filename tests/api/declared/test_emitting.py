@@ -138,7 +138,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
         f"""volumes = [
         {{name = ["none", "data"], path = "{place}/mnt/a b", store = "main"}},
         {{name = "none", path = "{place}/mnt/none", store = "main", optional = true}},
-        {{name = "work", path = "{place}/mnt/work", store = "main", read_only = false, size = "1MiB"}},
+        {{name = "work", path = "{place}/mnt/new/er/work", store = "main", read_only = false, size = "1MiB"}},
         {{name = "{place}/a store", path = "{place}/mnt/host", read_only = false}},
         ]
         stores = {{main = "a store"}}"""
@@ -150,8 +150,9 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
     }
     script = Declared.load(file).emit("sh")
     (place / "mnt" / "host").mkdir()  # empty, as `up` takes it
+    (place / "elsewhere").mkdir()
     done = subprocess.run(
-        ["sh", "-s", place / "written.cowfs.yml"],
+        ["sh", "-s", place / "elsewhere" / "written.cowfs.yml"],
         input=script,
         env=environment,
         capture_output=True,

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cowfs import storage
 from cowfs.api.declared import loading, targets
@@ -372,6 +374,9 @@ def test_a_storage_is_a_store_as_it_is() -> None:
     assert Declared(stores={"main": given}).stores["main"] is given
     with pytest.raises(InvalidInputError, match=r"DeclaredStore: secret_key: a secret does not stand"):
         DeclaredStore(url="s3://b", secret_key="hunter2-and-more")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="there is no preset 's3x'") as both:
+        DeclaredStore(preset="s3x", secret_key="hunter2-and-more")  # type: ignore[arg-type]
+    assert "a secret does not stand" in both.value.message
 
 
 def test_versions_of_earlier_are_no_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,3 +498,20 @@ def test_volumes_that_are_a_table_are_told_how_a_list_is_written() -> None:
     error = refused('[volumes.ds]\nname = "a"\npath = "/a"\n')
     assert "is not a list" in error.message
     assert "[[volumes]]" in error.hint
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("/".join), min_size=1, max_size=5))
+def test_no_path_lies_in_another(below: list[str]) -> None:
+    paths = [f"/data/{each}" for each in below]
+    wrong = {
+        f"volumes[{index}].path"
+        for index, path in enumerate(paths)
+        for other in paths[:index]
+        if f"{path}/".startswith(f"{other}/") or other.startswith(f"{path}/")
+    }
+    text = "".join(f'[[volumes]]\nname = "v{index}"\npath = "{path}"\n' for index, path in enumerate(paths))
+    if wrong:
+        assert {key for key in keys_of(refused(text)) if key.endswith("path")} == wrong
+    else:
+        loading.parsed(text.encode(), Path("/project/cowfs.toml"), Declared)

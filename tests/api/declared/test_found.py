@@ -41,6 +41,14 @@ def test_a_found_file_mounts_below_its_own_directory_only(project: Path, tmp_pat
     assert len(Declared.load("cowfs.toml").plan().steps) == 2, "a named one is believed"
 
 
+def test_a_found_file_drops_no_work(project: Path) -> None:
+    declare(project, str(project / "data"))
+    file = project / "cowfs.toml"
+    file.write_text(file.read_text().replace("read_only = false", 'read_only = false, uncommitted = "discard"'))
+    assert refusal().details["asked"] == ["it drops uncommitted work of volume data"]
+    Declared.load().plan(mounts=False)
+
+
 def test_a_link_that_leads_out_of_the_directory_is_outside(project: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -39,7 +39,7 @@ def declare(place: Path, *volumes: str) -> Declared:
 
 
 def whats(outcomes: list[mounting.Outcome]) -> list[tuple[str, str]]:
-    return [(each.what, os.path.basename(each.mount_path)) for each in outcomes]
+    return [(each.state, os.path.basename(each.mount_path)) for each in outcomes]
 
 
 def paths() -> set[str]:
@@ -61,7 +61,7 @@ def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, 
     assert (place / "mnt" / "data" / "one").read_text() == "1"
     (place / "mnt" / "ckpt" / "step").write_text("7")
     assert whats(declared.up()) == [("found", "data"), ("found", "ckpt")]
-    assert [each.uncommitted for each in declared.down()] == [True, False]
+    assert [each.has_uncommitted for each in declared.down()] == [True, False]
     assert paths() == {"hand"}
     assert by_hand.is_dir()
     assert declared.down() == []
@@ -179,7 +179,7 @@ def test_copies_are_mounted_and_unmounted_as_mounts_are(place: Path, data: ROVol
     assert (place / "mnt" / "data" / "one").read_text() == "1"
     (place / "mnt" / "ckpt" / "step").write_text("7")
     assert whats(declared.up()) == [("found", "data"), ("found", "ckpt")]
-    assert [each.uncommitted for each in declared.down()] == [True, False]
+    assert [each.has_uncommitted for each in declared.down()] == [True, False]
     assert whats(declared.up()) == [("mounted", "data"), ("mounted", "ckpt")]
     assert (place / "mnt" / "ckpt" / "step").read_text() == "7", "uncommitted work is kept"
     Volume.open("ckpt").commit()
@@ -210,7 +210,7 @@ def test_what_ends_up_early_is_undone(place: Path, data: ROVolume) -> None:
     heard = []
 
     def interrupted(outcome: mounting.Outcome) -> None:
-        heard.append(outcome.what)
+        heard.append(outcome.state)
         if len(heard) == 2:
             raise KeyboardInterrupt
 
@@ -311,7 +311,7 @@ def test_a_mount_of_somebody_else_is_in_the_way(place: Path, data: ROVolume) -> 
     other = Volume.new("other")
     other.mount(place / "mnt" / "data")
     declared = declare(place, DATA)
-    assert declared.plan().steps[-1].details == "other is mounted there"
+    assert declared.plan().steps[-1].reason == "other is mounted there"
     with pytest.raises(ConflictError, match=r"other is mounted at .*data"):
         declared.plan().apply()
     assert other.is_mounted
@@ -396,7 +396,7 @@ def test_a_store_is_asked_with_the_credentials_that_are_declared(
     assert list((place / "mnt" / "data").iterdir()) == []
     (place / "mnt" / "ckpt" / "step").write_text("7")
     assert not declared.plan().has_changes
-    assert [each.uncommitted for each in declared.down()] == [True, False]
+    assert [each.has_uncommitted for each in declared.down()] == [True, False]
     assert given["AWS_SECRET_ACCESS_KEY"] not in applied.place_of(file).read_text()
 
 
@@ -412,7 +412,7 @@ def test_paths_of_the_machine_are_linked_to(place: Path, data: ROVolume) -> None
         f'{{name = ["{place}/fast", "ckpt"], path = "MNT/ckpt", read_only = false}}',
     )
     plan = declared.plan()
-    assert [(each.action, os.path.basename(each.path)) for each in plan.steps if each.is_change] == [
+    assert [(each.action, os.path.basename(each.mount_path)) for each in plan.steps if each.is_change] == [
         ("register", "shared"), ("mount", "shared"), ("register", "note"), ("mount", "note"), ("create", "ckpt"),
         ("mount", "ckpt"),
     ]  # fmt: skip

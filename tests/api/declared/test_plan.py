@@ -94,7 +94,6 @@ def test_a_second_apply_plans_nothing(file: Path, place: Path) -> None:
     again = planned(file)
     assert actions(again) == [("keep", "ckpt"), ("keep", "data")]
     assert not again.has_changes
-    assert "not enforced yet" in again.notes[0]
     assert [(each.volume, each.made) for each in applied.load(file).volumes] == [
         ("ckpt", "created"),
         ("data", "registered"),
@@ -109,7 +108,7 @@ def test_a_changed_file_is_a_change_and_a_candidate_before_it_another_volume(fil
     file.write_text(file.read_text().replace("1GB", "2GB").replace('"/data"', '"/else"'))
     plan = planned(file)
     assert actions(plan) == [("change", "ckpt"), ("change", "data")]
-    assert [step.details for step in plan.steps] == [f"size {10**9} → {2 * 10**9}", "path /data → /else"]
+    assert [step.reason for step in plan.steps] == [f"size {10**9} → {2 * 10**9}", "path /data → /else"]
     plan.apply()
     assert not planned(file).has_changes
     assert {each.volume: each.made for each in applied.load(file).volumes} == {"ckpt": "created", "data": "registered"}
@@ -131,11 +130,11 @@ def test_a_change_from_or_to_nothing_is_said_in_words(place: Path) -> None:
     said = []
     for more in ("", ", read_only = false", ", read_only = false, size = 4096"):
         plan = planned(declare(place, text.replace("}", more + "}")))
-        said += [step.details for step in plan.steps]
+        said += [step.reason for step in plan.steps]
         plan.apply()
     assert said == ["subpath train → none", "read_only true → false", "size none → 4096"]
     Store(place / "main").set_quota("data", None)
-    assert [step.details for step in planned(file).steps] == ["quota none → 4096"]
+    assert [step.reason for step in planned(file).steps] == ["quota none → 4096"]
 
 
 def test_compression_of_contents_is_as_declared_and_else_left_alone(place: Path) -> None:
@@ -143,9 +142,9 @@ def test_compression_of_contents_is_as_declared_and_else_left_alone(place: Path)
     for declared, compresses in ((", compress = false", False), ("", False), (", compress = true", True)):
         text = f'{{name = "data", path = "/data", store = "main", read_only = false{declared}}}'
         plan = planned(declare(place, text))
-        said += [(step.action, step.details) for step in plan.steps if step.action == "change"]
+        said += [(step.action, step.reason) for step in plan.steps if step.action == "change"]
         plan.apply()
-        assert [each.compress for each in Store(place / "main").volumes()] == [compresses]
+        assert [each.is_compressed for each in Store(place / "main").volumes()] == [compresses]
     assert said == [("change", "compress false → none"), ("change", "compress none → true")]
 
 
@@ -160,8 +159,7 @@ def test_what_is_declared_no_more_is_pruned_what_was_created_deleted(file: Path,
     assert notes == {"ckpt": "deletes it in its store", "data": "forgets it"}
     before = objects(store)
     plan = planned(file, prune=True)
-    assert actions(plan) == [("delete", "ckpt"), ("delete", "data")]
-    assert [step.is_destroyed for step in plan.steps] == [True, False]
+    assert actions(plan) == [("delete", "ckpt"), ("forget", "data")]
     assert objects(store) == before
     plan.apply()
     assert [each.name for each in Store(store).volumes()] == ["data"]
@@ -182,7 +180,7 @@ def test_a_created_volume_that_is_declared_elsewhere_is_only_forgotten(file: Pat
     planned(other).apply()
     declare(place)
     plan = planned(file, prune=True)
-    assert [(step.action, step.is_destroyed) for step in plan.steps] == [("delete", False)]
+    assert [step.action for step in plan.steps] == ["forget"]
     plan.apply()
     other.write_text("stores: {main: ./main}\n")
     planned(other, prune=True).apply()
@@ -195,9 +193,9 @@ def test_what_a_file_has_applied_is_undone(file: Path, place: Path) -> None:
     assert not Declared.load(file).plan_deletion().steps
     planned(file).apply()
     plan = Declared.load(file).plan_deletion()
-    assert sorted((step.action, step.volume, step.is_destroyed) for step in plan.steps) == [
-        ("delete", "ckpt", True),
-        ("delete", "data", False),
+    assert sorted((step.action, step.volume) for step in plan.steps) == [
+        ("delete", "ckpt"),
+        ("forget", "data"),
     ]
     writer = Volume.open("ckpt", store=store)
     writer.files.write("work", b"uncommitted")
@@ -222,7 +220,7 @@ def test_another_volume_of_the_name_is_forgotten_and_not_deleted(file: Path, pla
     before = objects(store)
     plan = planned(file, prune=True) if by == "prune" else Declared.load(file).plan_deletion()
     said = []
-    plan.apply(hears=lambda step, outcome: said.append((step.volume, outcome.what if outcome is not None else "")))
+    plan.apply(hears=lambda step, outcome: said.append((step.volume, outcome.state if outcome is not None else "")))
     assert said == [("ckpt", "forgotten")]
     assert objects(store) == before
     assert applied.load(file).is_empty
@@ -238,8 +236,8 @@ def test_nothing_is_deleted_by_a_record_that_does_not_tell_volumes_of_one_name_a
     path.write_text(json.dumps(record))
     assert not planned(file).has_changes
     plan = Declared.load(file).plan_deletion()
-    assert [(step.action, step.is_destroyed) for step in plan.steps] == [("delete", False)]
-    assert "an earlier cowfs made it" in plan.steps[0].details
+    assert [step.action for step in plan.steps] == ["forget"]
+    assert "an earlier cowfs made it" in plan.steps[0].reason
     plan.apply()
     assert [each.name for each in Store(place / "main").volumes()] == ["ckpt"]
     assert applied.load(file).is_empty

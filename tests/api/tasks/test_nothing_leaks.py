@@ -115,7 +115,7 @@ def test_after_a_task(end: str, kind: str, machines: tuple[Machine, Machine]) ->
     machine.cowfs("status")  # removes what daemons that were killed have registered
     assert not machine.mounts()
     assert str(machine.root) not in Path("/proc/self/mountinfo").read_text()
-    names = [each["name"] for each in machine.json("ls")["volumes"]]
+    names = [each["volume"] for each in machine.json("ls")["volumes"]]
     if end in ("returns", "daemons"):  # the work is in the journal, and the task publishes it from there
         assert code == 0
         assert files(machine, "out") == {"new": "rw"}

@@ -54,6 +54,7 @@ from cowfs.store.backends import network
 from cowfs.store.backends.s3.s3_errors import (
     NO_LENGTH,
     OTHER_RANGE,
+    Absent,
     Blocked,
     CredentialsFailed,
     Distrusted,
@@ -399,7 +400,8 @@ def _silence_of(dump: str) -> Silent:
         return Blocked("the proxy does not connect to it")
     if (unaccepted := _CERTIFICATE.search(dump)) and not _SYSTEM_SAYS.search(dump):
         return Distrusted(f"its certificate is not accepted: {unaccepted[1]}")
-    return Silent(_why_silent(dump))
+    kind = Absent if "ConnectionRefused" in dump else Silent
+    return kind(_why_silent(dump))
 
 
 def _why_silent(dump: str) -> str:

@@ -40,11 +40,12 @@ from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 
 from cowfs.store.backends import network
-from cowfs.store.backends.backend_errors import has_ended
+from cowfs.store.backends.backend_errors import has_ended, is_not_listening
 from cowfs.store.backends.cloud.bodies import CONNECT_S, LONGEST_S, PIECE_BYTES, SILENCE_S, WatchedBody
 from cowfs.store.backends.s3.s3_errors import (
     NO_LENGTH,
     OTHER_RANGE,
+    Absent,
     Blocked,
     Distrusted,
     Ended,
@@ -351,4 +352,6 @@ def _failure_of(error: BaseException) -> S3Failure:
         return Blocked("the proxy does not connect to it")
     if isinstance(error, SSLError) and (unaccepted := _CERTIFICATE.search(reason)):
         return Distrusted(f"its certificate is not accepted: {unaccepted[1]}")
+    if is_not_listening(error):
+        return Absent("Connection refused")
     return Silent("no complete answer in time" if isinstance(error, TimeoutError) else reason)

@@ -30,9 +30,9 @@ from cowfs.base.errors import (
     NotFoundError,
     UnavailableError,
 )
-from cowfs.store.backends.backend_errors import ENDED_HINT, TOO_LARGE_HINT
+from cowfs.store.backends.backend_errors import ENDED_HINT, NOT_LISTENING_HINT, TOO_LARGE_HINT
 from cowfs.store.credentials.identity import Refusal
-from cowfs.store.reliability.patience import RETRY_AFTER
+from cowfs.store.reliability.patience import NOT_LISTENING, RETRY_AFTER
 from cowfs.store.reliability.retry_after import as_text
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
@@ -176,6 +176,10 @@ class Distrusted(Silent):
     login first answers so, and a server whose certificate is renewed late."""
 
 
+class Absent(Silent):
+    """No server listens there."""
+
+
 class Blocked(Silent):
     """A proxy does not let the request through."""
 
@@ -245,8 +249,10 @@ def from_failure(failure: S3Failure, *, url: str, key: str) -> CowfsError:
         return InvalidInputError(f"{url}: {failure.reason}", hint=f"Correct {failure.setting}, or unset it.")
     if isinstance(failure, Ended):
         return InvalidStateError(f"{url}: {failure.reason}", hint=ENDED_HINT)
-    hint = _AUTHORITY if isinstance(failure, Distrusted) else _PROXY if isinstance(failure, Blocked) else _LATER
-    return UnavailableError(f"{url} does not answer: {failure.reason}", hint=hint, details={"key": key})
+    kinds: dict[type[S3Failure], str] = {Distrusted: _AUTHORITY, Blocked: _PROXY, Absent: NOT_LISTENING_HINT}
+    details = {"key": key, **({NOT_LISTENING: True} if isinstance(failure, Absent) else {})}
+    hint = kinds.get(type(failure), _LATER)
+    return UnavailableError(f"{url} does not answer: {failure.reason}", hint=hint, details=details)
 
 
 def refusal_of(error: CowfsError) -> Refusal | None:
@@ -256,6 +262,14 @@ def refusal_of(error: CowfsError) -> Refusal | None:
     if code in _NO_LONGER_VALID or status == 401:
         return "expired"
     return "denied" if isinstance(error, AccessDeniedError) else None
+
+
+def name_permission(error: AccessDeniedError, action: str) -> None:
+    """Adds to the hint which permission is missing, if the server knows the credentials."""
+    if error.details.get("code") == "AccessDenied":
+        error.set_hint(
+            f"{error.open_hint} It has to allow {action} here: docs/guide/permissions.md has one for each role."
+        )
 
 
 def _from_refusal(refused: Refused, url: str, key: str) -> CowfsError:

@@ -55,6 +55,7 @@ from cowfs.store.backends.s3.s3_errors import (
     Unproven,
     WantsHttps,
     from_failure,
+    name_permission,
     refusal_of,
 )
 from cowfs.store.backends.s3.s3_place import S3Place, place_of, region_of, wants_https
@@ -188,11 +189,11 @@ class S3Store:
 
     def put(self, key: str, data: Data) -> None:
         check_key(key)
-        self._run(lambda requests: _put(requests, key, data, is_new=False), key)
+        self._change(lambda requests: _put(requests, key, data, is_new=False), key, "s3:PutObject")
 
     def put_if_absent(self, key: str, data: Data) -> None:
         check_key(key)
-        self._run(lambda requests: _put(requests, key, data, is_new=True), key)
+        self._change(lambda requests: _put(requests, key, data, is_new=True), key, "s3:PutObject")
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         def read_list(requests: S3Requests) -> builtins.list[ObjectInfo]:
@@ -255,6 +256,13 @@ class S3Store:
         except S3Failure as failure:
             raise from_failure(failure, url=self._url, key=key) from None
         return self._attempt(request, key)
+
+    def _change(self, request: Callable[[S3Requests], None], key: str, action: str) -> None:
+        try:
+            self._run(request, key)
+        except AccessDeniedError as error:
+            name_permission(error, action)
+            raise
 
     def _retry_with_renewed(self, request: Callable[[S3Requests], T], key: str, used: Credentials) -> T:
         """With others, if the environment's are refused as expired, and there are. A refused
@@ -350,7 +358,7 @@ class S3Store:
     def _delete_batch(self, some: builtins.list[str]) -> bool:
         """False when they are to be deleted one by one."""
         try:
-            self._run(lambda requests: requests.delete_batch(some), some[0])
+            self._change(lambda requests: requests.delete_batch(some), some[0], "s3:DeleteObject")
         except NotFoundError as error:
             if error.details.get("code") == "NoSuchBucket":
                 raise
@@ -374,7 +382,7 @@ class S3Store:
 
     def _delete_one(self, key: str) -> None:
         try:
-            self._run(lambda requests: requests.delete_one(key), key)
+            self._change(lambda requests: requests.delete_one(key), key, "s3:DeleteObject")
         except NotFoundError as error:
             if error.details.get("code") == "NoSuchBucket":
                 raise

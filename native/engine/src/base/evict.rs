@@ -7,8 +7,8 @@
 //!
 //! - it has not changed since the last commit (no mark in the current layer nor in a frozen one),
 //! - it has a name (an inode without one is in no version),
-//! - no handle is open on it (a reader of a directory goes on from cookies that a reloaded
-//!   directory would not have).
+//! - no handle is open on it (a reader of a directory goes on from cookies, and those of renamed
+//!   entries are lost when it is loaded again).
 //!
 //! If an inode must stay, its extents and attributes still go if they are as the base version has
 //! them. So neither handles nor changed modes keep large data in memory; attributes may take 1 MiB
@@ -28,7 +28,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cowfs_base::sync::Mutex;
 use cowfs_base::{Ino, ROOT_INO};
 
-use crate::away::Away;
 use crate::changes::{EXTENTS, ROW, XATTRS};
 use crate::content::XattrPair;
 use crate::engine::Engine;
@@ -153,7 +152,7 @@ impl State {
         if inode.is_open() || self.is_changed(ino) {
             return self.evict_content(ino);
         }
-        if ino == ROOT_INO || !Away::can_count(inode.references()) {
+        if ino == ROOT_INO || !self.away.can_keep(ino, inode.references()) {
             self.strip(ino);
             return bytes - INODE_BYTES;
         }
@@ -193,10 +192,19 @@ impl State {
     pub fn lower_references(&mut self, ino: Ino, count: u64) {
         match self.inodes.get(ino) {
             Some(inode) => {
-                inode.lower_lookups(count);
+                self.lower(inode, count);
                 self.destroy(ino);
             }
             None => self.away.lower(ino, count),
+        }
+    }
+
+    /// As `Inode::lower_lookups`, also where earlier references are unknown: the kernel gives back
+    /// those to an inode without a name all at once.
+    pub fn lower(&self, inode: &Inode, count: u64) {
+        inode.lower_lookups(count);
+        if inode.nlink == 0 && self.away.is_unknown(inode.ino) {
+            inode.drop_lost_lookups();
         }
     }
 

@@ -107,10 +107,7 @@ impl Engine {
                 entries.len()
             )));
         }
-        directory.reserve(entries.len(), name_bytes);
-        for (name, row) in entries {
-            directory.put(name, row.ino);
-        }
+        directory.fill(entries.iter().map(|(name, row)| (&**name, row.ino)));
         directory.is_resident = true;
         Ok(unloaded)
     }

@@ -16,14 +16,15 @@ use cowfs_journal::Journal;
 use crate::content::{Content, Unsynced};
 use crate::engine::{Disk, Engine};
 use crate::error::{Error, Result};
+use crate::handle::HandleId;
 use crate::staged::needed_segments;
 
 impl Engine {
     /// The segment bytes of the file, then the journal, are on stable storage when this returns.
     /// EIO if bytes of it are lost. Times cost no extra write here, so data-only and full are the
     /// same.
-    pub fn fsync(&self, fh: u64, _datasync: bool) -> Result<()> {
-        let handle = self.handles.get(fh)?;
+    pub fn fsync(&self, id: HandleId, _datasync: bool) -> Result<()> {
+        let handle = self.handle(id)?;
         let Some(disk) = &self.disk else {
             return Ok(());
         };

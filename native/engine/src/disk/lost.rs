@@ -123,7 +123,10 @@ pub(crate) fn lose_missing(state: &mut State, present: &BTreeSet<Segment>) -> Re
         staged.is_some_and(|staged| !present.contains(&staged.segment()))
     };
     let mut lost: Vec<Effect<'static>> = Vec::new();
-    for ino in state.changes.marked(EXTENTS) {
+    let is_marked = |ino: &Ino| state.changes.has(*ino, EXTENTS);
+    let nameless = state.orphans.iter().copied();
+    let nameless = nameless.filter(|ino| !is_marked(ino));
+    for ino in state.changes.marked(EXTENTS).chain(nameless) {
         let inode = state.inodes.get(ino);
         let content = inode.and_then(|inode| inode.content.as_deref());
         let extents = content

@@ -12,6 +12,7 @@ use cowfs_base::{Errno, Ino};
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::handle::HandleId;
 use crate::inode::Inode;
 use crate::ranges::Ranges;
 
@@ -100,9 +101,15 @@ impl Engine {
     /// As `note_refused_store`, where the server cannot tell a mapped store from another write.
     /// Only possible mapped stores count: whole pages up to the file's end, through a handle by
     /// which the file may be mapped.
-    pub fn note_failed_write(&self, fh: u64, offset: u64, length: u64, errno: Errno) -> Result<()> {
+    pub fn note_failed_write(
+        &self,
+        id: HandleId,
+        offset: u64,
+        length: u64,
+        errno: Errno,
+    ) -> Result<()> {
         const PAGE_BYTES: u64 = 4096;
-        let handle = self.handles.get(fh)?;
+        let handle = self.handle(id)?;
         let end = offset.saturating_add(length);
         let size = self.read()?.inode(handle.ino)?.size;
         let is_paged = offset.is_multiple_of(PAGE_BYTES)

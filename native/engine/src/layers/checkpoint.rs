@@ -32,6 +32,7 @@ use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, XATTRS};
 use crate::effect::{self, Effect};
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
+use crate::nameless::carry_over;
 use crate::staged::needed_segments;
 use crate::state::State;
 
@@ -200,6 +201,7 @@ impl Engine {
         state.older_bytes = 0;
         state.layer = new.layer();
         state.journal = Some(new.clone());
+        carry_over(&mut state, disk);
         Ok(Some(Taken {
             old,
             new,

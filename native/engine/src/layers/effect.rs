@@ -7,7 +7,7 @@
 //! Record: version byte, then effects one after the other; numbers little-endian, fixed width. A
 //! record leaves out values that follow from other effects (flags, mapped bytes). A record with an
 //! effect that version 1 lacks has the version that introduced the effect (8: 2, 9: 3, 10 to 13: 4,
-//! 14: 5). Any other record has version 1, so that an older build can read it.
+//! 14: 5, 15: 6, 16 and 17: 7). Any other record has version 1, so that an older build can read it.
 //!
 //! ```text
 //! 1 put inode    ino u64, mode nlink uid gid rdev u32, size u64, atime mtime ctime i64 (ns), target (u16 length, bytes)
@@ -21,12 +21,15 @@
 //!                raw length u32, codec u32, skip u32
 //! 9 lose         ino u64, offset u64, length u64: mapped bytes that the local disk has not kept
 //! 14 allocate    ino u64, from u64, to u64 (exclusive): the holes of the range count in st_blocks
+//! 15 done        connection u64, unique u64, result u64: this request of the kernel is applied (`requests`)
+//! 16 connection connection u64: records from here on are of this connection of the kernel (`nameless`)
+//! 17 gone       ino u64: nothing refers any more to this inode, which has no name
 //!
-//! only in checkpoints, which say what many records come to:
+//! only where many records are said anew, in checkpoints and (11 to 13) for inodes without a name:
 //! 10 remove inode   ino u64: it has no name any more
 //! 11 clear xattrs   ino u64
 //! 12 sums           segment u64, count u32, for each: offset u64, length u32, crc32c u32
-//! 13 map summed     as map, without a checksum: sums before it in the checkpoint cover the bytes
+//! 13 map summed     as map, without a checksum: sums before it in the file cover the bytes
 //! ```
 //!
 //! Decoding treats its input as hostile: every length is checked, every unknown tag or version
@@ -50,6 +53,10 @@ const VERSION_LOST: u8 = 3;
 const VERSION_CHECKPOINT: u8 = 4;
 /// For records with allocated ranges.
 const VERSION_ALLOCATED: u8 = 5;
+/// For records with requests.
+const VERSION_REQUESTS: u8 = 6;
+/// For records about connections.
+const VERSION_CONNECTIONS: u8 = 7;
 
 /// One change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,13 +107,24 @@ pub(crate) enum Effect<'a> {
         segment: Segment,
         sums: Cow<'a, [Sum]>,
     },
+    /// A request of the kernel is applied.
+    Done {
+        connection: u64,
+        unique: u64,
+        result: u64,
+    },
+    /// What follows is of this connection.
+    Connection(u64),
+    /// Nothing refers to this inode, which has no name.
+    Gone(Ino),
 }
 
 impl Effect<'_> {
     /// The inode or directory it changes.
     pub fn subject(&self) -> Option<Ino> {
         Some(match self {
-            Effect::Sums { .. } => return None,
+            Effect::Sums { .. } | Effect::Done { .. } => return None,
+            Effect::Connection(_) | Effect::Gone(_) => return None,
             Effect::RemoveInode(ino) | Effect::ClearXattrs(ino) => *ino,
             Effect::PutInode(row) => row.ino,
             Effect::PutEntry { parent, .. } | Effect::DropEntry { parent, .. } => *parent,
@@ -204,6 +222,20 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
         Effect::ClearXattrs(ino) => {
             out.since(VERSION_CHECKPOINT, 11).u64(*ino);
         }
+        Effect::Done {
+            connection,
+            unique,
+            result,
+        } => {
+            out.since(VERSION_REQUESTS, 15);
+            out.u64(*connection).u64(*unique).u64(*result);
+        }
+        Effect::Connection(connection) => {
+            out.since(VERSION_CONNECTIONS, 16).u64(*connection);
+        }
+        Effect::Gone(ino) => {
+            out.since(VERSION_CONNECTIONS, 17).u64(*ino);
+        }
         Effect::Sums { segment, sums } => {
             out.since(VERSION_CHECKPOINT, 12).u64(*segment);
             out.u32(sums.len() as u32);
@@ -218,7 +250,7 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
 pub(crate) fn decode(record: &[u8]) -> Result<Effects<'_>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;
-    if !(VERSION..=VERSION_ALLOCATED).contains(&version) {
+    if !(VERSION..=VERSION_CONNECTIONS).contains(&version) {
         return Err(format!("record version {version} is unknown"));
     }
     Ok(Effects { input, version })
@@ -290,6 +322,13 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
             from: input.u64()?,
             to: input.u64()?,
         },
+        15 if version >= VERSION_REQUESTS => Effect::Done {
+            connection: input.u64()?,
+            unique: input.u64()?,
+            result: input.u64()?,
+        },
+        16 if version >= VERSION_CONNECTIONS => Effect::Connection(input.u64()?),
+        17 if version >= VERSION_CONNECTIONS => Effect::Gone(input.u64()?),
         tag => return Err(format!("effect {tag} is unknown")),
     })
 }

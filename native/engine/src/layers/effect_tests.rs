@@ -23,13 +23,16 @@ enum Owned {
     MapChunk(Ino, ExtentRow),
     Lose(Ino, u64, u64),
     Allocate(Ino, u64, u64),
+    Done(u64, u64, u64),
 }
 
 impl Owned {
     fn effect(&self) -> Effect<'_> {
         match self {
             Owned::Number(0, ino) => Effect::RemoveInode(*ino),
-            Owned::Number(_, ino) => Effect::ClearXattrs(*ino),
+            Owned::Number(1, ino) => Effect::ClearXattrs(*ino),
+            Owned::Number(2, ino) => Effect::Gone(*ino),
+            Owned::Number(_, connection) => Effect::Connection(*connection),
             Owned::Sums(segment, sums) => Effect::Sums {
                 segment: *segment,
                 sums: sums.into(),
@@ -62,6 +65,11 @@ impl Owned {
             },
             Owned::DropXattr(ino, name) => Effect::DropXattr { ino: *ino, name },
             &Owned::Allocate(ino, from, to) => Effect::Allocate { ino, from, to },
+            &Owned::Done(connection, unique, result) => Effect::Done {
+                connection,
+                unique,
+                result,
+            },
             &Owned::Lose(ino, offset, length) => Effect::lose(ino, offset, length),
             Owned::MapChunk(ino, row) => Effect::Map {
                 ino: *ino,
@@ -131,12 +139,13 @@ fn effect() -> impl Strategy<Value = Owned> {
         )
             .prop_map(|(ino, name, value)| Owned::PutXattr(ino, name, value)),
         (any::<u64>(), name()).prop_map(|(ino, name)| Owned::DropXattr(ino, name)),
-        (0..2_u8, any::<u64>()).prop_map(|(which, ino)| Owned::Number(which, ino)),
+        (0..4_u8, any::<u64>()).prop_map(|(which, ino)| Owned::Number(which, ino)),
         (any::<u64>(), prop::collection::vec(sum(), 0..9))
             .prop_map(|(segment, sums)| Owned::Sums(segment, sums)),
         (any::<u64>(), staged()).prop_map(|(ino, extent)| Owned::MapSummed(ino, extent)),
         any::<[u64; 3]>().prop_map(|n| Owned::Allocate(n[0], n[1], n[2])),
         any::<[u64; 3]>().prop_map(|n| Owned::Lose(n[0], n[1], n[2])),
+        any::<[u64; 3]>().prop_map(|n| Owned::Done(n[0], n[1], n[2])),
         (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
     ]
 }
@@ -224,7 +233,17 @@ proptest! {
 
 #[test]
 fn an_unknown_version_or_effect_is_named() {
-    assert!(all(&[6]).unwrap_err().contains("version 6"));
+    assert!(all(&[8]).unwrap_err().contains("version 8"));
+    assert!(
+        all(&[VERSION_REQUESTS, 16])
+            .unwrap_err()
+            .contains("effect 16")
+    );
+    assert!(
+        all(&[VERSION_ALLOCATED, 15])
+            .unwrap_err()
+            .contains("effect 15")
+    );
     assert!(
         all(&[VERSION_CHECKPOINT, 14])
             .unwrap_err()
@@ -261,6 +280,20 @@ fn the_spelling_of_a_record_does_not_change() {
     let mut wanted = vec![5, 14, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
     wanted.extend([255; 8]);
     assert_eq!(record_of(&[Effect::Allocate { ino, from, to }]), wanted);
+    let done = Effect::Done {
+        connection: 1,
+        unique: 2,
+        result: 3,
+    };
+    let mut wanted = vec![6, 15];
+    (1..4_u64).for_each(|number| wanted.extend(number.to_le_bytes()));
+    assert_eq!(record_of(&[done]), wanted);
+    let effects = [Effect::Connection(1), Effect::Gone(2)];
+    let mut wanted = vec![7, 16];
+    wanted.extend(1_u64.to_le_bytes());
+    wanted.push(17);
+    wanted.extend(2_u64.to_le_bytes());
+    assert_eq!(record_of(&effects), wanted);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! Effects are absolute, so replay is `apply` in order. Only after a power loss may the bytes of an
 //! extent be missing. An extent that fails its checksum is not mapped, and the range stays as it
 //! was; the bytes are lost unless later records cover them. Inodes that lost their last name are
-//! dropped. Records may name segments that `reclaim` removed; later records cover those.
+//! dropped, unless the kernel's connection goes on (`nameless`). Records may name segments that `reclaim` removed; later records cover those.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,15 +145,15 @@ impl Engine {
             return Ok(0);
         };
         let lost = apply_all(&mut state, disk, scan)?;
-        for ino in state.orphans.clone() {
-            state.destroy(ino);
-        }
+        state.end_replay();
         let present = present_segments(disk);
         state
             .changes
             .segments
             .retain(|segment| present.contains(segment));
-        state.segments.retain(|segment| present.contains(segment));
+        let is_present = |segment: &Segment| present.contains(segment);
+        state.segments.retain(is_present);
+        state.nameless_segments.retain(is_present);
         let dropped = lost.count(&state);
         disk.start_journal(&mut state, scan)?;
         if lose_missing(&mut state, &present)?

@@ -6,6 +6,7 @@ use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::handle::HandleId;
 use crate::row::SIZE_MAX_BYTES;
 
 const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
@@ -19,7 +20,7 @@ impl Engine {
     /// so no space is reserved: ENOSPC means only that the holes of the range do not fit now.
     pub fn allocate(
         &self,
-        fh: u64,
+        id: HandleId,
         offset: u64,
         length: u64,
         mode: i32,
@@ -31,7 +32,7 @@ impl Engine {
             PUNCH_HOLE if mode & KEEP_SIZE != 0 => (true, false),
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
-        let handle = self.handles.get(fh)?;
+        let handle = self.handle(id)?;
         if !handle.is_writable() {
             return Err(Errno::EBADF.into());
         }
@@ -89,8 +90,8 @@ impl Engine {
     /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`; ENXIO if there is no
     /// more. A file that may have a writable mapping counts as data to its end: stores to it may
     /// still be in the kernel.
-    pub fn seek(&self, fh: u64, offset: u64, whence: i32) -> Result<u64> {
-        let handle = self.handles.get(fh)?;
+    pub fn seek(&self, id: HandleId, offset: u64, whence: i32) -> Result<u64> {
+        let handle = self.handle(id)?;
         let may_be_mapped = self.may_be_mapped(handle.ino);
         let state = self.read()?;
         let size = state.inode(handle.ino)?.size;

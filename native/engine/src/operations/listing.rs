@@ -7,6 +7,7 @@ use cowfs_base::Attr;
 use crate::directory::FIRST_COOKIE;
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
+use crate::handle::HandleId;
 
 /// One entry of a listing: a listing from `cookie` continues behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,12 +26,12 @@ impl Engine {
     /// made meanwhile. A removed directory has no entries.
     pub fn read_directory(
         &self,
-        fh: u64,
+        id: HandleId,
         cookie: u64,
         limit: usize,
     ) -> Result<Vec<DirectoryEntry>> {
         let mut entries = Vec::new();
-        self.list_directory(fh, cookie, false, |name, cookie, attr| {
+        self.list_directory(id, cookie, false, |name, cookie, attr| {
             if entries.len() == limit {
                 return false;
             }
@@ -49,12 +50,12 @@ impl Engine {
     /// "..", raises the kernel's count of references.
     pub fn list_directory(
         &self,
-        fh: u64,
+        id: HandleId,
         cookie: u64,
         counts: bool,
         mut take: impl FnMut(&[u8], u64, &Attr) -> bool,
     ) -> Result<()> {
-        let handle = self.handles.get(fh)?;
+        let handle = self.handle(id)?;
         let state = self.read()?;
         let inode = state.inode(handle.ino)?;
         let directory = state.directory(handle.ino)?;

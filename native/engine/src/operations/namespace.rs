@@ -11,6 +11,7 @@ use crate::attributes::{S_ISGID, S_ISVTX};
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::{Error, Missing, Result};
+use crate::handle::HandleId;
 use crate::inode::Inode;
 use crate::row::{
     Caller, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, TARGET_MAX_BYTES, check_name,
@@ -121,7 +122,7 @@ impl Engine {
         mode: u32,
         flags: i32,
         caller: &Caller,
-    ) -> Result<(Attr, u64)> {
+    ) -> Result<(Attr, HandleId)> {
         check_name(name)?;
         let mut state = self.change()?;
         let directory = state.directory(parent)?;

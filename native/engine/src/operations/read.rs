@@ -9,6 +9,7 @@ use cowfs_cache::Lent;
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
 use crate::extents::Extent;
+use crate::handle::HandleId;
 use crate::row::ChunkRef;
 use crate::state::State;
 
@@ -47,12 +48,12 @@ struct Plan {
 
 impl Engine {
     /// Bytes of an open file; fewer than `size` only at its end.
-    pub fn read_file(&self, fh: u64, offset: u64, size: usize) -> Result<Vec<u8>> {
-        let ino = self.handles.get(fh)?.ino;
+    pub fn read_file(&self, id: HandleId, offset: u64, size: usize) -> Result<Vec<u8>> {
+        let ino = self.handle(id)?.ino;
         let left = self.read()?.inode(ino)?.size.saturating_sub(offset);
         let size = usize::try_from(left).map_or(size, |left| size.min(left));
         let mut bytes = vec![0; size];
-        let length = self.read_by_plan(fh, offset, size, |plan, ino| {
+        let length = self.read_by_plan(id, offset, size, |plan, ino| {
             self.follow(plan, ino, &mut bytes[..plan.length])?;
             Ok(plan.length)
         })?;
@@ -63,8 +64,8 @@ impl Engine {
     /// As `read_file`, without a copy of large parts that are in memory. All other bytes are put
     /// into `buffer`, whose length is the number of bytes wanted. The buffer's rest, and all of it
     /// after an error, is undefined.
-    pub fn read_or_lend(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
-        self.read_by_plan(fh, offset, buffer.len(), |plan, ino| {
+    pub fn read_or_lend(&self, id: HandleId, offset: u64, buffer: &mut [u8]) -> Result<ReadBytes> {
+        self.read_by_plan(id, offset, buffer.len(), |plan, ino| {
             if let Some(parts) = self.lend(plan) {
                 return Ok(ReadBytes::Lent(parts));
             }
@@ -77,12 +78,12 @@ impl Engine {
     /// no segment is removed until that was followed (`Disk::forgetting`).
     fn read_by_plan<T>(
         &self,
-        fh: u64,
+        id: HandleId,
         offset: u64,
         size: usize,
         mut follow: impl FnMut(&Plan, Ino) -> Result<T>,
     ) -> Result<T> {
-        let handle = self.handles.get(fh)?;
+        let handle = self.handle(id)?;
         let mut keeps_segments = None;
         loop {
             let plan = plan(&*self.read()?, handle.ino, offset, size)?;

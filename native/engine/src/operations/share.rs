@@ -17,8 +17,9 @@ use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::{Error, Result};
 use crate::extents::Extent;
-use crate::handle::Handle;
+use crate::handle::{Handle, HandleId};
 use crate::namespace::{changed_directory, check_absent, prepare, referenced};
+use crate::requests::set_result;
 use crate::row::{Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
 use crate::state::State;
 
@@ -73,14 +74,14 @@ impl Engine {
     /// or one of the files has no name.
     pub fn copy_range(
         &self,
-        source: (u64, u64),
-        target: (u64, u64),
+        source: (HandleId, u64),
+        target: (HandleId, u64),
         length: u64,
         clears: impl Into<Clears>,
     ) -> Result<u64> {
         let clears = clears.into();
-        let (from, to) = (self.handles.get(source.0)?, self.handles.get(target.0)?);
-        if !to.is_writable() || from.flags & libc::O_ACCMODE == libc::O_WRONLY {
+        let (from, to) = (self.handle(source.0)?, self.handle(target.0)?);
+        if !to.is_writable() || from.id.access() == libc::O_WRONLY {
             return Err(Errno::EBADF.into());
         }
         if self.may_be_mapped(from.ino) {
@@ -117,6 +118,7 @@ impl Engine {
             let mut effects: Vec<Effect<'_>> = snapshot.holes().into_iter().map(unmap).collect();
             effects.extend(maps);
             effects.push(Effect::PutInode(row));
+            set_result(snapshot.length);
             Engine::record(&mut state, &effects)?;
             state.refused.store_again(to.ino, target.1, end);
             return Ok(snapshot.length);
@@ -193,15 +195,15 @@ impl Engine {
     }
 
     /// Makes and opens a regular file that has no name; it is gone with its last handle unless
-    /// `link` gives it one. Its row alone is journaled: after a crash the file is gone, and its
-    /// number must not be given out again.
+    /// `link` gives it one. Its row is journaled in any case: after a crash the file may be gone,
+    /// and its number must not be given out again.
     pub fn create_unnamed(
         &self,
         parent: Ino,
         mode: u32,
         flags: i32,
         caller: &Caller,
-    ) -> Result<(Attr, u64)> {
+    ) -> Result<(Attr, HandleId)> {
         let mut state = self.change()?;
         let mut row = InodeRow {
             mode: S_IFREG | (mode & !S_IFMT),
@@ -210,13 +212,12 @@ impl Engine {
         let acls = prepare(&state, parent, &mut row, caller)?;
         row.nlink = 0;
         let ino = row.ino;
-        let effect = Effect::PutInode(row);
-        Engine::journal(&state, [&effect])?;
-        state.apply(&effect).map_err(|_| Errno::EIO)?;
-        for (name, value) in &acls {
-            let effect = Effect::PutXattr { ino, name, value };
-            state.apply(&effect).map_err(|_| Errno::EIO)?;
-        }
+        let mut effects = vec![Effect::PutInode(row)];
+        effects.extend(
+            acls.iter()
+                .map(|(name, value)| Effect::PutXattr { ino, name, value }),
+        );
+        Engine::record(&mut state, &effects)?;
         state.unnamed.insert(ino);
         let inode = state.inode(ino)?;
         Ok((referenced(inode), self.handles.open(inode, flags)))

@@ -9,14 +9,14 @@ use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::Staged;
-use crate::handle::Handle;
+use crate::handle::{Handle, HandleId};
 use crate::row::SIZE_MAX_BYTES;
 
 impl Engine {
     /// `write_at_once` for callers that may wait for a reclaim pass that is overdue.
     pub fn write(
         &self,
-        fh: u64,
+        id: HandleId,
         offset: u64,
         data: &[u8],
         clears: impl Into<Clears>,
@@ -25,7 +25,7 @@ impl Engine {
             // A failed pass changes nothing, and the write itself reports the problem.
             let _ = self.reclaim_overdue();
         }
-        self.write_at_once(fh, offset, data, clears)
+        self.write_at_once(id, offset, data, clears)
     }
 
     /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes
@@ -36,37 +36,37 @@ impl Engine {
     /// caller checks `is_reclaim_overdue` first, so that staging stays bounded.
     pub fn write_at_once(
         &self,
-        fh: u64,
+        id: HandleId,
         offset: u64,
         data: &[u8],
         clears: impl Into<Clears>,
     ) -> Result<usize> {
         if data.is_empty() {
-            self.writable(fh)?;
+            self.writable(id)?;
             return Ok(0);
         }
-        self.store(fh, At::Offset(offset), data, clears.into())?;
+        self.store(id, At::Offset(offset), data, clears.into())?;
         Ok(data.len())
     }
 
     /// Stores `data` at the end of the file, as it is when the write is recorded, so that no other
     /// write comes between. Returns the new end. Otherwise as `write_at_once`.
-    pub fn append(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<u64> {
-        self.store(fh, At::End, data, clears.into())
+    pub fn append(&self, id: HandleId, data: &[u8], clears: impl Into<Clears>) -> Result<u64> {
+        self.store(id, At::End, data, clears.into())
     }
 
     /// Makes `data` the whole content of the file, in one record: after a crash the file has the
     /// new content or the old. Otherwise as `write_at_once`.
-    pub fn replace(&self, fh: u64, data: &[u8], clears: impl Into<Clears>) -> Result<()> {
+    pub fn replace(&self, id: HandleId, data: &[u8], clears: impl Into<Clears>) -> Result<()> {
         if data.is_empty() {
-            let handle = self.writable(fh)?;
+            let handle = self.writable(id)?;
             return Engine::truncate_to_zero(&mut *self.change()?, handle.ino);
         }
-        self.store(fh, At::Whole, data, clears.into()).map(drop)
+        self.store(id, At::Whole, data, clears.into()).map(drop)
     }
 
-    fn writable(&self, fh: u64) -> Result<Arc<Handle>> {
-        let handle = self.handles.get(fh)?;
+    fn writable(&self, id: HandleId) -> Result<Arc<Handle>> {
+        let handle = self.handle(id)?;
         if !handle.is_writable() {
             return Err(Errno::EBADF.into());
         }
@@ -74,8 +74,8 @@ impl Engine {
     }
 
     /// Stores the bytes; returns the end of the stored range.
-    fn store(&self, fh: u64, at: At, data: &[u8], clears: Clears) -> Result<u64> {
-        let handle = self.writable(fh)?;
+    fn store(&self, id: HandleId, at: At, data: &[u8], clears: Clears) -> Result<u64> {
+        let handle = self.writable(id)?;
         let length = data.len() as u64;
         let disk = self.disk()?;
         self.wake_reclaim_when_due(disk);

@@ -18,6 +18,8 @@ const LOST: u8 = u8::MAX;
 pub(crate) struct Away {
     references: HashMap<u64, [u8; PAGE as usize]>,
     parents: HashMap<Ino, Ino>,
+    /// An earlier server may have told the kernel of any inode below this number.
+    pub unknown_below: Ino,
 }
 
 /// The data remembered of an inode that is loaded again.
@@ -30,16 +32,20 @@ pub(crate) struct Returned {
 }
 
 impl Away {
-    /// Whether a count of this size can be remembered.
-    pub fn can_count(references: u32) -> bool {
-        references < u32::from(LOST)
+    /// Whether the references to this inode are not known, here or in memory.
+    pub fn is_unknown(&self, ino: Ino) -> bool {
+        ino < self.unknown_below
     }
 
-    /// Remembers an evicted inode; `references` must be countable. `parent`: 0 if it is no
-    /// directory.
+    /// Whether so many references can be remembered, or need not be.
+    pub fn can_keep(&self, ino: Ino, references: u32) -> bool {
+        references < u32::from(LOST) || self.is_unknown(ino)
+    }
+
+    /// Remembers an evicted inode, for which `can_keep` is true. `parent`: 0 if it is no directory.
     pub fn put(&mut self, ino: Ino, references: u32, parent: Ino) {
-        debug_assert!(Away::can_count(references));
-        if references > 0 {
+        debug_assert!(self.can_keep(ino, references));
+        if references > 0 && !self.is_unknown(ino) {
             self.change(ino, |_| references as u8);
         }
         if parent != 0 {
@@ -54,14 +60,16 @@ impl Away {
             self.change(ino, |_| 0);
         }
         Returned {
-            references: (references < LOST).then_some(references.into()),
+            references: (references < LOST && !self.is_unknown(ino)).then_some(references.into()),
             parent: self.parents.remove(&ino).unwrap_or(0),
         }
     }
 
     /// The kernel holds one more reference.
     pub fn raise(&mut self, ino: Ino) {
-        self.change(ino, |references| references.saturating_add(1));
+        if !self.is_unknown(ino) {
+            self.change(ino, |references| references.saturating_add(1));
+        }
     }
 
     /// The kernel holds `count` references less.

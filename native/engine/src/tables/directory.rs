@@ -1,35 +1,55 @@
-//! The entries of one directory: slots in the order they were made, and a hash index from names to
+//! The entries of one directory, in the order of their cookies, and a hash index from names to
 //! slots.
 //!
-//! A slot's cookie never changes and cookies ascend with the slots. So a reader that goes on from a
-//! cookie sees every entry that is there all the time exactly once, while others come and go. A
-//! reader stops at the cookie that was next when it began (`listing`), so every listing ends. An
-//! entry that is renamed within the directory keeps its slot: `put` gives it the one that the same
-//! inode has just left. One that is renamed onto another gives its inode to the slot of that name,
-//! which was there all the time and has to be listed; a reader between the two slots gets the inode
-//! under both names.
+//! A cookie is the number of the entry's inode and 15 bits of a hash of its name (`natural`). So
+//! each load of a directory gives its entries the cookies they had before, and a reader goes on
+//! from a cookie that an earlier process gave out. Where a cookie is taken, the entry gets the next
+//! one that is free; a load does this in the order of the names' bytes.
 //!
-//! Removing leaves a tombstone. When half of the slots are tombstones, or half of the names are
-//! dead, the table is compacted. From then on each entry stores its readdir cookie; before that,
-//! the cookie is the slot number.
+//! A cookie does not change while the directory is in memory. So a reader that goes on from a
+//! cookie sees every entry that is there all the time exactly once, while others come and go. A
+//! reader stops at the cookie that was next when it began (`listing`): inodes made since have
+//! larger numbers. An entry that is renamed within the directory keeps its slot and its cookie:
+//! `put` gives it the one that the same inode has just left. One that is renamed onto another gives
+//! its inode to the slot of that name, which was there all the time and has to be listed; a reader
+//! between the two slots gets the inode under both names. The next load gives such entries their
+//! natural cookies again.
+//!
+//! ```text
+//! slots      0 .. sorted    ascending by cookie; removed entries keep their place
+//!            sorted ..      any order; `late` has the live ones by cookie
+//! moved      cookies that are not natural, by slot
+//! ```
+//!
+//! New inodes have larger numbers than older ones, so a new entry is mostly the next sorted slot.
+//! When half of the slots are of removed entries, half of the names are dead, or many slots are
+//! late, the table is compacted, and all slots are sorted again.
 //!
 //! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for
 //! its length. Names lie in one allocation.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
+use std::iter::Peekable;
 use std::sync::LazyLock;
 
 use cowfs_base::{Ino, ROOT_INO};
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::row::NAME_MAX_BYTES;
 
 /// Cookies 1 and 2 are "." and "..".
 pub(crate) const FIRST_COOKIE: u64 = 3;
+/// The last number of 63 bits is that of an entry beside the volume's (`cowfs_mounted`).
+const LAST_COOKIE: u64 = i64::MAX as u64 - 1;
+const HASH_BITS: u32 = 15;
 
-const NOTHING_LEFT: (u32, Ino) = (u32::MAX, 0);
+/// In the number of a removed entry's inode.
+const REMOVED: u64 = 1 << 63;
 /// Fewer dead bytes than this are not worth compacting for.
 const DEAD_NAME_BYTES: usize = 4096;
+/// So many late slots are not worth sorting again.
+const LATE_SLOTS: usize = 1024;
 
 /// One directory. Not resident: its entries are unknown.
 #[derive(Debug)]
@@ -37,26 +57,47 @@ pub(crate) struct Directory {
     /// The directory it is in; 0 while not known (loaded by number, not yet through its parent).
     pub parent: Ino,
     pub is_resident: bool,
-    next_cookie: u64,
     live: usize,
     dead_name_bytes: usize,
-    /// The slot that the last change left, and the inode it named; slot u32::MAX: none.
-    left: (u32, Ino),
+    /// The slot that the last change left.
+    left: Option<Left>,
     /// Each with its length in front.
     names: Vec<u8>,
-    /// By slot; 0: a tombstone.
+    /// By slot.
     inos: Vec<Ino>,
     /// The place of the name, by slot.
     starts: Vec<u32>,
-    /// By slot, all of them; empty: slot n has cookie n + FIRST_COOKIE.
-    cookies: Vec<u64>,
+    sorted: usize,
+    late: BTreeMap<u64, u32>,
+    moved: HashMap<u32, u64>,
     index: HashTable<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    slot: u32,
+    ino: Ino,
+    cookie: u64,
 }
 
 /// Each process has a key of its own: the author of a version cannot choose names that collide.
 fn hash_of(name: &[u8]) -> u64 {
     static KEY: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
     KEY.hash_one(name)
+}
+
+/// The cookie of an entry if no other one has it. It is the same in each process and version of
+/// this program, or listings under way skip or repeat entries when a daemon is started again.
+fn natural(ino: Ino, name: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let hash = name.chunks(8).fold(name.len() as u64, |hash, part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        let mixed = (hash ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
+        mixed ^ (mixed >> 32)
+    });
+    let bits = hash.wrapping_mul(FACTOR) >> (u64::BITS - HASH_BITS);
+    (ino << HASH_BITS | bits).min(LAST_COOKIE)
 }
 
 fn name_at(names: &[u8], start: u32) -> &[u8] {
@@ -69,20 +110,41 @@ impl Directory {
         Directory {
             parent: 0,
             is_resident,
-            next_cookie: FIRST_COOKIE,
             live: 0,
             dead_name_bytes: 0,
-            left: NOTHING_LEFT,
+            left: None,
             names: Vec::new(),
             inos: Vec::new(),
             starts: Vec::new(),
-            cookies: Vec::new(),
+            sorted: 0,
+            late: BTreeMap::new(),
+            moved: HashMap::new(),
             index: HashTable::new(),
         }
     }
 
+    /// Takes in all entries at once, in any order. The names are different ones.
+    pub fn fill<'a>(&mut self, entries: impl ExactSizeIterator<Item = (&'a [u8], Ino)>) {
+        debug_assert!(self.inos.is_empty());
+        let mut name_bytes = 0;
+        let mut sorted: Vec<(u64, &[u8], Ino)> = entries
+            .map(|(name, ino)| {
+                name_bytes += name.len();
+                (natural(ino, name), name, ino)
+            })
+            .collect();
+        sorted.sort_unstable();
+        self.reserve(sorted.len(), name_bytes);
+        let mut next = 0;
+        for (natural, name, ino) in sorted {
+            let cookie = natural.max(next);
+            self.add(name, ino, cookie);
+            next = cookie + 1;
+        }
+    }
+
     /// Makes room for exactly so many more entries and bytes of names.
-    pub fn reserve(&mut self, entries: usize, name_bytes: usize) {
+    fn reserve(&mut self, entries: usize, name_bytes: usize) {
         self.inos.reserve_exact(entries);
         self.starts.reserve_exact(entries);
         self.names.reserve_exact(name_bytes + entries);
@@ -110,7 +172,8 @@ impl Directory {
             + self.names.capacity()
             + self.inos.capacity() * size_of::<Ino>()
             + self.starts.capacity() * size_of::<u32>()
-            + self.cookies.capacity() * size_of::<u64>()
+            + self.late.len() * 2 * size_of::<(u64, u32)>()
+            + self.moved.capacity() * (size_of::<(u32, u64)>() + 1)
             + self.index.capacity() * (size_of::<u32>() + 1)
     }
 
@@ -130,22 +193,60 @@ impl Directory {
 
     /// Adds the entry, or lets an existing one (which keeps its cookie) name another inode.
     pub fn put(&mut self, name: &[u8], ino: Ino) {
-        debug_assert!(name.len() <= NAME_MAX_BYTES && ino != 0);
-        let left = std::mem::replace(&mut self.left, NOTHING_LEFT);
+        debug_assert!(name.len() <= NAME_MAX_BYTES && ino != 0 && ino & REMOVED == 0);
+        let left = self.left.take();
         if let Some(slot) = self.find(name) {
+            let cookie = self.cookie(slot);
             self.inos[slot as usize] = ino;
+            self.keep_cookie(slot, cookie);
             return;
         }
-        let start = self.names.len() as u32;
-        let slot = if left.1 == ino {
-            self.starts[left.0 as usize] = start;
-            self.inos[left.0 as usize] = ino;
-            left.0
-        } else {
-            self.add_slot(start, ino)
-        };
+        match left {
+            Some(left) if left.ino == ino => self.take_up(left, name),
+            _ => {
+                let is_crowded = self.late.len() > LATE_SLOTS + self.sorted / 2;
+                if is_crowded {
+                    self.compact();
+                }
+                let cookie = self.free_cookie(natural(ino, name));
+                self.add(name, ino, cookie);
+            }
+        }
+    }
+
+    /// Gives a slot that was just left a new name; its cookie stays.
+    fn take_up(&mut self, left: Left, name: &[u8]) {
+        let slot = left.slot as usize;
+        self.inos[slot] = left.ino;
+        self.starts[slot] = self.names.len() as u32;
+        self.push_name(name);
+        self.keep_cookie(left.slot, left.cookie);
+        if slot >= self.sorted {
+            self.late.insert(left.cookie, left.slot);
+        }
+        self.count_in(name, left.slot);
+    }
+
+    fn add(&mut self, name: &[u8], ino: Ino, cookie: u64) {
+        let slot = self.inos.len() as u32;
+        let is_next = self.sorted == self.inos.len() && self.last_sorted() < cookie;
+        self.starts.push(self.names.len() as u32);
+        self.inos.push(ino);
+        self.push_name(name);
+        self.keep_cookie(slot, cookie);
+        match is_next {
+            true => self.sorted += 1,
+            false => drop(self.late.insert(cookie, slot)),
+        }
+        self.count_in(name, slot);
+    }
+
+    fn push_name(&mut self, name: &[u8]) {
         self.names.push(name.len() as u8);
         self.names.extend_from_slice(name);
+    }
+
+    fn count_in(&mut self, name: &[u8], slot: u32) {
         self.live += 1;
         let (starts, names) = (&self.starts, &self.names);
         self.index.insert_unique(hash_of(name), slot, |slot| {
@@ -153,23 +254,12 @@ impl Directory {
         });
     }
 
-    fn add_slot(&mut self, start: u32, ino: Ino) -> u32 {
-        let slot = self.inos.len() as u32;
-        self.starts.push(start);
-        self.inos.push(ino);
-        if self.next_cookie != u64::from(slot) + FIRST_COOKIE {
-            self.cookies.push(self.next_cookie);
-        }
-        self.next_cookie += 1;
-        slot
-    }
-
     pub fn drop(&mut self, name: &[u8]) -> Option<Ino> {
         // Before the entry goes, so that its slot can be taken up again.
         let is_sparse = self.inos.len() > 32 && self.live * 2 < self.inos.len();
         let are_names_dead = self.dead_name_bytes > self.names.len() / 2 + DEAD_NAME_BYTES;
         if is_sparse || are_names_dead {
-            self.squeeze();
+            self.compact();
         }
         let (starts, names) = (&self.starts, &self.names);
         let entry = self
@@ -179,39 +269,93 @@ impl Directory {
             })
             .ok()?;
         let (slot, _) = entry.remove();
-        let ino = std::mem::replace(&mut self.inos[slot as usize], 0);
+        let (ino, cookie) = (self.inos[slot as usize], self.cookie(slot));
+        self.inos[slot as usize] = ino | REMOVED;
+        if slot as usize >= self.sorted {
+            self.late.remove(&cookie);
+        }
         self.live -= 1;
         self.dead_name_bytes += name.len() + 1;
-        self.left = (slot, ino);
+        self.left = Some(Left { slot, ino, cookie });
         Some(ino)
     }
 
-    /// The cookie that the next new entry gets; every entry of now has a smaller one.
+    // -- cookies
+
+    /// A cookie behind those of all entries. New inodes have larger numbers than older ones.
     pub fn next_cookie(&self) -> u64 {
-        self.next_cookie
+        let late = self.late.last_key_value().map_or(0, |(cookie, _)| *cookie);
+        self.last_sorted().max(late).max(FIRST_COOKIE) + 1
     }
 
     /// Entries after the cookie, in cookie order.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (&[u8], u64, Ino)> {
-        let first = if self.cookies.is_empty() {
-            usize::try_from(cookie.saturating_add(1).saturating_sub(FIRST_COOKIE))
-                .unwrap_or(usize::MAX)
-        } else {
-            self.cookies.partition_point(|known| *known <= cookie)
-        };
-        (first.min(self.inos.len())..self.inos.len())
-            .filter(|slot| self.inos[*slot] != 0)
-            .map(|slot| {
-                let name = name_at(&self.names, self.starts[slot]);
-                (name, self.cookie(slot), self.inos[slot])
-            })
+        let from = cookie.saturating_add(1);
+        let live = |slot: &u32| self.inos[*slot as usize] & REMOVED == 0;
+        let sorted = self.first_sorted(from) as u32..self.sorted as u32;
+        let sorted = sorted.filter(live).map(|slot| (self.cookie(slot), slot));
+        let late = self.late.range(from..);
+        let late = late.map(|(cookie, slot)| (*cookie, *slot));
+        merged(sorted.peekable(), late.peekable()).map(|(cookie, slot)| {
+            let name = name_at(&self.names, self.starts[slot as usize]);
+            (name, cookie, self.inos[slot as usize])
+        })
     }
 
-    fn cookie(&self, slot: usize) -> u64 {
-        match self.cookies.get(slot) {
-            Some(cookie) => *cookie,
-            None => slot as u64 + FIRST_COOKIE,
+    fn cookie(&self, slot: u32) -> u64 {
+        match self.moved.is_empty() {
+            true => self.natural(slot),
+            false => {
+                let moved = self.moved.get(&slot).copied();
+                moved.unwrap_or_else(|| self.natural(slot))
+            }
         }
+    }
+
+    fn natural(&self, slot: u32) -> u64 {
+        let ino = self.inos[slot as usize] & !REMOVED;
+        natural(ino, name_at(&self.names, self.starts[slot as usize]))
+    }
+
+    /// Writes down the slot's cookie, unless it follows from name and inode.
+    fn keep_cookie(&mut self, slot: u32, cookie: u64) {
+        if self.natural(slot) != cookie {
+            self.moved.insert(slot, cookie);
+        } else if !self.moved.is_empty() {
+            self.moved.remove(&slot);
+        }
+    }
+
+    /// The cookie, or the next one that no entry has.
+    fn free_cookie(&self, mut cookie: u64) -> u64 {
+        if cookie > self.last_sorted() && self.late.is_empty() {
+            return cookie;
+        }
+        for (_, taken, _) in self.after(cookie - 1) {
+            if taken != cookie {
+                break;
+            }
+            cookie += 1;
+        }
+        cookie
+    }
+
+    fn last_sorted(&self) -> u64 {
+        let last = self.sorted.checked_sub(1);
+        last.map_or(0, |last| self.cookie(last as u32))
+    }
+
+    /// The first sorted slot whose cookie is not before this one.
+    fn first_sorted(&self, cookie: u64) -> usize {
+        let (mut from, mut to) = (0, self.sorted);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.cookie(middle as u32) < cookie {
+                true => from = middle + 1,
+                false => to = middle,
+            }
+        }
+        from
     }
 
     /// The inode of "..".
@@ -231,37 +375,37 @@ impl Directory {
             .copied()
     }
 
-    fn squeeze(&mut self) {
-        let kept: Vec<usize> = (0..self.inos.len())
-            .filter(|slot| self.inos[*slot] != 0)
-            .collect();
-        let mut names = Vec::with_capacity(self.names.len() - self.dead_name_bytes);
-        let starts = kept.iter().map(|slot| {
-            let (start, name) = (names.len() as u32, name_at(&self.names, self.starts[*slot]));
-            names.push(name.len() as u8);
-            names.extend_from_slice(name);
-            start
-        });
-        self.starts = starts.collect();
-        // Without tombstones the cookies follow from the slots as before. Stored ones would lack
-        // those of later entries, which `add_slot` stores only when they do not follow.
-        let are_dense = self.next_cookie == kept.len() as u64 + FIRST_COOKIE;
-        self.cookies = if are_dense {
-            Vec::new()
-        } else {
-            kept.iter().map(|slot| self.cookie(*slot)).collect()
+    /// Drops what is removed, and sorts the rest.
+    fn compact(&mut self) {
+        let mut kept = Directory {
+            parent: self.parent,
+            ..Directory::new(self.is_resident)
         };
-        self.inos = kept.iter().map(|slot| self.inos[*slot]).collect();
-        self.names = names;
-        self.dead_name_bytes = 0;
-        self.left = NOTHING_LEFT;
-        self.index.clear();
-        let (starts, names) = (&self.starts, &self.names);
-        let hash_at = |slot: &u32| hash_of(name_at(names, starts[*slot as usize]));
-        for slot in 0..starts.len() as u32 {
-            self.index.insert_unique(hash_at(&slot), slot, hash_at);
+        kept.reserve(
+            self.live,
+            self.names.len() - self.dead_name_bytes - self.live,
+        );
+        for (name, cookie, ino) in self.after(0) {
+            kept.add(name, ino, cookie);
         }
+        *self = kept;
     }
+}
+
+/// Both, which ascend, as one that does.
+fn merged(
+    mut left: Peekable<impl Iterator<Item = (u64, u32)>>,
+    mut right: Peekable<impl Iterator<Item = (u64, u32)>>,
+) -> impl Iterator<Item = (u64, u32)> {
+    std::iter::from_fn(move || {
+        let Some(other) = right.peek() else {
+            return left.next();
+        };
+        match left.next_if(|one| one < other) {
+            Some(one) => Some(one),
+            None => right.next(),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -321,7 +465,8 @@ mod tests {
             .after(0)
             .map(|(_, cookie, ino)| (cookie, ino))
             .collect();
-        let expected: Vec<_> = (0..100).map(|number| (number + 3, number + 10)).collect();
+        let cookie = |ino: u64| natural(ino, format!("name-{}", ino - 10).as_bytes());
+        let expected: Vec<_> = (10..110).map(|ino| (cookie(ino), ino)).collect();
         assert_eq!(entries, expected);
         assert!(directory.inos.len() == 100 && directory.names.len() < 20_000);
     }
@@ -338,10 +483,10 @@ mod tests {
             .after(0)
             .map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
             .collect();
-        let expected = [(&b"b"[..], 4, 8), (b"c", 5, 9), (b"d", 6, 7)];
+        let expected = [(&b"d"[..], 7), (b"b", 8), (b"c", 9)];
         assert_eq!(
             entries,
-            expected.map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
+            expected.map(|(name, ino)| (name.to_vec(), natural(ino, name), ino))
         );
     }
 
@@ -359,9 +504,10 @@ mod tests {
         directory.put(b"d", 9);
         let cookies =
             |cookie| -> Vec<u64> { directory.after(cookie).map(|entry| entry.1).collect() };
-        assert_eq!(cookies(0), [3, 4, 5]);
-        assert_eq!(cookies(4), [5]);
-        assert_eq!(cookies(5), []);
+        let all = [natural(7, b"a"), natural(8, b"c"), natural(9, b"d")];
+        assert_eq!(cookies(0), all);
+        assert_eq!(cookies(all[1]), all[2..]);
+        assert_eq!(cookies(all[2]), []);
     }
 
     #[test]
@@ -374,10 +520,15 @@ mod tests {
             .after(0)
             .map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
             .collect();
-        assert_eq!(entries, [(b"a".to_vec(), 3, 9), (b"b".to_vec(), 4, 8)]);
+        let cookies = [natural(7, b"a"), natural(8, b"b")];
+        let expected = [
+            (b"a".to_vec(), cookies[0], 9),
+            (b"b".to_vec(), cookies[1], 8),
+        ];
+        assert_eq!(entries, expected);
     }
 
-    /// A model of a directory as its readers see it: entries by cookie. A cookie is never reused.
+    /// A model of a directory as its readers see it: entries by cookie.
     #[test]
     fn any_changes_leave_cookies_as_they_were_given() {
         let mut seed = 7_u64;
@@ -403,8 +554,17 @@ mod tests {
                 match (at, below(10) < drops) {
                     // A new one.
                     (None, _) => {
-                        expected.insert(directory.next_cookie(), (from.clone(), step + 10));
-                        directory.put(&from, step + 10);
+                        // Also a link to an older inode, and one with many names.
+                        let ino = [step + 10, below(step + 1) + 10, 10][below(3) as usize];
+                        let mut cookie = natural(ino, &from);
+                        while expected.contains_key(&cookie) {
+                            cookie += 1;
+                        }
+                        // Not the slot that a removed name of it has left.
+                        directory.left = None;
+                        expected.insert(cookie, (from.clone(), ino));
+                        directory.put(&from, ino);
+                        assert!(cookie < directory.next_cookie());
                     }
                     (Some(cookie), true) => {
                         expected.remove(&cookie);
@@ -419,7 +579,8 @@ mod tests {
                     }
                     _ => {}
                 }
-                let after = below(directory.next_cookie() + 2);
+                let near = expected.keys().nth(below(30) as usize).copied();
+                let after = near.unwrap_or(1) - below(2);
                 let listed: Vec<_> = directory
                     .after(after)
                     .map(|(name, cookie, ino)| (cookie, (name.to_vec(), ino)))
@@ -431,6 +592,79 @@ mod tests {
                 assert_eq!(listed, due);
             }
         }
+    }
+
+    /// All names, with their cookies and inodes.
+    fn listed(directory: &Directory) -> Vec<(Vec<u8>, u64, Ino)> {
+        let all = directory.after(0);
+        all.map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
+            .collect()
+    }
+
+    #[test]
+    fn names_of_one_inode_have_the_same_cookies_after_each_load() {
+        let names: Vec<Vec<u8>> = (0..10_000_u64)
+            .map(|number| format!("link-{number}").into_bytes())
+            .collect();
+        let loaded = |names: &[Vec<u8>]| {
+            let mut directory = Directory::new(true);
+            directory.fill(names.iter().map(|name| (&**name, 77)));
+            directory
+        };
+        let first = listed(&loaded(&names));
+        let mut others = names.clone();
+        others.reverse();
+        others.rotate_left(3333);
+        assert_eq!(first, listed(&loaded(&others)));
+        assert_eq!(first.len(), names.len());
+        assert!(first.windows(2).all(|pair| pair[0].1 < pair[1].1));
+        assert!(first.iter().all(|(_, cookie, _)| cookie >> HASH_BITS == 77));
+        let is_shared = |(name, cookie, ino): &(Vec<u8>, u64, Ino)| natural(*ino, name) != *cookie;
+        assert!(first.iter().filter(|entry| is_shared(entry)).count() > 500);
+        // Made one by one they have cookies of their own, too, and the next load has its order.
+        let mut made = Directory::new(true);
+        names.iter().for_each(|name| made.put(name, 77));
+        let made = listed(&made);
+        assert!(made.windows(2).all(|pair| pair[0].1 < pair[1].1));
+        assert_eq!(made.len(), names.len());
+    }
+
+    #[test]
+    fn more_names_of_an_inode_than_bits_go_on_behind_it() {
+        let names: Vec<String> = (0..40_000).map(|number| format!("{number}")).collect();
+        let mut directory = Directory::new(true);
+        let entries = names.iter().map(|name| (name.as_bytes(), 5));
+        let entries: Vec<_> = entries.chain([(&b"other"[..], 6)]).collect();
+        directory.fill(entries.into_iter());
+        directory.put(b"another", 5);
+        let found = listed(&directory);
+        assert_eq!(found.len(), 40_002);
+        assert!(found.windows(2).all(|pair| pair[0].1 < pair[1].1));
+    }
+
+    /// The numbers are written down: a daemon of the next version goes on with listings.
+    #[test]
+    fn natural_cookies_never_change() {
+        assert_eq!(natural(1, b"a") >> HASH_BITS, 1);
+        let hashes = [&b"a"[..], b"name-1", b"a longer name.txt"];
+        let hashes = hashes.map(|name| natural(3, name) - (3 << HASH_BITS));
+        assert_eq!(hashes, [5096, 3295, 4931]);
+        assert!((0..1000_u64).all(|n| natural((1 << 48) - 1, &n.to_le_bytes()) <= LAST_COOKIE));
+    }
+
+    #[test]
+    fn entries_out_of_order_are_sorted_in() {
+        let mut directory = Directory::new(true);
+        for number in (0..5000_u64).rev() {
+            directory.put(format!("name-{number}").as_bytes(), number + 10);
+        }
+        let found = listed(&directory);
+        assert!(found.iter().map(|entry| entry.2).eq(10..5010));
+        assert!(directory.late.len() <= LATE_SLOTS + directory.sorted / 2 + 1);
+        for number in 0..4000_u64 {
+            directory.drop(format!("name-{number}").as_bytes());
+        }
+        assert_eq!(listed(&directory), found[4000..]);
     }
 
     #[test]

@@ -285,6 +285,14 @@ impl Inode {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, lower);
     }
 
+    /// The kernel has forgotten an inode whose references were lost count of.
+    pub fn drop_lost_lookups(&self) {
+        let drop = |lookups: u32| (lookups & LOST == LOST).then_some(lookups & USED);
+        let _ = self
+            .lookups
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, drop);
+    }
+
     /// No name, no handle, no reference of the kernel: the inode can no longer be reached.
     pub fn is_unreachable(&self) -> bool {
         self.nlink == 0 && self.references() == 0 && !self.is_open()

@@ -2,8 +2,8 @@
 //!
 //! `apply` takes one effect, marks its changes in `changes`, and saves the old value first if a
 //! frozen layer still needs it. Operations check and build effects beforehand; replay feeds decoded
-//! ones. Inodes without a name (open but unlinked) are outside all layers and never journaled:
-//! after a crash they are gone.
+//! ones. Inodes without a name (open but unlinked) are outside all layers; `nameless` says when they
+//! are journaled.
 //!
 //! Locks: the state lives behind the engine's one read-write lock and does no I/O.
 
@@ -24,7 +24,9 @@ use crate::effect::Effect;
 use crate::error::{Error, Missing, Result};
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeTable};
+use crate::nameless::Nameless;
 use crate::refused::Refused;
+use crate::requests::Requests;
 use crate::row::InodeRow;
 
 /// The run of numbers kept for directories: for the first ones of a layer, doubled each time, and
@@ -79,6 +81,8 @@ pub(crate) struct State {
     pub is_broken: bool,
     /// Bytes stored through mappings that could not be staged.
     pub refused: Refused,
+    pub requests: Arc<Requests>,
+    pub nameless: Nameless,
     data_version: u64,
 }
 
@@ -254,6 +258,13 @@ impl State {
             Effect::RemoveInode(ino) => self.remove_inode(ino),
             // For staging; nothing here is changed by it.
             Effect::Sums { .. } => {}
+            Effect::Done {
+                connection,
+                unique,
+                result,
+            } => self.requests.add(connection, unique, result),
+            Effect::Connection(connection) => self.begin_connection(connection),
+            Effect::Gone(ino) => self.destroy(ino),
         }
         Ok(())
     }
@@ -326,6 +337,7 @@ impl State {
             self.orphans.insert(row.ino);
         } else {
             self.orphans.remove(&row.ino);
+            self.note_named(row.ino);
         }
         if had_name || row.nlink > 0 {
             self.changes.mark(row.ino, ROW);
@@ -444,6 +456,7 @@ impl State {
         self.inodes.remove(ino);
         self.orphans.remove(&ino);
         self.unnamed.remove(&ino);
+        self.note_gone(ino);
         self.lost.remove(&ino);
         if ino >= self.changes.first_ino {
             self.changes.inodes.remove(ino);

@@ -171,8 +171,8 @@ fn allocate(world: &World, ino: Ino, mode: i32, (offset, length): (u16, u16)) ->
 /// Copies as the kernel does: ranges that cannot be shared are read and written.
 pub fn copy(
     world: &World,
-    source: (u64, Ino),
-    target: (u64, Ino),
+    source: (cowfs_engine::HandleId, Ino),
+    target: (cowfs_engine::HandleId, Ino),
     range: (u16, u16, u16),
 ) -> Outcome {
     let (mut from, mut to) = (u64::from(range.0), u64::from(range.1));

@@ -26,7 +26,7 @@ impl Both {
         })
     }
 
-    fn open(&self, world: &World, flags: i32) -> u64 {
+    fn open(&self, world: &World, flags: i32) -> cowfs_engine::HandleId {
         let opened = world.ask(|engine| engine.open_file(self.ino, flags));
         opened.expect("opens")
     }

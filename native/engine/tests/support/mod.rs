@@ -65,6 +65,10 @@ pub struct World {
     pub staging_limit_bytes: u64,
     pub segment_bytes: u64,
     pub checkpoint_bytes: u64,
+    /// With the kernel; 0: requests are not noted.
+    pub connection: u64,
+    /// Whether the kernel's connection outlives the engine.
+    pub goes_on: bool,
 }
 
 impl World {
@@ -83,6 +87,8 @@ impl World {
             temp,
             base,
             checkpoint_bytes: CHECKPOINT_BYTES,
+            connection: 0,
+            goes_on: false,
             after_layer: 0,
             boot_id: "boot-1".into(),
             engine: None,
@@ -119,6 +125,7 @@ impl World {
     /// Opens and recovers; returns what recovery found and how many extents were lost.
     pub fn open(&mut self) -> Result<(Recovery, u64)> {
         let engine = Engine::open(self.options())?;
+        engine.note_requests(self.connection);
         let (bytes, inodes) = self.base.amount();
         engine.count_base(bytes, inodes)?;
         let recovery = engine.recover()?;
@@ -139,6 +146,9 @@ impl World {
             engine.load_directory(*ino, &self.base.directory(*ino))?;
         }
         let dropped = engine.replay()?;
+        if self.goes_on {
+            engine.expect_earlier_references()?;
+        }
         let (interlude, always) = (self.interlude.clone(), self.always.clone());
         engine.set_interlude(move |engine| {
             always.get().into_iter().for_each(|run| run(engine));

@@ -1,8 +1,8 @@
 //! Answers about the bytes of files.
 
 use cowfs_base::Errno;
-use cowfs_engine::{Clears, ReadBytes, depends_on_groups};
-use cowfs_fuse_abi::{Header, IoIn, Operation, Reply, WRITE_CACHE, WRITE_KILL_SUIDGID, opcode};
+use cowfs_engine::{Clears, HandleId, ReadBytes, depends_on_groups};
+use cowfs_fuse_abi::{Header, IoIn, Operation, Reply, WRITE_CACHE, WRITE_KILL_SUIDGID};
 
 use cowfs_mounted::{Error, Result};
 
@@ -10,6 +10,7 @@ use crate::answer::{Answer, unknown};
 use crate::buffer::{Data, ReadBuffer};
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
+use crate::pages::bring_in;
 
 const COPY_MAX_BYTES: u64 = 2 << 30;
 
@@ -20,6 +21,10 @@ impl Shared {
         operation: Operation<'_>,
     ) -> Result<Answer> {
         let (files, unique) = (&*self.files, header.unique);
+        let handle = |fh| HandleId {
+            ino: header.nodeid,
+            fh,
+        };
         match operation {
             Operation::Open { flags } => {
                 // Without ATOMIC_O_TRUNC the kernel truncates by SETATTR, after it has refused to
@@ -27,13 +32,20 @@ impl Shared {
                 self.open(unique, header.nodeid, flags as i32 & !libc::O_TRUNC)
             }
             Operation::Read(io) => {
-                let mut buffer = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
-                let data = match files.read_or_lend(io.fh, io.offset, &mut buffer)? {
+                let room = io.size.min(MAX_WRITE_BYTES) as usize;
+                let buffer = ReadBuffer::take(room, self.is_continued());
+                let mut buffer = buffer.map_err(Errno::from)?;
+                let data = match files.read_or_lend(handle(io.fh), io.offset, &mut buffer)? {
                     ReadBytes::Copied(length) => {
                         buffer.truncate(length);
                         Data::Copied(buffer)
                     }
-                    ReadBytes::Lent(parts) => Data::Lent(parts),
+                    ReadBytes::Lent(parts) => {
+                        if self.is_continued() {
+                            parts.iter().for_each(|part| bring_in(part));
+                        }
+                        Data::Lent(parts)
+                    }
                 };
                 let message = Reply::new(unique).finish(data.len());
                 Ok(Answer {
@@ -44,9 +56,9 @@ impl Shared {
             }
             Operation::Write(io, data) => {
                 let clears = self.clears(header, io.flags & WRITE_KILL_SUIDGID != 0);
-                let outcome = files
-                    .own(io.fh)
-                    .and_then(|engine| Ok(engine.write_at_once(io.fh, io.offset, data, clears)?));
+                let outcome = files.own(header.nodeid).and_then(|engine| {
+                    Ok(engine.write_at_once(handle(io.fh), io.offset, data, clears)?)
+                });
                 if io.flags & WRITE_CACHE != 0
                     && let Err(error) = &outcome
                 {
@@ -55,12 +67,10 @@ impl Shared {
                 }
                 Ok(Answer::plain(Reply::new(unique).size(outcome? as u32)))
             }
-            Operation::Flush { fh } => {
-                files.flush(fh)?;
-                Ok(Answer::plain(Reply::new(unique)))
-            }
+            // Nothing waits to be written: every write was staged before it was answered.
+            Operation::Flush { .. } => Ok(Answer::plain(Reply::new(unique))),
             Operation::Release { fh } => {
-                self.close(fh)?;
+                self.close(handle(fh))?;
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Fallocate {
@@ -70,13 +80,17 @@ impl Shared {
                 mode,
             } => {
                 let clears = self.clears(header, header.uid != 0);
-                files
-                    .own(fh)?
-                    .allocate(fh, offset, length, mode as i32, clears)?;
+                files.own(header.nodeid)?.allocate(
+                    handle(fh),
+                    offset,
+                    length,
+                    mode as i32,
+                    clears,
+                )?;
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Seek { fh, offset, whence } => {
-                let found = files.seek(fh, offset, whence as i32)?;
+                let found = files.seek(handle(fh), offset, whence as i32)?;
                 Ok(Answer::plain(Reply::new(unique).number(found)))
             }
             Operation::CopyFileRange {
@@ -97,27 +111,29 @@ impl Shared {
                     nodeid: nodeid_out,
                     ..*header
                 };
-                let copied = files.own(fh_out)?.copy_range(
-                    (files.own_source(fh)?, offset),
-                    (fh_out, offset_out),
+                let engine = files.own(nodeid_out)?;
+                files.own_source(header.nodeid)?;
+                let out = HandleId {
+                    ino: nodeid_out,
+                    fh: fh_out,
+                };
+                let copied = engine.copy_range(
+                    (handle(fh), offset),
+                    (out, offset_out),
                     length,
                     self.clears(&target, header.uid != 0),
                 )?;
-                let reply = Reply::new(unique);
-                Ok(Answer::plain(match header.opcode {
-                    opcode::COPY_FILE_RANGE => reply.size(copied as u32),
-                    _ => reply.number(copied),
-                }))
+                Ok(super::copied(header, copied))
             }
             Operation::TmpFile(create) => {
                 let caller = self.caller(header, create.umask, create.mode);
-                let (attr, fh) = files.own(header.nodeid)?.create_unnamed(
+                let (attr, id) = files.own(header.nodeid)?.create_unnamed(
                     header.nodeid,
                     create.mode,
                     create.flags as i32,
                     &caller,
                 )?;
-                Ok(self.created(unique, &attr, fh))
+                Ok(self.created(unique, &attr, id))
             }
             _ => Err(unknown(header.opcode).into()),
         }

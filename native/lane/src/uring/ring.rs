@@ -248,7 +248,7 @@ impl Ring {
         let entry = &mut self.entries[index];
         let command = ring::command(entry.queue, std::mem::take(&mut entry.unique));
         entry.is_ours = false;
-        if answer.node.is_some() || answer.fh.is_some() || !answer.listed.is_empty() {
+        if answer.node.is_some() || answer.opened.is_some() || !answer.listed.is_empty() {
             answer.message = Vec::new();
             answer.data = Data::default();
             entry.sent = Some(answer);
@@ -530,7 +530,7 @@ mod tests {
     use crate::buffer::ReadBuffer;
 
     fn large_answer(unique: u64, byte: u8) -> Answer {
-        let mut data = ReadBuffer::take(PAYLOAD_BYTES);
+        let mut data = ReadBuffer::take(PAYLOAD_BYTES, false).unwrap();
         data.fill(byte);
         Answer {
             message: Reply::new(unique).finish(PAYLOAD_BYTES),

@@ -198,7 +198,8 @@ impl Kernel {
             .pick(&[opcode::FSYNC, opcode::FSYNCDIR, opcode::SYNCFS]);
         let fh = self.known.handles.last().copied().unwrap_or(0);
         let body = [&fh.to_le_bytes()[..], &[0; 8]].concat();
-        let message = requests::message(&mut self.random, number, unique, ROOT_INO, &body);
+        let node = self.stores.owner(fh);
+        let message = requests::message(&mut self.random, number, unique, node, &body);
         self.send(&Request { message, unique }, 1);
     }
 
@@ -412,7 +413,8 @@ impl Kernel {
     fn close(&mut self, fh: u64) {
         let unique = self.unique();
         let body = [&fh.to_le_bytes()[..], &[0; 16]].concat();
-        let message = requests::message(&mut self.random, opcode::RELEASE, unique, 0, &body);
+        let node = self.stores.owner(fh);
+        let message = requests::message(&mut self.random, opcode::RELEASE, unique, node, &body);
         self.send(&Request { message, unique }, WINDOW);
     }
 

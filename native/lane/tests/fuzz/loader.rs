@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 use cowfs_base::Errno;
 use cowfs_engine::{Engine, Error};
 use cowfs_lane::{Lane, Need};
-use cowfs_mounted::{Missing, Mounted, Target, Version};
+use cowfs_mounted::{Attachment, Missing, Mounted, Target};
 
 use crate::requests::OLD_ID;
 use crate::world::Base;
 
 /// The version beside the volume.
-const OLD: Version = 1;
+const OLD: Attachment = 1;
 
 pub fn start_loader(
     lane: &Arc<Lane>,
@@ -71,17 +71,17 @@ pub fn start_loader(
 fn provide(files: &Mounted, old: &Arc<Engine>, base: &Base, missing: Missing) -> Result<(), Errno> {
     let names = || {
         let link = (b"tag".to_vec(), Target::Id(OLD_ID.into()));
-        [(OLD_ID.to_vec(), Target::Version(OLD)), link]
+        [(OLD_ID.to_vec(), Target::Version), link]
     };
     match missing {
         Missing::Of(OLD, missing) => match base.load(old, &missing) {
             Err(Error::Os(errno)) => return Err(errno),
             outcome => outcome.expect("loads"),
         },
-        Missing::Closed(OLD) => files.open_version(OLD, old.clone()),
-        Missing::Names => files.list_versions(names().into()),
+        Missing::Closed(OLD, id) => assert!(files.open_version(OLD, &id, old.clone())),
+        Missing::Names => files.list_versions(names().into()).expect("few names"),
         Missing::Name(name) => match names().into_iter().find(|(known, _)| *known == name) {
-            Some((name, target)) => files.name_version(name, target),
+            Some((name, target)) => files.name_version(&name, target).expect("few names"),
             None => return Err(Errno::ENOENT),
         },
         _ => return Err(Errno::ESTALE),

@@ -4,10 +4,12 @@
 use std::collections::{HashMap, HashSet};
 
 use cowfs_engine::Engine;
-use cowfs_fuse_abi::{Header, Operation, WRITE_CACHE, opcode};
+use cowfs_fuse_abi::{HEADER_BYTES, Header, Operation, WRITE_CACHE, opcode};
 
 /// Where the node's number is in a request.
 const NODE_AT: usize = 16;
+/// Where the target's number is in a request to copy.
+const NODE_OUT_AT: usize = HEADER_BYTES + 16;
 /// Ranges that end beyond are not told apart.
 const OFFSET_MAX: u64 = 1 << 62;
 
@@ -26,16 +28,38 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Makes a cached write name the inode of its handle, as the kernel does.
+    /// The inode of a handle; 0 for one that was never given out.
+    pub fn owner(&self, fh: u64) -> u64 {
+        self.owners.get(&fh).copied().unwrap_or(0)
+    }
+
+    /// Makes a request name the inodes of its handles, as the kernel does.
     pub fn aim(&self, message: &mut [u8]) {
         let Some((header, body)) = Header::parse(message) else {
             return;
         };
-        if let Some(Operation::Write(io, _)) = Operation::parse(header.opcode, body)
-            && io.flags & WRITE_CACHE != 0
-            && let Some(node) = self.owners.get(&io.fh)
-        {
-            message[NODE_AT..NODE_AT + 8].copy_from_slice(&node.to_le_bytes());
+        let (fh, fh_out) = match Operation::parse(header.opcode, body) {
+            Some(
+                Operation::Write(io, _)
+                | Operation::Read(io)
+                | Operation::ReadDir(io)
+                | Operation::ReadDirPlus(io),
+            ) => (io.fh, None),
+            Some(Operation::CopyFileRange { fh, fh_out, .. }) => (fh, Some(fh_out)),
+            Some(
+                Operation::Release { fh }
+                | Operation::ReleaseDir { fh }
+                | Operation::Fsync { fh, .. }
+                | Operation::Fallocate { fh, .. }
+                | Operation::Seek { fh, .. },
+            ) => (fh, None),
+            _ => return,
+        };
+        let named = [(Some(fh), NODE_AT), (fh_out, NODE_OUT_AT)];
+        for (fh, at) in named {
+            if let Some(node) = fh.and_then(|fh| self.owners.get(&fh)) {
+                message[at..at + 8].copy_from_slice(&node.to_le_bytes());
+            }
         }
     }
 

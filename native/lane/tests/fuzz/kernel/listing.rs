@@ -207,7 +207,7 @@ impl Kernel {
 
 /// Neither a dot nor the entry that the mount shows beside the volume, which is always last.
 fn is_own((name, ino, _): &(Vec<u8>, u64, u64)) -> bool {
-    name != b"." && name != b".." && ino >> 48 == 0
+    name != b"." && name != b".." && ino >> 37 == 0
 }
 
 /// Name, inode and cookie of each entry of a READDIR reply.

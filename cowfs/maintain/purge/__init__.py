@@ -1,0 +1,1 @@
+"""Purging: takes the bytes of paths, versions or volumes out of a store, versions or not."""
