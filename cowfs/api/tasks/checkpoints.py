@@ -126,9 +126,8 @@ class Checkpoints:
         # What a task system knows about this call is recorded in the version.
         self._thread = Thread(target=copy_context().run, args=(commit.run,), name=f"cowfs-checkpoint-{step}")
         self._thread.start()
-        commit.frozen.get()
-        if not self.is_saving:
-            self._raise()
+        if not commit.frozen.get():
+            self.wait()
         return True
 
     def wait(self) -> ROVolume | None:
@@ -213,7 +212,7 @@ class Checkpoints:
 
 
 class _Commit:
-    """One commit, in a thread. frozen: gets an item when later writes are not in it, or it is
+    """One commit, in a thread. frozen: gets True when later writes are not in it, False when it is
     over."""
 
     def __init__(self, owner: Checkpoints, step: int, labels: Mapping[str, str]) -> None:
@@ -221,7 +220,7 @@ class _Commit:
         self._step = step
         self._labels = labels
         self._freezes = 0
-        self.frozen: SimpleQueue[None] = SimpleQueue()
+        self.frozen: SimpleQueue[bool] = SimpleQueue()
 
     def run(self) -> None:
         owner = self._owner
@@ -231,7 +230,7 @@ class _Commit:
             _log.warning("the checkpoint of step %d was not committed: %s", self._step, error)
             owner._error = error
         finally:
-            self.frozen.put(None)
+            self.frozen.put(False)
 
     def _report(self, progress: Progress) -> None:
         if progress.stage != FROZEN:
@@ -244,7 +243,7 @@ class _Commit:
                 hint=f"Save the step again. If {Command('log', self._owner._volume.name)} shows a version of this step, "
                 "do not resume from it.",
             )
-        self.frozen.put(None)
+        self.frozen.put(True)
 
 
 def _step(given: object) -> int:

@@ -144,7 +144,15 @@ def test_an_error_is_raised_by_the_next_call_and_only_there(run: RWVolume, monke
     assert saver.last.labels["step"] == "3"
 
 
-def test_a_failure_before_the_freeze_is_raised_at_once(run: RWVolume) -> None:
+def test_a_failure_before_the_freeze_is_raised_at_once(run: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the thread of the commit is still ending."""
+    run_commit = module._Commit.run
+
+    def ends_late(commit: module._Commit) -> None:
+        run_commit(commit)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(module._Commit, "run", ends_late)
     saver = checkpoints(run)
     run.finalize()
     with pytest.raises(InvalidStateError, match="finalized"):
