@@ -179,6 +179,12 @@ class Root:
                     os.close(fd)
         return True
 
+    def make_directories(self, path: Path) -> None:
+        """Makes the directory and its missing parents. Errors as of `make_directory`."""
+        parts = os.fsencode(path).split(b"/") if path else []
+        for count in range(1, len(parts) + 1):
+            self.make_directory(b"/".join(parts[:count]))
+
     def make_private(self, path: Path) -> Root:
         """Makes a directory that only this user may enter, and opens it. FileExistsError: the name
         is taken. UnexpectedEntry: as of `make_directory`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from cowfs.base.beneath import Root
 from cowfs.base.errors import ConflictError, CowfsError, NotFoundError, from_local_disk, unreadable
 
 LINKED = "link"
@@ -51,14 +52,19 @@ def is_linked(source: str, path: str) -> bool:
 
 
 def link(source: str, path: str) -> None:
-    """ConflictError: the path is occupied."""
-    if is_linked(source, path):
-        return
+    """path: without symbolic links in its parent. None is followed there, so that nothing is made
+    elsewhere if another user exchanges a directory meanwhile. ConflictError: the path is
+    occupied."""
+    target = os.fsencode(expanded(source))
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with suppress(OSError):
-            os.rmdir(path)
-        os.symlink(expanded(source), path)
+        with Root.open("/") as root:
+            root.make_directories(os.path.dirname(path)[1:])
+            with root.parent(path[1:]) as (parent, name):
+                if _is_linked(parent, name, target):
+                    return
+                with suppress(OSError):
+                    os.rmdir(name, dir_fd=parent)
+                os.symlink(target, name, dir_fd=parent)
     except FileExistsError as error:
         raise ConflictError(
             f"there is something at {path}, where {expanded(source)} is declared",
@@ -70,10 +76,20 @@ def link(source: str, path: str) -> None:
 
 def unlink(source: str, path: str) -> bool:
     """Returns whether the link existed."""
-    if not is_linked(source, path):
-        return False
+    parent = os.path.realpath(os.path.dirname(path))
     try:
-        os.unlink(path)
+        with Root.open("/") as root, root.parent(os.path.join(parent, os.path.basename(path))[1:]) as (above, name):
+            is_there = _is_linked(above, name, os.fsencode(expanded(source)))
+            if is_there:
+                os.unlink(name, dir_fd=above)
+            return is_there
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
         raise from_local_disk(error, f"{path} cannot be removed", elsewhere="remove it yourself.") from error
-    return True
+
+
+def _is_linked(parent: int, name: bytes, target: bytes) -> bool:
+    with suppress(OSError):
+        return os.readlink(name, dir_fd=parent) == target
+    return False

@@ -95,9 +95,7 @@ def make_parent(path: str, *, below: Path | None = None) -> None:
         return
     try:
         with Root.open(root) as opened:  # others may write to the file's directory, and exchange parts of the path
-            parts = parent.relative_to(root).parts
-            for count in range(1, len(parts) + 1):
-                opened.make_directory(os.fsencode(os.path.join(*parts[:count])))
+            opened.make_directories(os.path.relpath(parent, root))
     except OSError as error:
         raise unusable(error, f"{parent} cannot be made", elsewhere="choose another path.") from error
 

@@ -7,13 +7,21 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cowfs.api.declared import mount_points, mounting
+from cowfs.api.declared import found_files, mount_points, mounting
 from cowfs.api.declared.declared_store import storage_of
 from cowfs.blocking import Declared, ROVolume, Store, Volume
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NeedsFuseError, NotFoundError
+from cowfs.errors import (
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    NeedsFuseError,
+    NotFoundError,
+)
 from cowfs.machine import applied, registry
 from cowfs.machine.processes import wait_gone
 from tests.interrupt import interrupts
@@ -471,6 +479,55 @@ def test_links_lead_no_mount_to_a_directory_of_the_system(
     # a link of ours is not followed: it goes
     assert whats(declare(place, f'{{name = "{system}", path = "MNT/a", read_only = false}}').up()) == [("mounted", "a")]
     assert whats(declare(place, '{name = "data", path = "MNT/a"}').up()) == [("mounted", "a")]
+
+
+@pytest.mark.parametrize("moment", ["after the check", "while parents are made"])
+def test_a_link_is_not_made_where_a_parent_was_exchanged(
+    place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    canary, parent = place / "canary", place / "mnt" / "in"
+    (place / "host").mkdir()
+    (canary / "below" / "shared").mkdir(parents=True)
+    real: Any = {"after the check": found_files.checked_place, "while parents are made": os.mkdir}[moment]
+
+    def met(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
+        if parent.is_dir() and not parent.is_symlink():
+            parent.rename(place / "aside")
+            parent.symlink_to(canary)
+        return result
+
+    declared = declare(place, f'{{name = "{place}/host", path = "MNT/in/below/shared", read_only = false}}')
+    if moment == "after the check":
+        parent.mkdir(parents=True)
+        monkeypatch.setattr(found_files, "checked_place", met)
+    else:
+        monkeypatch.setattr(os, "mkdir", met)
+    with pytest.raises(CowfsError, match="cannot be made"):
+        declared.up()
+    assert parent.is_symlink()
+    assert (canary / "below" / "shared").is_dir()
+    assert not (canary / "below" / "shared").is_symlink()
+
+
+def test_a_link_is_not_removed_where_a_parent_was_exchanged(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "host").mkdir()
+    declared = declare(place, f'{{name = "{place}/host", path = "MNT/in/shared", read_only = false}}')
+    declared.up()
+    canary, parent, real = place / "canary", place / "mnt" / "in", os.readlink
+    canary.mkdir()
+    (canary / "shared").write_text("somebody's own")
+
+    def met(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
+        if result == os.fsencode(place / "host"):
+            parent.rename(place / "aside")
+            parent.symlink_to(canary)
+        return result
+
+    monkeypatch.setattr(os, "readlink", met)
+    assert whats(declared.down()) == [("unmounted", "shared")]
+    assert os.listdir(canary) == ["shared"]
 
 
 def test_a_link_whose_maker_was_killed_is_removed(place: Path) -> None:
