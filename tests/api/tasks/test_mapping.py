@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import time
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 
 import cowfs
+from cowfs.api.tasks import mapping
 from cowfs.blocking import ROVolume, RWVolume, Store, Volume
-from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.errors import ConflictError, InvalidInputError, UnavailableError
 from cowfs.machine import registry
+from cowfs.version.names import volumes
 from tests.api.conftest import machine
 
 pytestmark = pytest.mark.mount
@@ -133,6 +136,28 @@ def test_a_conflict_merges_nothing_and_names_the_forks(place: Path) -> None:
     assert all(fork in str(raised.value.__notes__) for fork in set(names()) - {"base"})
     merged = cowfs.map(write_one, base, range(2), strategy="theirs")
     assert files(merged)["a"] == "shard 1"
+
+
+@pytest.mark.parametrize("page", [1, 2])
+def test_the_version_is_returned_when_its_forks_cannot_be_listed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, page: int
+) -> None:
+    """They stay, which is no failure of the map."""
+    pages, real = itertools.count(1), volumes.volume_names
+
+    def met(*given: Any, **named: Any) -> list[str]:
+        if next(pages) == page:
+            raise UnavailableError("no list for you")
+        return real(*given, **named)
+
+    caplog.set_level("INFO", logger="cowfs")
+    monkeypatch.setattr(mapping, "_PAGE", 1)
+    monkeypatch.setattr(volumes, "volume_names", met)
+    merged = cowfs.map(double, "base", range(2))
+    monkeypatch.setattr(volumes, "volume_names", real)
+    assert set(files(merged)) == {"a", "shard-0", "shard-1"}
+    assert len(names()) == 1 + 2 - (page - 1)
+    assert "stay: no list for you" in caplog.text
 
 
 def test_a_process_that_is_killed_ends_its_mount_and_drops_its_work(place: Path) -> None:
