@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from cowfs.api import stores
 from cowfs.api.access import file_session
 from cowfs.api.declared.cleaning import CleanPlan
+from cowfs.api.versions import deleting
 from cowfs.base import clock, config
 from cowfs.base.ids import StoreId
 from cowfs.blocking import Declared, Store, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format.claims import PinKind
 from cowfs.format.locator import Locator
+from cowfs.format.record import Holder
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import last_mounts, registry
 from cowfs.machine.working_copy import WorkingCopy
@@ -31,7 +34,7 @@ from cowfs.store import ObjectStore
 from cowfs.store.refs import leases
 from cowfs.store.refs.holder import current_holder
 from cowfs.store.refs.pins import Pin
-from cowfs.version.names import tags
+from cowfs.version.names import deletion, tags
 from cowfs.version.names.volumes import find_head, fork_volume, read_head
 from tests.api.declared.test_plan import declare
 from tests.cli.test_json import check
@@ -124,6 +127,48 @@ def test_what_is_used_after_the_plan_is_kept(file: Path) -> None:
     store_of(file).delete("idle")
     [done] = found.apply()
     assert (done.action, "it is deleted" in done.why) == ("keep", True)
+
+
+@pytest.mark.parametrize(
+    ("owner", "function"), [(deleting, "delete"), (deletion, "delete_volume"), (leases, "acquire")]
+)
+def test_what_another_one_deletes_meanwhile_is_kept_by_this_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch, owner: ModuleType, function: str
+) -> None:
+    make(file, "idle")
+    pass_days(file, 40)
+    found, real = plan(file), getattr(owner, function)
+
+    def met(*arguments: object, **named: object) -> object:
+        monkeypatch.setattr(owner, function, real)
+        store_of(file).delete("idle")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(owner, function, met)
+    [done] = found.apply()
+    assert (done.action, len(done.why)) == ("keep", 1)
+    assert "idle" in done.why[0]
+    store_of(file).undelete("idle")
+    assert store_of(file).volume("idle").files.read("f") == b"idle"
+
+
+def test_a_volume_that_another_one_is_deleting_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(file, "idle")
+    pass_days(file, 40)
+    found, real = plan(file), deletion.delete_volume
+
+    def met(store: ObjectStore, name: str, holder: Holder, *, take_over: bool) -> None:
+        lease = leases.acquire(store, name, current_holder("another clean"))
+        try:
+            real(store, name, holder, take_over=take_over)
+        finally:
+            lease.release()
+
+    monkeypatch.setattr(deletion, "delete_volume", met)
+    [done] = found.apply()
+    assert (done.action, len(done.why)) == ("keep", 1)
+    assert "another clean" in done.why[0]
+    assert store_of(file).volume("idle").files.read("f") == b"idle"
 
 
 @pytest.mark.mount
