@@ -4,6 +4,7 @@ allowed."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,3 +150,33 @@ def test_what_others_may_write_is_not_merely_found(project: Path, mode: int, who
         Declared.load()
     project.chmod(0o1777)
     assert Declared.load().volumes == (), "in a sticky directory nobody else can replace it"
+
+
+@pytest.mark.parametrize("moment", ["before it is opened", "after"])
+def test_the_owner_counts_that_the_read_content_had(
+    project: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Another user's file, which is there for an instant."""
+    file, other, real = project / "cowfs.toml", project / "other", Path.open
+    ours = 'root = "ours"\n'
+
+    def met(self: Path, *arguments: Any, **named: Any) -> Any:
+        if self != file:
+            return real(self, *arguments, **named)
+        monkeypatch.setattr(Path, "open", real)
+        if moment == "before it is opened":
+            other.replace(file)
+        opened = real(self, *arguments, **named)
+        (project / "ours").write_text(ours)
+        (project / "ours").replace(file)
+        return opened
+
+    (file if moment == "after" else other).write_text('root = "other"\n')
+    (file if moment == "after" else other).chmod(0o666)
+    if moment == "before it is opened":
+        file.write_text(ours)
+    monkeypatch.setattr(Path, "open", met)
+    with pytest.raises(AccessDeniedError, match="may be written by anybody"):
+        Declared.load()
+    assert file.read_text() == ours
+    assert Declared.load().root == str(project / "ours")
