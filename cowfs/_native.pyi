@@ -308,6 +308,12 @@ class Engine:
         """Whether a listing's entry says no more than that it is a directory."""
 
     # -- recovery: open → recover → loads → replay, before anything else
+    def keep_for_next_server(self, table: SurvivalTable) -> None:
+        """Notes in the journal and the table what another server needs to go on with the mount if
+        this process is killed: before `recover`, which then keeps what earlier servers noted."""
+    def expect_earlier_references(self) -> None:
+        """The kernel refers to inodes that this process has not told it of: after `replay`, in a
+        process that goes on with a mount."""
     def recover(self) -> Recovery: ...
     def replay(self) -> int:
         """Applies the journal; `lost_files` tells what had no bytes any more within one boot.
@@ -599,6 +605,23 @@ class Engine:
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
         """(data version, extents) of a file as it is now."""
 
+class SurvivalTable:
+    """What the next server of a mount must know if this one is killed, in shared memory
+    (native/survival)."""
+
+    @staticmethod
+    def allocate() -> int:
+        """A descriptor of new memory for a table, which the caller closes."""
+    def __init__(self, descriptor: int, connection: int) -> None:
+        """Maps a table, whose descriptor may be closed afterwards. connection: a random number
+        above 0, for a table that is new. ValueError, with the reason, for anything else."""
+    @property
+    def is_continued(self) -> bool:
+        """Whether a server has made the kernel's handshake, so that this one goes on."""
+    @property
+    def has_all_handles(self) -> bool:
+        """Whether it had room for every handle."""
+
 class Lane:
     """Answers the kernel's requests of one mount from its engine, on threads of its own
     (native/lane says how)."""
@@ -616,6 +639,7 @@ class Lane:
         transport: Literal["device", "uring"] = "device",
         owners: Owners | None = None,
         handshake: tuple[int, int, int, int] | None = None,
+        table: SurvivalTable | None = None,
     ) -> None:
         """Takes over the descriptor, also when it fails (but for an argument of a wrong type, and
         EBADF for a negative number): a mounted /dev/fuse. passthrough: on a read-only mount let the
@@ -624,7 +648,8 @@ class Lane:
         transport: what carries requests after the handshake. owners: None: everybody is shown as
         they are kept. handshake: what an earlier lane agreed on with the kernel (`handshake()`),
         for a descriptor whose INIT was answered; ValueError with the reason if this one cannot go
-        on from it."""
+        on from it. table: the engine's (`keep_for_next_server`), which has the handshake as well;
+        it excludes passthrough and io_uring."""
     def start(self) -> None:
         """OSError when this process may not use io_uring and was to."""
     def handshake(self) -> tuple[int, int, int, int] | None:

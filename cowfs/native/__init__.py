@@ -14,6 +14,7 @@ from cowfs._native import (
     NotResident,
     Owners,
     Recovery,
+    SurvivalTable,
     take_faults,
 )
 
@@ -32,5 +33,6 @@ __all__ = [
     "NotResident",
     "Owners",
     "Recovery",
+    "SurvivalTable",
     "take_faults",
 ]

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::convert::InodeIn;
 use crate::errors::to_python;
+use crate::survival::PySurvivalTable;
 use crate::values::PyRecovery;
 
 /// One mount's file system.
@@ -123,6 +124,15 @@ impl PyEngine {
 
     fn replay(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, Engine::replay)
+    }
+
+    fn keep_for_next_server(&self, table: &PySurvivalTable) {
+        self.0.engine().note_requests(table.0.connection());
+        self.0.engine().keep_handles(table.0.clone());
+    }
+
+    fn expect_earlier_references(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, Engine::expect_earlier_references)
     }
 
     fn with_versions(&self, is_listed: bool) -> PyEngine {

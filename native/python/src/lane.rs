@@ -13,6 +13,7 @@ use pyo3::types::PyString;
 
 use crate::engine::PyEngine;
 use crate::errors::{not_resident, to_python};
+use crate::survival::PySurvivalTable;
 use crate::values::PyOwners;
 
 /// Answers one mount's requests from its engine.
@@ -29,7 +30,7 @@ fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
 #[pymethods]
 impl PyLane {
     #[new]
-    #[pyo3(signature = (engine, *, device_fd, attr_ns, entry_ns, dir_entry_ns, passthrough=false, spins=false, transport="device", owners=None, handshake=None))]
+    #[pyo3(signature = (engine, *, device_fd, attr_ns, entry_ns, dir_entry_ns, passthrough=false, spins=false, transport="device", owners=None, handshake=None, table=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -43,6 +44,7 @@ impl PyLane {
         transport: &str,
         owners: Option<&PyOwners>,
         handshake: Option<Agreed>,
+        table: Option<&PySurvivalTable>,
     ) -> PyResult<PyLane> {
         if device_fd < 0 {
             return Err(os_error(py, Errno::EBADF));
@@ -70,7 +72,7 @@ impl PyLane {
                 max_write,
                 max_pages,
             }),
-            table: None,
+            table: table.map(|table| table.0.clone()),
         };
         match Lane::new(engine.files(), device, &options) {
             Ok(lane) => Ok(PyLane(lane)),

@@ -18,6 +18,7 @@ mod operations;
 mod residency;
 mod rows;
 mod storing;
+mod survival;
 mod tables;
 mod values;
 
@@ -49,6 +50,8 @@ mod native {
     use crate::rows::{plain_contents, plain_entries, plain_inodes};
     #[pymodule_export]
     use crate::storing::PySmallFiles;
+    #[pymodule_export]
+    use crate::survival::PySurvivalTable;
     #[pymodule_export]
     use crate::tables::{PyChunkPlaces, PyDirectoryRows, PyFileRows};
     #[pymodule_export]
