@@ -28,7 +28,8 @@ class CommitRequest:
     output, host.
 
     given: the fields of GIVABLE that the caller set for this commit; the others come from the
-    environment or from a program's defaults.
+    environment or from a program's defaults. write_id: of the head that it puts, in hex, by which a
+    caller that got no answer asks again; "": any.
     """
 
     message: str = ""
@@ -36,6 +37,7 @@ class CommitRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     produced_by: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+    write_id: str = ""
 
     def __post_init__(self) -> None:
         if not self.given <= GIVABLE:

@@ -37,6 +37,7 @@ REQUESTS = st.builds(
     labels=TEXTS,
     produced_by=TEXTS,
     given=st.frozensets(st.sampled_from(sorted(GIVABLE))),
+    write_id=st.text(),
 )
 BINDINGS = st.builds(Binding, commit=REQUESTS)
 
@@ -52,7 +53,9 @@ def values(kind: type) -> st.SearchStrategy[Any]:
 
 
 def test_requests_are_made_with_every_field() -> None:
-    assert set(field_types(CommitRequest)) == {"message", "author", "labels", "produced_by", "given"}, "REQUESTS too"
+    assert set(field_types(CommitRequest)) == {"message", "author", "labels", "produced_by", "given", "write_id"}, (
+        "REQUESTS"
+    )
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[each.name for each in OPERATIONS])

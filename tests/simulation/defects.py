@@ -84,8 +84,8 @@ def fence_stepped_over(patch: pytest.MonkeyPatch) -> None:
     """Behind a collection's fence the writer puts what it had prepared before."""
     put_version = Publisher._put_version
 
-    def step_over(self: Publisher, prepared: Any) -> bool:
-        while not put_version(self, prepared):
+    def step_over(self: Publisher, prepared: Any, write_id: Any) -> bool:
+        while not put_version(self, prepared, write_id):
             self.chunks._proven_lapses = self._protection.lapses
         return True
 

@@ -258,6 +258,8 @@ class Publisher:
         over. PurgedError: the base was purged as a whole.
         """
         prepared: _Prepared | None = None
+        wanted = request.write_id
+        write_id = WriteId.from_hex(wanted) if wanted else WriteId(clock.random_bytes(WriteId.length))
         try:
             self.resume()
             self._protection.read_lists()
@@ -270,7 +272,7 @@ class Publisher:
                         there = partial(self._there.has, self._base, prepared.taken_from, prepared.packs.values())
                         look = partial(beside, read_lists, there)
                         _, (_, is_there) = beside(partial(self._put_manifest, prepared), look)
-                        if is_there and self._may_be_published(prepared) and self._put_version(prepared):
+                        if is_there and self._may_be_published(prepared) and self._put_version(prepared, write_id):
                             self._unpurged_for = self._protection.condemned
                             return self._base
                 prepared.index.close()
@@ -470,12 +472,12 @@ class Publisher:
         self._store.put(keys.version(prepared.version), prepared.data)
         hit("commit-after-manifest")
 
-    def _put_version(self, prepared: _Prepared) -> bool:
+    def _put_version(self, prepared: _Prepared, write_id: WriteId) -> bool:
         """Puts the head, after its intent. False: a collection's fence came first, so that
         everything must be prepared again behind it."""
         interruptible.require_wanted()  # the last chance: after the intent the head is put in any case
         number = self._base.head_number + 1
-        intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.source.layer)
+        intent = Intent(number, write_id, prepared.version, prepared.source.layer)
         record = HeadRecord(
             kind="commit",
             version=prepared.version,
