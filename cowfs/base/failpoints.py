@@ -15,6 +15,8 @@ import threading
 
 from cowfs.base.errors import InvalidInputError
 
+VARIABLE = "COWFS_FAILPOINT"
+
 _lock = threading.Lock()
 
 
@@ -31,7 +33,7 @@ def _parse(text: str) -> dict[str, int]:
     return armed
 
 
-_armed = _parse(os.environ.get("COWFS_FAILPOINT", ""))
+_armed = _parse(os.environ.get(VARIABLE, ""))
 
 
 def hit(name: str) -> None:

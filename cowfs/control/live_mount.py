@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
-from cowfs.base import log
+from cowfs.base import clock, interruptible, log
 from cowfs.base.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
+from cowfs.base.ids import WriteId
 from cowfs.control.binding import Binding
 from cowfs.control.client import Client
 from cowfs.control.messages import (
@@ -45,8 +48,9 @@ from cowfs.control.messages import (
     Restored,
     Work,
 )
-from cowfs.machine import processes
+from cowfs.machine import processes, registry
 from cowfs.machine.registry import MountEntry
+from cowfs.supervisor import client
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 STATUS_TIMEOUT_S = 10.0
@@ -54,6 +58,9 @@ END_TIMEOUT_S = 60.0
 PING_TIMEOUT_S = 5.0
 DEATH_S = 2.0
 """The time between the end of a daemon's socket and the end of its process."""
+PAUSE_S = 90.0
+"""How long a call waits for the next daemon: three starts that fail take as long."""
+PAUSE_LOOK_S = 0.05
 _log = log.get("mount")
 
 
@@ -73,7 +80,8 @@ def status(entry: MountEntry) -> MountStatus:
 
 def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
     """Publishes everything written before the call."""
-    return _ask(entry, COMMIT, request, progress)
+    write_id = clock.random_bytes(WriteId.length).hex()  # of a commit that is asked for again
+    return _ask(entry, COMMIT, replace(request, write_id=write_id), progress)
 
 
 def compare(entry: MountEntry, wanted: Comparison) -> Compared:
@@ -168,6 +176,7 @@ def end_silent(entry: MountEntry) -> bool:
         if not _is_silence(error.__cause__):
             return False
         _log.warning("%s, and is being killed", error.message)
+        _end_supervision(entry)
         if not entry.process.kill() or not processes.wait_gone(entry.pid, STATUS_TIMEOUT_S):
             raise UnavailableError(
                 f"{error.message}, and cannot be killed",
@@ -177,6 +186,12 @@ def end_silent(entry: MountEntry) -> bool:
             ) from error
         return True
     return False
+
+
+def _end_supervision(entry: MountEntry) -> None:
+    with suppress(OSError):  # it is gone
+        client.forget(os.path.dirname(entry.socket), entry.id)
+    registry.drop_supervisor(entry)
 
 
 def discard(entry: MountEntry, *, force: bool = False) -> None:
@@ -195,6 +210,47 @@ def _ask(
     progress: ProgressListener | None = None,
     *,
     timeout_s: float | None = None,
+) -> R:
+    """Asked again if the daemon dies, and another one goes on with the mount."""
+    while True:
+        try:
+            return _ask_once(entry, operation, arguments, progress, timeout_s)
+        except UnavailableError as error:
+            if _is_silence(error.__cause__) or (next_one := _await_next(entry, error.__cause__)) is None:
+                raise
+            entry = next_one
+
+
+def _await_next(entry: MountEntry, cause: BaseException | None) -> MountEntry | None:
+    """The entry of the mount's next daemon, once that answers; None: there will be none."""
+    if entry.process.is_foreign or not registry.has_supervisor(entry):
+        return None
+    is_starting = isinstance(cause, ConnectionRefusedError | FileNotFoundError)
+    if not is_starting and not has_died(entry):
+        return None
+    end_s = clock.monotonic_s() + PAUSE_S
+    while (found := registry.find_by_id(entry.id)) is not None and clock.monotonic_s() < end_s:
+        interruptible.require_wanted()
+        if not found.is_paused and _answers(found):
+            return found
+        clock.sleep_s(PAUSE_LOOK_S)
+    return None
+
+
+def _answers(entry: MountEntry) -> bool:
+    try:
+        Client(entry.socket, timeout_s=STATUS_TIMEOUT_S).ask(PING, Nothing())
+    except UnavailableError:
+        return False
+    return True
+
+
+def _ask_once(
+    entry: MountEntry,
+    operation: Operation[A, R],
+    arguments: A,
+    progress: ProgressListener | None,
+    timeout_s: float | None,
 ) -> R:
     try:
         on_quiet = _notice(entry) if timeout_s is None else None

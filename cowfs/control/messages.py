@@ -94,7 +94,8 @@ class MountStatus:
     if unknown. credentials_problem: why the credentials from a program are no longer valid without
     a replacement, or the store's message when it denied the last request; None without a problem.
     volume: of a scratch, the volume of its version, and once it has a writer, the volume that it
-    writes to."""
+    writes to. unsupervised: why the mount ends with its daemon; None: it is supervised, and goes on
+    in another one."""
 
     pid: int
     registration: str
@@ -111,6 +112,7 @@ class MountStatus:
     cache_dir: str
     working_copy: str | None
     transport: str
+    unsupervised: str | None
     inodes_in_memory: int
     memory_bytes: int
     abandoned_loads: int

@@ -35,7 +35,16 @@ Mode = Literal["auto", "fuse", "copy"]
 Uncommitted = Literal["resume", "discard", "refuse"]
 COPY_LIMIT = "10GiB"
 
-_OF_ONE_CALL = {"mode", "copy_limit", "take_over", "accept_unsafe_store", "max_uploads", "meta_dir", "uncommitted"}
+_OF_ONE_CALL = {
+    "mode",
+    "copy_limit",
+    "take_over",
+    "accept_unsafe_store",
+    "max_uploads",
+    "meta_dir",
+    "uncommitted",
+    "supervised",
+}
 """Options that do not affect what a mount of a version looks like."""
 
 TAKEN = {
@@ -73,6 +82,7 @@ class ReadOptions(TypedDict, total=False):
     map_owner: str | None
     fuse_fd: int | None
     foreground: bool
+    supervised: bool | None
     mode: Mode
     copy_limit: int | str
     record: str | os.PathLike[str] | None
@@ -118,6 +128,8 @@ class MountOptions:
     fuse_fd               a /dev/fuse descriptor already mounted at the path, for example from outside a container, and unmounted
                           from there; close it afterwards, since a copy keeps the mount waiting when its daemon dies
     foreground            the daemon's log goes to this process' standard error
+    supervised            a mount of a volume goes on if its daemon is killed: programs wait, and get no errors (a supervisor starts
+                          the next daemon). True: an error where that cannot be; None: COWFS_SUPERVISE=1 makes it the default
     mode                  "fuse": a mount, an error where FUSE is not available; "copy": a folder of plain files, from which commits are
                           made; "auto": a mount where this machine can, else a copy. A copy heeds meta_dir, cache_dir and max_uploads
     copy_limit            most bytes of a version that a copy is made of; a larger one is a NeedsFuseError
@@ -145,6 +157,7 @@ class MountOptions:
     map_owner: str | None = None
     fuse_fd: int | None = None
     foreground: bool = False
+    supervised: bool | None = None
     mode: Mode = "auto"
     copy_limit: int | str = COPY_LIMIT
     record: str | os.PathLike[str] | None = None
@@ -222,6 +235,13 @@ class MountOptions:
     @property
     def has_fast_lane(self) -> bool:
         return self.fast_lane and os.environ.get("COWFS_FAST_LANE", "") != "0"
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the mount is to be supervised, if it can be."""
+        if self.supervised is not None:
+            return self.supervised
+        return os.environ.get("COWFS_SUPERVISE", "") not in ("", "0")
 
     @property
     def wanted_transport(self) -> Transport:

@@ -11,7 +11,7 @@ if sys.argv[1:] == ["apart"]:
 
 gc.disable()  # loading creates no garbage: searching for it takes a twentieth of the start
 
-from cowfs.daemon.process import main  # noqa: E402
+from cowfs.daemon.main import main  # noqa: E402
 
 gc.enable()
 main()

@@ -33,7 +33,7 @@ from cowfs.daemon import transport
 from cowfs.daemon.errnos import Errnos
 from cowfs.daemon.relief import Relief
 from cowfs.daemon.request_server import LOAD_THREADS, CacheTimes, LoadChunks, broken, silent
-from cowfs.native import Engine, Lane, NotResident, Owners
+from cowfs.native import Engine, Lane, NotResident, Owners, SurvivalTable
 from cowfs.native.chunks import ChunkRef
 from cowfs.session.residency.fetching import Fetchers
 
@@ -69,8 +69,10 @@ class FastLane:
         tried: transport.Transport = "device",
         owners: Owners | None = None,
         handshake: Handshake | None = None,
+        table: SurvivalTable | None = None,
     ) -> None:
-        """handshake: the earlier agreement, if the kernel's INIT has been answered."""
+        """handshake: the earlier agreement, if the kernel's INIT has been answered. table: the
+        engine's, if another process is to go on with the mount; it has the handshake as well."""
         try:
             self._lane: Lane | None = Lane(
                 engine,
@@ -83,6 +85,7 @@ class FastLane:
                 transport=tried,
                 owners=owners,
                 handshake=handshake,
+                table=table,
             )
         except ValueError as error:
             raise InvalidInputError(

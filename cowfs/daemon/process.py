@@ -17,17 +17,11 @@ unmount it.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import json
 import os
-import resource
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
 
 from cowfs.base import log
 from cowfs.base.errors import (
@@ -37,7 +31,6 @@ from cowfs.base.errors import (
     InvalidStateError,
     MountFailedError,
     from_local_disk,
-    to_message,
     unexpected,
 )
 from cowfs.control import MountSpec, Server
@@ -45,7 +38,7 @@ from cowfs.control.binding import Binding
 from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready, Waiting
 from cowfs.control.typed import to_json
-from cowfs.daemon import parting, pyfuse, transport
+from cowfs.daemon import pyfuse, starter, transport
 from cowfs.daemon.bound_processes import BoundProcesses
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.lane import FastLane
@@ -54,21 +47,18 @@ from cowfs.daemon.mappings import Mappings
 from cowfs.daemon.registration import Registration
 from cowfs.daemon.request_server import CacheTimes, KernelServer
 from cowfs.daemon.requests import Requests
-from cowfs.daemon.signals import SIGNALS, Signals
-from cowfs.machine import daemon_log, mount_table, mounting, processes, registry, sharing
+from cowfs.daemon.signals import Signals
+from cowfs.daemon.supervision import Supervision
+from cowfs.machine import mount_table, mounting, processes, registry, sharing
 from cowfs.native.constants import CONGESTION, MAX_BACKGROUND, ROOT_INO
-from cowfs.session import heap
 from cowfs.session.keeper import Keeper
 from cowfs.session.looks import Looks
 from cowfs.session.opening import open_session
 from cowfs.session.session import Session
-from cowfs.store.credentials import trust
 from cowfs.version.commit import Progress
 
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
 SPIN_VARIABLE = "COWFS_SPIN"
-DESCRIPTORS = 1 << 14
-LOG_LIMIT_BYTES = 1 << 20
 HANDSHAKE_S = 30.0
 DECIDE_S = 10.0
 """How long to wait, after the mount has ended, for the request that ended it to decide what becomes
@@ -93,8 +83,10 @@ Connect = Callable[[Session, Looks, int], KernelServer]
 class Daemon:
     """One mount. `run` returns when it is over."""
 
-    def __init__(self, spec: MountSpec, answer_fd: int, handover: Handover) -> None:
+    def __init__(self, spec: MountSpec, answer_fd: int, handover: Handover, supervision: Supervision) -> None:
         self._spec = spec
+        self._handover = handover
+        self._supervision = supervision
         self._feeding = Feeding(handover)
         self._answer_fd = answer_fd
         self.is_ready = False
@@ -118,7 +110,12 @@ class Daemon:
         """Serves the mount to its end. Raises errors from before `ready`, or from closing."""
         try:
             with ExitStack() as stack:
-                self._serve(stack)
+                try:
+                    self._serve(stack)
+                except BaseException:
+                    if self._supervision.is_continued and not self.is_ready:
+                        self._kept = stack.pop_all()  # as if this process had been killed
+                    raise
         except CowfsError as error:
             self._failure = error
             raise
@@ -142,20 +139,30 @@ class Daemon:
     def _serve(self, stack: ExitStack) -> None:
         spec = self._spec
         connect = self._lane() if spec.options.fast_lane else self._pyfuse()
-        if spec.options.fuse_fd is None:
-            self._prepare_mount_point(stack)
-        else:
+        if spec.options.fuse_fd is not None:
             mounting.check_descriptor(spec.options.fuse_fd)
+        elif not self._supervision.is_continued:
+            self._prepare_mount_point(stack)
+        stack.callback(self._end_supervision)
         access = self._feeding.access
-        session = open_session(spec, stack, self._discard, self._report, access=access, may_be_given_up=True)
+        session = open_session(
+            spec,
+            stack,
+            self._discard,
+            self._report,
+            access=access,
+            may_be_given_up=True,
+            survival=self._supervision.survival,
+        )
         if not spec.options.foreground:
-            _log_to(Path(spec.log))  # the directory may have been deleted before this process had its lock
+            starter.log_to(Path(spec.log))  # the directory may have been deleted before this process had its lock
         looks = Looks(session, is_listed=spec.options.show_versions)
         stack.callback(looks.close)
 
         def look_after() -> None:
             self._look_after(session, mappings)
             looks.look_after()
+            self._supervision.look_after()
             if self._control is not None:
                 registration.keep(self._control)
 
@@ -174,6 +181,7 @@ class Daemon:
             self._feeding,
             registration.adopt,
             self._bind,
+            lambda: self._supervision.state,
         )
         leaving = Leaving(spec, registration, requests, lambda discard: self._end_alone(mappings, discard))
         self._bound = bound = BoundProcesses(leaving.leave)
@@ -185,7 +193,7 @@ class Daemon:
         stack.callback(session.hurry)
         stack.callback(lambda: requests.finish(self._grace_s))
         stack.callback(self._detach)
-        if spec.options.fuse_fd is None:
+        if spec.options.fuse_fd is None and not self._supervision.is_continued:
             self._prepare_mount_point(stack)  # a daemon that was abandoned may have removed it while this one waited
         self._server = server = connect(session, looks, self._descriptor())
         signals = Signals(lambda: self._end_by_signal(mappings))
@@ -204,7 +212,9 @@ class Daemon:
         try:
             server.wait()
         finally:
-            session.mark_ending()
+            if self.is_ready or not self._supervision.is_continued:
+                self._end_supervision()
+                session.mark_ending()
         if session.engine.is_broken():
             raise _broken()
         server.close(REQUESTS_GRACE_S)
@@ -217,7 +227,7 @@ class Daemon:
             raise MountFailedError(f"{self._spec.mount_path} was unmounted before it was ready", hint="Try again.")
 
     def _report(self, progress: Progress) -> None:
-        tell(self._answer_fd, {"progress": to_json(progress)})
+        starter.tell(self._answer_fd, {"progress": to_json(progress)})
 
     def _prepare_mount_point(self, stack: ExitStack) -> None:
         path = self._spec.mount_path
@@ -233,6 +243,9 @@ class Daemon:
 
     def _register(self, stack: ExitStack, session: Session) -> Registration:
         spec, version = self._spec, session.opened.version_id
+        held = sharing.Held()
+        if self._supervision.is_continued and (earlier := registry.find_by_id(spec.registration)) is not None:
+            held.follow(earlier)  # processes that share the mount have locked it
         entry = registry.register(
             spec.registration,
             mount_path=Path(spec.mount_path),
@@ -247,7 +260,7 @@ class Daemon:
             folder=spec.folder,
             sharing_key=spec.options.sharing_key if spec.is_read_only else "",
         )
-        registration = Registration(entry)
+        registration = Registration(entry, held)
         stack.callback(registration.end)
         self._starting = stack.enter_context(ExitStack())
         self._starting.enter_context(sharing.starting(entry))
@@ -262,10 +275,11 @@ class Daemon:
             load_rows=looks.load_rows,
             load_chunks=looks.load_chunks,
             relieve=session.room.relieve,
-            passthrough=session.recorder is None and _may_pass_through(),
+            passthrough=session.recorder is None and session.writer is None and _may_pass_through(),
             spins=_may_spin(),
             tried=tried,
             owners=session.owners,
+            table=survival.table if (survival := self._supervision.survival) is not None else None,
         )
 
     def _pyfuse(self) -> Connect:
@@ -289,8 +303,12 @@ class Daemon:
         """The mounted /dev/fuse: passed in, or mounted now."""
         if (fd := self._spec.options.fuse_fd) is not None:
             return fd
+        if self._supervision.is_continued:
+            self._mount = mount_table.mount_at(self._spec.mount_path)
+            return self._supervision.take_device()
         fd = mounting.mount(self._spec.mount_path, self._mount_options())
         self._find_mount()
+        self._supervision.prepare(self._handover, fd)
         return fd
 
     def _mount_options(self) -> set[str]:
@@ -338,7 +356,7 @@ class Daemon:
         self._tune()
         keeper.start()  # before the answer: a mount without its threads must not become ready
         if not spec.options.foreground:
-            _leave_starter()
+            starter.leave()
         ready = Ready(
             pid=os.getpid(),
             registration=spec.registration,
@@ -352,13 +370,26 @@ class Daemon:
             lost_files=resumed.lost_files,
             overtaken_by=session.writer.overtaken_by if session.writer is not None else None,
         )
-        answer(self._answer_fd, {"ready": to_json(ready)})
+        if session.writer is not None:
+            self._supervision.keep(session.writer.working_copy.share_lock())
+        self._note_supervisor()
+        starter.answer(self._answer_fd, {"ready": to_json(ready)})
         self.is_ready = True
         self._starting.close()
         session.mark_ready()
         session.wait_patiently()
         if self._bound is not None:
             self._bound.start()
+
+    def _note_supervisor(self) -> None:
+        if self._registration is not None and (supervisor := self._supervision.supervisor) is not None:
+            registry.note_supervisor(self._registration.entry, supervisor)
+
+    def _end_supervision(self, reason: str = "the mount ends") -> None:
+        if self._supervision.is_supervised:
+            if self._registration is not None:
+                registry.drop_supervisor(self._registration.entry)
+            self._supervision.end(reason)
 
     def _tune(self) -> None:
         """Call after the handshake, which resets both values."""
@@ -492,27 +523,9 @@ class Daemon:
             self._stop_server()
 
     def _bind(self, binding: Binding) -> None:
+        self._end_supervision("it ends with a process")
         if self._bound is not None:
             self._bound.bind(binding)
-
-
-def main() -> NoReturn:
-    """Entry of `python -m cowfs.daemon`: specification on standard input, answer on standard
-    output."""
-    answer_fd = os.dup(1)
-    os.dup2(2, 1)  # nothing else may write into the answer
-    os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point
-    heap.limit_arenas()
-    heap.collect_seldom()
-    faulthandler.enable()
-    log.configure()
-    _raise_limits()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the starter may ignore it; exit statuses would then be lost
-    for number in SIGNALS:
-        signal.signal(number, _raise_interrupted)  # until the mount is served: undo everything, then exit
-    status = _run(answer_fd)
-    sys.stderr.flush()
-    os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process
 
 
 def _broken() -> CowfsError:
@@ -531,83 +544,3 @@ def _may_pass_through() -> bool:
 def _may_spin() -> bool:
     """Disabled under a CPU quota, where spinning would use up the quota."""
     return os.environ.get(SPIN_VARIABLE, "") != "0" and not processes.has_processor_quota()
-
-
-def _raise_limits() -> None:
-    """Raises the file limits. Chunk files and segments are kept open; the usual 1,024 is for
-    programs that use select(2). The shell's limit on file sizes does not concern the volume's
-    files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-
-
-def answer(answer_fd: int, message: dict[str, Any]) -> None:
-    """Sends the outcome to the starter and closes the pipe. If the starter is gone, the mount is
-    not wanted any more."""
-    tell(answer_fd, message)
-    os.close(answer_fd)
-
-
-def tell(answer_fd: int, message: dict[str, Any]) -> None:
-    """Sends the starter one line in one write: it is shorter than the pipe's buffer."""
-    try:
-        os.write(answer_fd, json.dumps(message, default=str).encode() + b"\n")
-    except OSError as error:
-        raise InvalidStateError(f"the process that asked for the mount is gone: {error.strerror}") from error
-
-
-def _run(answer_fd: int) -> int:
-    """Returns the exit status: 0 for a mount that was served to a clean end."""
-    daemon: Daemon | None = None
-    try:
-        specification, line = sys.stdin.buffer.readline(), sys.stdin.buffer.readline()
-        spec, handover = MountSpec.from_json(specification), Handover.from_line(line) if line else Handover()
-        if handover.store_key is not None:
-            processes.hide_memory()
-        if not spec.options.foreground:
-            _log_to(Path(spec.log))
-        if handover.trusted:
-            os.environ[trust.VARIABLE] = handover.trusted
-        heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.is_read_only else heap.MAPPED_BYTES)
-        daemon = Daemon(spec, answer_fd, handover)
-        daemon.run()
-    except CowfsError as error:
-        failure = error
-    except BaseException as error:  # a panic of the engine is not an Exception; the starter must get it, too
-        _logger.exception("the mount daemon failed")
-        failure = unexpected("the mount daemon failed", error, hint="Please report this with its log.")
-    else:
-        return 0
-    if daemon is not None and daemon.is_ready:
-        _logger.error("%s", failure)
-    else:
-        with contextlib.suppress(InvalidStateError):
-            answer(answer_fd, {"error": to_message(failure)})
-    return 1
-
-
-def _log_to(path: Path) -> None:
-    """Redirects standard error to the log file."""
-    log_fd = daemon_log.open_log(path)
-    if os.fstat(log_fd).st_size > LOG_LIMIT_BYTES:
-        os.ftruncate(log_fd, 0)
-    for target in (1, 2):
-        os.dup2(log_fd, target)
-    os.close(log_fd)
-
-
-def _leave_starter() -> None:
-    """Detaches from the starter's descendants, and from its standard input."""
-    parting.leave()
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-
-
-def _raise_interrupted(number: int, frame: object) -> NoReturn:
-    raise MountFailedError(f"mounting was interrupted by {signal.Signals(number).name}")

@@ -26,9 +26,10 @@ _logger = log.get("mount")
 class Registration:
     """A registered entry, until `end`."""
 
-    def __init__(self, entry: MountEntry) -> None:
+    def __init__(self, entry: MountEntry, held: sharing.Held | None = None) -> None:
+        """held: the entries of the mount's daemons before."""
         self._entry = entry
-        self.held = sharing.Held()
+        self.held = held or sharing.Held()
         self.held.follow(entry)
         self._lock = threading.Lock()
         self._is_lasting = False

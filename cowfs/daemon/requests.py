@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from cowfs.base import clock, failpoints
@@ -52,9 +53,14 @@ from cowfs.session.work_comparing import compare_working
 from cowfs.session.work_restoring import Stale, restore
 from cowfs.store.backends.s3.s3_errors import refusal_of
 from cowfs.store.credentials import aws
+from cowfs.store.refs import refs
 from cowfs.version.commit import FROZEN, Base, CommitRequest, Progress
 from cowfs.version.names.volumes import locator
+from cowfs.writer.acquiring import open_base
 from cowfs.writer.writer import Writer
+
+LOOKED_AT = 16
+"""How many heads are searched for that of a commit whose answer was lost."""
 
 
 class Requests:
@@ -62,7 +68,8 @@ class Requests:
     ConflictError while in use. `detach()` takes it off its path; it ends when its last user is
     gone. `transport()` returns what carries the kernel's requests, `waiting()` those that wait.
     `feeding`: the source of the store's credentials. `adopted(volume)` records the volume that a
-    scratch writes to. `bind(binding)` binds the mount to a process, or ends that."""
+    scratch writes to. `bind(binding)` binds the mount to a process, or ends that.
+    `unsupervised()`: why the mount ends with this process."""
 
     def __init__(
         self,
@@ -77,6 +84,7 @@ class Requests:
         feeding: Feeding | None = None,
         adopted: Callable[[str], None] = lambda volume: None,
         bind: Callable[[Binding], None] = lambda binding: None,
+        unsupervised: Callable[[], str] = lambda: "",
     ) -> None:
         self._spec = spec
         self._session = session
@@ -89,6 +97,7 @@ class Requests:
         self._feeding = feeding or Feeding(Handover())
         self._adopted = adopted
         self._bind_process = bind
+        self._unsupervised = unsupervised
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._audience = Audience()
@@ -183,6 +192,7 @@ class Requests:
             cache_dir=str(spec.options.cache_path),
             working_copy=spec.working_copy,
             transport=self._transport(),
+            unsupervised=self._unsupervised() or None,
             inodes_in_memory=session.engine.inodes_in_memory(),
             memory_bytes=_memory_bytes(),
             abandoned_loads=self._keeper.abandoned_loads,
@@ -210,6 +220,8 @@ class Requests:
         writer = self._writer()
         with self._asking(listener), self._commits:
             self._require_not_ended()
+            if (done := self._find_done(request)) is not None:
+                return self._make_answer(done, is_new=True)
             if writer.lease_lost is not None:
                 raise writer.lease_lost
             self.is_committing = True
@@ -223,6 +235,17 @@ class Requests:
                 self._audience.end()
                 self.is_committing = False
         return self._make_answer(base, is_new=base.version_id != before.version_id)
+
+    def _find_done(self, request: CommitRequest) -> Base | None:
+        """What the process before this one has made of the request, without answering it."""
+        session = self._session
+        if not (session.is_continued and request.write_id):
+            return None
+        heads = refs.backwards(session.store, refs.head(session.volume), session.base.head_number)
+        for number, record in islice(heads, LOOKED_AT):
+            if record.write_id.hex() == request.write_id:
+                return open_base(session.store, number, record.version)
+        return None
 
     def _report(self, caller: Listener, progress: Progress) -> None:
         if progress.stage == FROZEN:

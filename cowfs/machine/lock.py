@@ -135,6 +135,20 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
         os.close(fd)  # the file was deleted before we locked it
 
 
+def take_over(path: Path, fd: int, holder: LockHolder, *, volume: str) -> int:
+    """As `acquire`, with a descriptor that holds the lock already: that of a process before.
+    LeaseHeldError: another process has taken the lock since."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _error_of_holder(volume, last_holder(path)) from None
+    if not _is_same_file(fd, path):
+        raise _error_of_holder(volume, last_holder(path))
+    _write_text(fd, holder.to_json())
+    _locked.add(fd)
+    return fd
+
+
 def mark_ending(fd: int) -> None:
     """Says that the lock is about to be released."""
     _rewrite(fd, lambda found: replace(found, is_ending=True))

@@ -11,7 +11,8 @@ Processes that share the mount hold a lock on the entry there (`sharing`). A fol
 that would restore the entry there, so they lock the one in the state directory; `shared_in` says
 which. Beside the locked entry, an empty <id>.lasting says that `cowfs mount` requested the mount.
 In both directories <id>.volume names the volume that a scratch writes to, once there is one: the
-entry itself is not replaced, since it is locked.
+entry itself is not replaced, since it is locked. <id>.supervisor names the process that starts the
+daemon again when it dies: until then the mount is paused, and counts as live.
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears completely or not at all.
@@ -44,6 +45,7 @@ from cowfs.machine.mount_table import MountKind
 from cowfs.machine.processes import ProcessIdentity
 
 ADOPTED = ".volume"
+SUPERVISOR = ".supervisor"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class MountEntry:
     is not shared."""
     shared_in: str = ""
     """The directory with the entry that sharing processes lock. Read it by `sharing_file`."""
+    supervisor: ProcessIdentity | None = None
+    """Of a mount whose daemon is dead: the process that starts it again."""
     adopted: str = ""
     """Of a scratch: the volume that its commits go to; "": none yet. Only `list_mounts` sets it."""
 
@@ -85,8 +89,13 @@ class MountEntry:
     def is_live(self) -> bool:
         """Whether its daemon lives; without one, whether the machine was not rebooted since."""
         if self.has_daemon:
-            return self.process.is_alive
+            return self.process.is_alive or self.is_paused
         return self.process.is_foreign or self.process.boot_id == processes.boot_id()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its daemon is dead, and is being started again."""
+        return self.supervisor is not None and self.supervisor.is_alive
 
     @property
     def has_daemon(self) -> bool:
@@ -208,6 +217,22 @@ def adopt(entry: MountEntry) -> None:
     """Records the volume that a scratch writes to from now on."""
     for directory in _directories_of(entry):
         _place(directory / f"{entry.id}{ADOPTED}", entry.adopted.encode())
+
+
+def note_supervisor(entry: MountEntry, supervisor: ProcessIdentity) -> None:
+    """Records that this process starts the mount's daemon again when it dies."""
+    for directory in _directories_of(entry):
+        _place(directory / f"{entry.id}{SUPERVISOR}", json.dumps(supervisor.to_record()).encode())
+
+
+def has_supervisor(entry: MountEntry) -> bool:
+    return any((directory / f"{entry.id}{SUPERVISOR}").exists() for directory in _directories_of(entry))
+
+
+def drop_supervisor(entry: MountEntry) -> None:
+    """Records that none does any more."""
+    for directory in {*_directories(), *_directories_of(entry)}:
+        (directory / f"{entry.id}{SUPERVISOR}").unlink(missing_ok=True)
 
 
 def restore(entry: MountEntry, *, is_lasting: bool) -> bool:
@@ -382,11 +407,21 @@ def _entries() -> Iterator[tuple[Path, MountEntry | None]]:
         path for directory in _directories() for path in config.list_directory(directory) if path.suffix == ".json"
     ):
         try:
-            yield path, MountEntry.from_json(path.read_bytes())
+            yield path, _with_supervisor(path, MountEntry.from_json(path.read_bytes()))
         except FileNotFoundError:
             continue
         except OSError as error:
             raise config.inaccessible(path, error) from error
+
+
+def _with_supervisor(path: Path, entry: MountEntry | None) -> MountEntry | None:
+    if entry is None or not entry.has_daemon or entry.process.is_alive:
+        return entry
+    try:
+        noted = _read(path.with_suffix(SUPERVISOR))
+        return entry if noted is None else replace(entry, supervisor=ProcessIdentity.from_record(json.loads(noted)))
+    except (ValueError, KeyError, TypeError):
+        return entry
 
 
 def _may_be_left(entry: MountEntry) -> bool:
@@ -464,5 +499,5 @@ def _directories() -> Iterator[Path]:
 
 def _remove(entry_path: Path) -> None:
     entry_path.unlink(missing_ok=True)
-    for suffix in (".log", ".lasting", ADOPTED):
+    for suffix in (".log", ".lasting", ADOPTED, SUPERVISOR):
         entry_path.with_suffix(suffix).unlink(missing_ok=True)

@@ -118,8 +118,9 @@ class WorkingCopy:
     # -- lock
 
     @contextmanager
-    def lock(self, holder: LockHolder) -> Iterator[None]:
-        """Holds the working copy for the calling process; makes its directory.
+    def lock(self, holder: LockHolder, held: int | None = None) -> Iterator[None]:
+        """Holds the working copy for the calling process; makes its directory. held: a descriptor
+        with which a process before has held it, and which is taken over.
 
         LeaseHeldError (details: who, where, since, pid) when another process has it,
         AccessDeniedError when the directory cannot be made or written.
@@ -127,7 +128,10 @@ class WorkingCopy:
         with self._mutex:
             if self._lock_fd is not None:
                 raise InvalidStateError(f"{self.path} is locked by this object already", hint="Release it first.")
-            self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
+            if held is None:
+                self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
+            else:
+                self._lock_fd = lock.take_over(self.lock_path, held, holder, volume=self.volume)
             self._state = None
         try:
             private_directories.require(self.path.parent)  # the directory itself may be a user's link
@@ -138,6 +142,12 @@ class WorkingCopy:
             with self._mutex:
                 fd, self._lock_fd = self._lock_fd, None
                 lock.release(fd)
+
+    def share_lock(self) -> int:
+        """The descriptor that holds the lock, for a process that keeps it for the next one."""
+        with self._mutex:
+            assert self._lock_fd is not None, "lock comes first"
+            return self._lock_fd
 
     def mark_ending(self) -> None:
         """The mount has ended: a process that wants to lock the working copy waits until this

@@ -101,7 +101,7 @@ class Committer:
             self._commit_waits.clear()
             self._publisher.resume()
             self.lost.refuse()
-            number = self._engine.freeze()
+            number = self._freeze()
             base = self._publisher.base
             if number is None and base.manifest is not None and not request.says_more_than(base.manifest):
                 return base
@@ -122,6 +122,12 @@ class Committer:
                 layer.abandon()
                 raise
             return self._publisher.publish(layer, request, progress)
+
+    def _freeze(self) -> int | None:
+        """The next log has unlinked open files anew, with their contents (native/engine,
+        nameless.rs)."""
+        self._residency.load_nameless()
+        return self._engine.freeze()
 
     @contextmanager
     def working_index(self) -> Iterator[Index]:
@@ -145,7 +151,7 @@ class Committer:
     def _working_delta(self) -> IndexDelta | None:
         """None if nothing has changed since the last version. The layer stays frozen while it is
         read."""
-        number = self._engine.freeze()
+        number = self._freeze()
         if number is None:
             return None
         try:
@@ -175,7 +181,7 @@ class Committer:
         with self._mutex:
             self._commit_waits.clear()
             self._publisher.resume()
-            number = self._engine.freeze()
+            number = self._freeze()
             if number is None:
                 return None
             try:

@@ -223,6 +223,7 @@ class Keeper:
         if (writer := self._session.writer) is not None and self._session.engine.is_dirty():
             writer.committer.expect_work()
         try:
+            self._session.residency.load_nameless()  # which it has anew
             self._session.engine.checkpoint_when_due()
         except OSError as error:
             if not self._stop.is_set():

@@ -48,6 +48,7 @@ from cowfs.session.residency.residency import Residency, count_base
 from cowfs.session.room import is_near
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session
+from cowfs.session.survival import Survival
 from cowfs.session.work_restoring import remove_left
 from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
 from cowfs.store.packs import PackReader
@@ -113,10 +114,12 @@ def open_session(
     *,
     access: Access = AMBIENT,
     may_be_given_up: bool = False,
+    survival: Survival | None = None,
 ) -> Session:
     """Raises only cowfs errors; resources acquired until then are on the stack. report: see
     `during_opening.report_replay`. access: credentials and options for the store. may_be_given_up:
     others that want the volume wait until the session's `mark_ready`, instead of being refused.
+    survival: of a writable mount that goes on in another process if this one is killed.
 
     If `discard` is set when the stack is closed, the working copy is deleted, still under its lock.
     """
@@ -127,7 +130,7 @@ def open_session(
         return session
     with ExitStack() as opening:
         holder = replace(LockHolder.this_process(spec.place), is_opening=may_be_given_up)
-        session = _open_writable(spec, stack, access, discard, opening, report, holder)
+        session = _open_writable(spec, stack, access, discard, opening, report, holder, survival)
         _prepare(session, stack)
         return session
 
@@ -247,10 +250,12 @@ def _open_writable(
     opening: ExitStack,
     report: ProgressListener,
     holder: LockHolder,
+    survival: Survival | None,
 ) -> Session:
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
-    stack.enter_context(working_copy.lock(holder))
+    is_continued = survival is not None and survival.is_continued
+    stack.enter_context(working_copy.lock(holder, survival.lock if survival is not None else None))
     require_no_copy(working_copy)
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
     working_copy.make_room()
@@ -265,23 +270,25 @@ def _open_writable(
         writer, head = claim(spec, stack, store, working_copy)
         opening.enter_context(keep_renewed(writer))
         opening.enter_context(interruptible.meanwhile(writer.protection.catch_up))
-        if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
+        if head.version != working_copy.state.base_version and not (is_continued or working_copy.may_have_uncommitted):
             working_copy.rebase(head.number, head.version)  # its old base may have been collected
             writer.protection.follow(head.number)
         inner = stack.enter_context(ExitStack())
         early = take_early(head, inner)
 
     base, index = early or _open_base(spec, inner, store, packs, working_copy)
-    engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report)
+    engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report, survival)
     state = working_copy.state
     is_moved = head.version != state.base_version
-    if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
+    # The kernel of a mount that goes on knows the files of this version.
+    may_move = recovery.records == 0 and not is_continued
+    if may_move or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
         working_copy.rebase(head.number, head.version)
         writer.protection.follow(head.number)
         if is_moved:
             inner.close()
             base, index = _open_base(spec, inner, store, packs, working_copy)
-            engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report)
+            engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report, survival)
     else:
         writer.overtaken_by = head.version
         _logger.warning(
@@ -293,9 +300,11 @@ def _open_writable(
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
     resumed = _replay(engine, residency, recovery, report)
+    if is_continued:
+        engine.expect_earlier_references()
     number = working_copy.state.head_number
     base = replace(base, head_number=number, head_check=head.check if number == head.number else None)
-    session = Session(spec, store, record, engine, residency, base, resumed, writer)
+    session = Session(spec, store, record, engine, residency, base, resumed, writer, is_continued=is_continued)
     committer = _commit_with(session, writer, index, packs, base, kept.compress, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
     remove_left(session)
@@ -346,8 +355,11 @@ def _open_base_engine(
     working_copy: WorkingCopy,
     discard: threading.Event,
     report: ProgressListener,
+    survival: Survival | None,
 ) -> tuple[Engine, Recovery]:
     engine = _open_engine(spec, stack, index, working_copy, discard)
+    if survival is not None:
+        engine.keep_for_next_server(survival.table)
     try:
         with report_replay(engine, report):
             recovery = engine.recover()

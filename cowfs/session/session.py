@@ -46,9 +46,9 @@ class Session:
     """One opened volume or version. `writer` is None for read-only mounts, and for a scratch until
     it has adopted a volume. Engine, residency and committer are thread-safe.
 
-    owners: the owner mapping of a mount. files: the volume's files, for this process.
-    is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is
-    closed.
+    owners: the owner mapping of a mount. files: the volume's files, for this process. is_continued:
+    whether it goes on with the mount of a process that was killed. is_left_dirty: whether
+    uncommitted work stayed in the working copy; known once the session is closed.
     """
 
     spec: SessionSpec
@@ -62,6 +62,7 @@ class Session:
     scratch: Scratch | None = None
     recorder: Recorder | None = None
     replayer: Replayer | None = None
+    is_continued: bool = False
     is_left_dirty: bool = False
     room: Room = field(init=False)
     owners: Owners = field(init=False)

@@ -47,6 +47,7 @@ def given(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "map_owner": "1000:100",
         "fuse_fd": fd,
         "foreground": True,
+        "supervised": False,
         "mode": "fuse",
         "copy_limit": "3GiB",
         "record": "profile",

@@ -34,6 +34,7 @@ def status(writer: WriterStatus) -> Status:
         cache_dir="/c",
         working_copy="/w",
         transport="device",
+        unsupervised="it was not asked for",
         inodes_in_memory=1,
         memory_bytes=1,
         abandoned_loads=0,

@@ -31,6 +31,7 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.history import open_version
 from cowfs.version.names import volumes
+from tests import supervisors
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
@@ -190,6 +191,7 @@ class Place:
         return sorted(entry.mount_path for entry in found if entry is not None and entry.is_live)
 
     def close(self) -> None:
+        supervisors.end(self.root / "run")
         for process in self._daemons:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests import supervisors
+
 COMMAND = str(Path(sys.executable).with_name("cowfs"))
 ROOT = Path(__file__).parents[2]
 LANES = ("COWFS_FAST_LANE", "COWFS_TRANSPORT")
@@ -152,6 +154,7 @@ class Machine:
         return "\n".join(f"--- {log}\n{tail(log)}" for log in sorted(logs))
 
     def close(self) -> None:
+        supervisors.end(self.root / "run")
         for entry in self.mounts():
             if is_running(entry["pid"]) and is_daemon(entry["pid"]):
                 subprocess.run(

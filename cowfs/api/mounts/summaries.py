@@ -74,6 +74,11 @@ class MountSummary(_Folder):
         return self.details.writer if self.details is not None else None
 
     @property
+    def is_supervised(self) -> bool | None:
+        """Whether it goes on if its daemon is killed; None: not known."""
+        return None if self.details is None else self.details.unsupervised is None
+
+    @property
     def state(self) -> str:
         """The state in one word."""
         if self.is_detached:

@@ -15,6 +15,7 @@ from cowfs.cli import output
 from cowfs.rendering import is_default_store, printable
 
 if TYPE_CHECKING:
+    from cowfs.blocking import MountSummary
     from cowfs.mounts import Status
 
 
@@ -48,7 +49,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             "-" if each.is_read_only and not each.problem else printable(each.work),
             "-" if each.is_elsewhere else str(each.pid),
             (each.version or "-")[:12],
-            each.transport or "-",
+            _via(each),
             *store(each.store_url),
             output.name(each.mount_path),
         )
@@ -81,6 +82,10 @@ def _text(found: Status, *, is_all: bool) -> str:
         return "Nothing is mounted, and there is no uncommitted work."
     header = ("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", *(("STORE",) if has_stores else ()), "WHERE")
     return output.table(header, rows, without=("VIA", "VERSION", "PID", "STORE"))
+
+
+def _via(mount: MountSummary) -> str:
+    return f"{mount.transport or '-'}{', supervised' if mount.is_supervised else ''}"
 
 
 def _advice(found: Status) -> list[str]:

@@ -73,6 +73,12 @@ if TYPE_CHECKING:
     help="What carries requests: /dev/fuse, or FUSE over io_uring.",
 )
 @click.option(
+    "--supervise/--no-supervise",
+    "supervised",
+    default=None,
+    help="Go on with the mount of a volume if its daemon is killed: programs wait. [COWFS_SUPERVISE]",
+)
+@click.option(
     "--mode",
     type=click.Choice(["auto", "fuse", "copy"]),
     default="auto",
