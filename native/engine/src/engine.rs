@@ -265,7 +265,7 @@ impl Engine {
         let done = state.requests.note(effects);
         let ahead = state.effects_ahead();
         let mut kept = effects.iter().filter(is_kept).chain(&done).peekable();
-        if kept.peek().is_some() {
+        if kept.peek().is_some() || state.owes_gone() {
             Engine::journal(state, ahead.iter().chain(kept))?;
             state.note_ahead();
         }

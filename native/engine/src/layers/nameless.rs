@@ -7,9 +7,11 @@
 //!   what an earlier connection left without a name, and keeps what its own did.
 //! - A log begun by a freeze or a checkpoint tells them anew (`carry_over`), since the logs before
 //!   it go. One that cannot be told, because its content is not here or the disk is full, is gone
-//!   for the next server, and nothing more of it is journaled.
+//!   for the next server: it gets `Effect::Gone`, and nothing more of it is journaled.
 //! - Once nothing refers to one any more, the next record says so (`Effect::Gone`), and the next
 //!   server need not keep it.
+//! - If `Effect::Gone` cannot be written, each later record tries again. Until then the next server
+//!   would have the inode as the older logs say, so a change of an inode that is left out fails.
 //!
 //! A server that goes on does not know how many references the kernel holds (`Away::is_unknown`).
 //! The kernel gives back those to an inode without a name all at once, when it forgets the inode.
@@ -35,7 +37,7 @@ pub(crate) struct Nameless {
     replayed: u64,
     /// The current log says which connection it is of.
     is_begun: bool,
-    /// Destroyed, and the journal does not say so yet.
+    /// Destroyed or left out, and the journal does not say so yet.
     gone: Vec<Ino>,
     /// Not journaled, though they have no name.
     left_out: BTreeSet<Ino>,
@@ -58,6 +60,12 @@ impl State {
         let connection = begins.then_some(Effect::Connection(connection));
         let gone = self.nameless.gone.iter().map(|ino| Effect::Gone(*ino));
         connection.into_iter().chain(gone).collect()
+    }
+
+    /// Whether the journal still has an inode that is left out, as it was before.
+    pub fn owes_gone(&self) -> bool {
+        let gone = &self.nameless.gone;
+        gone.iter().any(|ino| self.nameless.left_out.contains(ino))
     }
 
     /// The journal has `effects_ahead`.
@@ -129,9 +137,13 @@ pub(crate) fn carry_over(state: &mut State, disk: &Disk) {
     let has_sums = all.is_empty() || carry_sums(state, disk, &all).is_ok();
     for ino in all {
         if !has_sums || carry(state, ino).is_err() {
-            let _ = append(state, &[Effect::Gone(ino)]);
+            state.nameless.gone.push(ino);
             state.nameless.left_out.insert(ino);
         }
+    }
+    if state.owes_gone() {
+        // Otherwise with the next record.
+        let _ = append(state, &[]);
     }
 }
 
