@@ -353,6 +353,7 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
         options.segment_bytes,
     )?
     .remember_failures(failures.clone());
+    cowfs_journal::settle(&journal_dir)?;
     let is_journal_lost = failures.has_journal() && cowfs_journal::rewrite(&journal_dir).is_err();
     if !is_journal_lost {
         failures.forget_journal();

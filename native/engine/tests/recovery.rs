@@ -392,3 +392,35 @@ fn commits_that_keep_failing_make_no_new_files() {
     world.crash();
     assert_eq!(world.tree(), before);
 }
+
+#[test]
+fn the_last_logs_are_truncated_to_their_lengths_before_they_are_read() {
+    let mut world = World::new();
+    for name in ["a", "b", "c"] {
+        world.crash();
+        world.put(name, b"bytes");
+    }
+    world.drop_engine();
+    let logs = files(&world, "journal");
+    let bytes = || -> Vec<_> {
+        logs.iter()
+            .map(|log| fs::read(log).expect("reads"))
+            .collect()
+    };
+    let before = bytes();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    for log in &logs {
+        let file = fs::File::options().write(true).open(log).expect("opens");
+        file.set_modified(long_ago).expect("set");
+    }
+    drop(world.open_unreplayed());
+    // A truncation waits for an append under way, and sets the time.
+    let was_truncated = |log: &PathBuf| {
+        let status = fs::metadata(log).expect("is there");
+        status.modified().expect("a time") != long_ago
+    };
+    let truncated: Vec<bool> = logs.iter().map(was_truncated).collect();
+    let untouched = logs.len() - 2;
+    assert!((0..logs.len()).all(|log| truncated[log] == (log >= untouched)));
+    assert_eq!(bytes(), before);
+}

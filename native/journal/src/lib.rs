@@ -112,6 +112,20 @@ pub fn remove_through(dir: &Path, layer: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Waits for an append under way of a killed process, where this one goes on before that one has
+/// ended. A truncation takes the lock of the file that the append holds. Call it before `scan`: a
+/// record that landed behind its back would be damage to the next one.
+///
+/// Appends go to the last log, or to the one before while its successor is begun. They are truncated
+/// to their own lengths, so no byte of them changes; `scan` says what of them is valid.
+pub fn settle(dir: &Path) -> io::Result<()> {
+    for log in JournalFiles::list(dir)?.logs.iter().rev().take(2) {
+        let file = File::options().write(true).open(&log.path)?;
+        file.set_len(file.metadata()?.len())?;
+    }
+    Ok(())
+}
+
 /// Writes every log anew and syncs it, after an earlier process could not: the kernel reports lost
 /// pages once, and a later sync of the same file succeeds without them. The file as it can be read
 /// is what `scan` judges. A checkpoint was synced before it got its name.
