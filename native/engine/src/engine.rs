@@ -277,6 +277,7 @@ impl Engine {
                 )));
             }
         }
+        state.end_operation();
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! one.
 
 pub(crate) mod checkpoint;
+pub(crate) mod cookies;
 pub(crate) mod effect;
 pub(crate) mod file_rows;
 pub(crate) mod layer_pages;
@@ -70,7 +71,7 @@ impl Engine {
         state.freeze_as(layer);
         state.layer = successor.layer();
         state.journal = Some(successor);
-        carry_over(&mut state, disk);
+        carry_over(&mut state, disk, &self.listed_directories());
         Ok(Some(layer))
     }
 
@@ -87,7 +88,7 @@ impl Engine {
         }
         let layer = state.layer - 1;
         state.freeze_as(layer);
-        carry_over(&mut state, disk);
+        carry_over(&mut state, disk, &self.listed_directories());
         Ok(Some(layer))
     }
 

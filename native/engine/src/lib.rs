@@ -30,7 +30,9 @@ mod tables;
 // The folders are for readers; inside of the crate every module goes by its own name.
 pub(crate) use base::{ahead, backing, evict, reads};
 pub(crate) use disk::{freeable, lost, punching, reclaim, refused, relief, staged, survey};
-pub(crate) use layers::{checkpoint, effect, file_rows, nameless, recovery, requests, small_files};
+pub(crate) use layers::{
+    checkpoint, cookies, effect, file_rows, nameless, recovery, requests, small_files,
+};
 pub(crate) use operations::{acl, attributes, handle, listing, namespace, read, rename, xattr};
 pub(crate) use tables::{
     amount, away, changes, content, directory, entry_set, extents, inode, key_order, ranges, state,

@@ -42,8 +42,6 @@ const NAMERS: u64 = 2;
 const FILE_BYTES: u64 = 3 << 20;
 /// So many that a listing takes several requests.
 const NAMES: usize = 2000;
-/// Of renamed entries, until one is whole.
-const LISTINGS: u64 = 5;
 /// A program that gets no answer for so long will get none.
 const STUCK: Duration = Duration::from_secs(120);
 /// What a table gets that is begun.
@@ -462,21 +460,21 @@ impl Namer {
         Ok(())
     }
 
-    /// A directory that the next server loads from a checkpoint gives entries that were renamed
-    /// another place: then a listing that was under way may miss some.
     fn compare(&mut self) -> io::Result<()> {
-        for _ in 0..LISTINGS {
-            if self.list()? == self.known {
-                return Ok(());
-            }
+        let found = self.list()?;
+        if found == self.known {
+            return Ok(());
         }
         let missing = |name: &&String| std::fs::symlink_metadata(self.path.join(name)).is_err();
-        let names: Vec<&String> = self.known.keys().filter(missing).collect();
+        let gone: Vec<&String> = self.known.keys().filter(missing).collect();
+        let missed = self.known.keys().filter(|name| !found.contains_key(*name));
+        let missed: Vec<&String> = missed.collect();
         Err(io::Error::other(format!(
-            "listings differ; gone: {names:?}"
+            "not listed: {missed:?}; gone: {gone:?}"
         )))
     }
 
+    /// Each entry comes once.
     fn list(&self) -> io::Result<BTreeMap<String, Kind>> {
         let mut found = BTreeMap::new();
         for entry in std::fs::read_dir(&self.path)? {
@@ -487,7 +485,10 @@ impl Namer {
                 (_, true) => Kind::Link,
                 _ => Kind::File,
             };
-            found.insert(entry.file_name().into_string().expect("text"), kind);
+            let name = entry.file_name().into_string().expect("text");
+            if let Some(kind) = found.insert(name, kind) {
+                return Err(io::Error::other(format!("listed twice: a {kind:?}")));
+            }
         }
         Ok(found)
     }

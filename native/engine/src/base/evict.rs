@@ -7,8 +7,8 @@
 //!
 //! - it has not changed since the last commit (no mark in the current layer nor in a frozen one),
 //! - it has a name (an inode without one is in no version),
-//! - no handle is open on it (a reader of a directory goes on from cookies, and those of renamed
-//!   entries are lost when it is loaded again).
+//! - no handle is open on it, nor one of a directory that an earlier server gave out (a reader goes
+//!   on from cookies, and those of renamed entries are lost when it is loaded again).
 //!
 //! If an inode must stay, its extents and attributes still go if they are as the base version has
 //! them. So neither handles nor changed modes keep large data in memory; attributes may take 1 MiB
@@ -23,6 +23,7 @@
 //! Locks: the survey holds the state shared, the hand exclusively, both for a batch of slots at a
 //! time.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cowfs_base::sync::Mutex;
@@ -123,6 +124,7 @@ impl Engine {
     /// Two rounds at most: the second finds what the first took the second chance from.
     fn sweep(&self, hand: &mut usize, wanted_bytes: u64) -> Result<u64> {
         let (mut freed_bytes, mut seen) = (0, 0);
+        let listed = self.listed_directories();
         loop {
             let mut state = self.fill()?;
             let slots = state.inodes.slots();
@@ -132,7 +134,7 @@ impl Engine {
                 }
                 *hand = if *hand + 1 < slots { *hand + 1 } else { 0 };
                 seen += 1;
-                freed_bytes += state.evict_slot(*hand);
+                freed_bytes += state.evict_slot(*hand, &listed);
             }
         }
     }
@@ -140,7 +142,7 @@ impl Engine {
 
 impl State {
     /// Forgets the inode in a slot if it may go and was not used; returns the bytes it took.
-    fn evict_slot(&mut self, slot: usize) -> u64 {
+    fn evict_slot(&mut self, slot: usize, listed: &HashSet<Ino>) -> u64 {
         let Some(inode) = self.inodes.at_slot(slot) else {
             return 0;
         };
@@ -149,15 +151,17 @@ impl State {
             return 0;
         }
         let (ino, bytes) = (inode.ino, weight(inode));
-        if inode.is_open() || self.is_changed(ino) {
+        if inode.is_open() || listed.contains(&ino) || self.is_changed(ino) {
             return self.evict_content(ino);
         }
-        if ino == ROOT_INO || !self.away.can_keep(ino, inode.references()) {
+        let references = inode.references();
+        let parent = inode.directory().map_or(0, |directory| directory.parent);
+        self.forget_cookies(ino);
+        if ino == ROOT_INO || !self.away.can_keep(ino, references) {
             self.strip(ino);
             return bytes - INODE_BYTES;
         }
-        let parent = inode.directory().map_or(0, |directory| directory.parent);
-        self.away.put(ino, inode.references(), parent);
+        self.away.put(ino, references, parent);
         self.inodes.remove(ino);
         bytes
     }

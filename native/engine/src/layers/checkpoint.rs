@@ -201,7 +201,7 @@ impl Engine {
         state.older_bytes = 0;
         state.layer = new.layer();
         state.journal = Some(new.clone());
-        carry_over(&mut state, disk);
+        carry_over(&mut state, disk, &self.listed_directories());
         Ok(Some(Taken {
             old,
             new,

@@ -7,7 +7,7 @@
 //! Record: version byte, then effects one after the other; numbers little-endian, fixed width. A
 //! record leaves out values that follow from other effects (flags, mapped bytes). A record with an
 //! effect that version 1 lacks has the version that introduced the effect (8: 2, 9: 3, 10 to 13: 4,
-//! 14: 5, 15: 6, 16 and 17: 7). Any other record has version 1, so that an older build can read it.
+//! 14: 5, 15: 6, 16 and 17: 7, 18: 8). Any other record has version 1, so that an older build can read it.
 //!
 //! ```text
 //! 1 put inode    ino u64, mode nlink uid gid rdev u32, size u64, atime mtime ctime i64 (ns), target (u16 length, bytes)
@@ -24,6 +24,8 @@
 //! 15 done        connection u64, unique u64, result u64: this request of the kernel is applied (`requests`)
 //! 16 connection connection u64: records from here on are of this connection of the kernel (`nameless`)
 //! 17 gone       ino u64: nothing refers any more to this inode, which has no name
+//! 18 cookies     ino u64, count u32, for each: cookie u64, name: of these entries of a directory, and of no others, the
+//!                cookie does not follow from name and inode (`cookies`)
 //!
 //! only where many records are said anew, in checkpoints and (11 to 13) for inodes without a name:
 //! 10 remove inode   ino u64: it has no name any more
@@ -57,6 +59,8 @@ const VERSION_ALLOCATED: u8 = 5;
 const VERSION_REQUESTS: u8 = 6;
 /// For records about connections.
 const VERSION_CONNECTIONS: u8 = 7;
+/// For records with cookies.
+const VERSION_COOKIES: u8 = 8;
 
 /// One change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +121,11 @@ pub(crate) enum Effect<'a> {
     Connection(u64),
     /// Nothing refers to this inode, which has no name.
     Gone(Ino),
+    /// The cookies of a directory that are not natural.
+    Cookies {
+        ino: Ino,
+        cookies: Vec<(Cow<'a, [u8]>, u64)>,
+    },
 }
 
 impl Effect<'_> {
@@ -131,6 +140,7 @@ impl Effect<'_> {
             Effect::Map { ino, .. } | Effect::Unmap { ino, .. } => *ino,
             Effect::Allocate { ino, .. } => *ino,
             Effect::PutXattr { ino, .. } | Effect::DropXattr { ino, .. } => *ino,
+            Effect::Cookies { ino, .. } => *ino,
         })
     }
 
@@ -236,6 +246,13 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
         Effect::Gone(ino) => {
             out.since(VERSION_CONNECTIONS, 17).u64(*ino);
         }
+        Effect::Cookies { ino, cookies } => {
+            out.since(VERSION_COOKIES, 18).u64(*ino);
+            out.u32(cookies.len() as u32);
+            for (name, cookie) in cookies {
+                out.u64(*cookie).name(name);
+            }
+        }
         Effect::Sums { segment, sums } => {
             out.since(VERSION_CHECKPOINT, 12).u64(*segment);
             out.u32(sums.len() as u32);
@@ -250,7 +267,7 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
 pub(crate) fn decode(record: &[u8]) -> Result<Effects<'_>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;
-    if !(VERSION..=VERSION_CONNECTIONS).contains(&version) {
+    if !(VERSION..=VERSION_COOKIES).contains(&version) {
         return Err(format!("record version {version} is unknown"));
     }
     Ok(Effects { input, version })
@@ -329,6 +346,7 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
         },
         16 if version >= VERSION_CONNECTIONS => Effect::Connection(input.u64()?),
         17 if version >= VERSION_CONNECTIONS => Effect::Gone(input.u64()?),
+        18 if version >= VERSION_COOKIES => decode_cookies(input)?,
         tag => return Err(format!("effect {tag} is unknown")),
     })
 }
@@ -361,6 +379,20 @@ fn decode_of_checkpoint<'a>(input: &mut Reader<'a>, tag: u8) -> Result<Effect<'a
             Effect::Map { ino, extent, crc }
         }
     })
+}
+
+fn decode_cookies<'a>(input: &mut Reader<'a>) -> Result<Effect<'a>, String> {
+    let (ino, count) = (input.u64()?, input.u32()?);
+    // Not reserved: a damaged count may be anything.
+    let mut cookies = Vec::new();
+    for _ in 0..count {
+        let (cookie, name) = (input.u64()?, input.name()?);
+        if cookie > i64::MAX as u64 {
+            return Err(format!("the cookie {cookie} is impossible"));
+        }
+        cookies.push((name.into(), cookie));
+    }
+    Ok(Effect::Cookies { ino, cookies })
 }
 
 fn decode_staged(input: &mut Reader<'_>) -> Result<(Ino, Extent), String> {

@@ -24,6 +24,7 @@ enum Owned {
     Lose(Ino, u64, u64),
     Allocate(Ino, u64, u64),
     Done(u64, u64, u64),
+    Cookies(Ino, Vec<(Vec<u8>, u64)>),
 }
 
 impl Owned {
@@ -69,6 +70,13 @@ impl Owned {
                 connection,
                 unique,
                 result,
+            },
+            Owned::Cookies(ino, cookies) => Effect::Cookies {
+                ino: *ino,
+                cookies: cookies
+                    .iter()
+                    .map(|(name, cookie)| (name.into(), *cookie))
+                    .collect(),
             },
             &Owned::Lose(ino, offset, length) => Effect::lose(ino, offset, length),
             Owned::MapChunk(ino, row) => Effect::Map {
@@ -147,6 +155,11 @@ fn effect() -> impl Strategy<Value = Owned> {
         any::<[u64; 3]>().prop_map(|n| Owned::Lose(n[0], n[1], n[2])),
         any::<[u64; 3]>().prop_map(|n| Owned::Done(n[0], n[1], n[2])),
         (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
+        (
+            any::<u64>(),
+            prop::collection::vec((name(), 0..u64::MAX / 2), 0..9)
+        )
+            .prop_map(|(ino, cookies)| Owned::Cookies(ino, cookies)),
     ]
 }
 
@@ -212,7 +225,7 @@ proptest! {
     #[test]
     fn any_bytes_decode_or_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = all(&bytes);
-        for version in [VERSION, VERSION_CHUNKS, VERSION_CHECKPOINT, VERSION_ALLOCATED] {
+        for version in VERSION..=VERSION_COOKIES {
             if let Some(first) = bytes.first_mut() {
                 *first = version;
             }
@@ -233,7 +246,12 @@ proptest! {
 
 #[test]
 fn an_unknown_version_or_effect_is_named() {
-    assert!(all(&[8]).unwrap_err().contains("version 8"));
+    assert!(all(&[9]).unwrap_err().contains("version 9"));
+    assert!(
+        all(&[VERSION_CONNECTIONS, 18])
+            .unwrap_err()
+            .contains("effect 18")
+    );
     assert!(
         all(&[VERSION_REQUESTS, 16])
             .unwrap_err()
@@ -294,6 +312,17 @@ fn the_spelling_of_a_record_does_not_change() {
     wanted.push(17);
     wanted.extend(2_u64.to_le_bytes());
     assert_eq!(record_of(&effects), wanted);
+    let cookies = vec![(b"a".into(), 300)];
+    let mut wanted = vec![8, 18, 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    wanted.extend([44, 1, 0, 0, 0, 0, 0, 0, 1, b'a']);
+    assert_eq!(record_of(&[Effect::Cookies { ino: 5, cookies }]), wanted);
+}
+
+#[test]
+fn a_cookie_of_more_than_63_bits_is_refused() {
+    let cookies = vec![(b"a".into(), 1 << 63)];
+    let record = record_of(&[Effect::Cookies { ino: 5, cookies }]);
+    assert!(all(&record).unwrap_err().contains("cookie"));
 }
 
 #[test]

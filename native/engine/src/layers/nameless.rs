@@ -16,11 +16,12 @@
 //! A server that goes on does not know how many references the kernel holds (`Away::is_unknown`).
 //! The kernel gives back those to an inode without a name all at once, when it forgets the inode.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cowfs_base::{Ino, Segment};
 use cowfs_staging::Sum;
 
+use crate::cookies::carry_cookies;
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
@@ -123,15 +124,16 @@ impl State {
     }
 }
 
-/// Writes down in a journal just begun what those before it say about the kernel's requests, and
-/// about inodes without a name.
-pub(crate) fn carry_over(state: &mut State, disk: &Disk) {
+/// Writes down in a journal just begun what those before it say about the kernel's requests, about
+/// inodes without a name, and about positions in directories; `listed`: as `carry_cookies`.
+pub(crate) fn carry_over(state: &mut State, disk: &Disk, listed: &HashSet<Ino>) {
     state.nameless.is_begun = false;
     // If the disk is full, a server that is killed right now may repeat a request.
     let _ = Engine::journal(state, &state.requests.unanswered());
     if state.requests.connection() == 0 {
         return;
     }
+    carry_cookies(state, listed);
     let told = |ino: &Ino| !state.nameless.left_out.contains(ino);
     let all: Vec<Ino> = state.orphans.iter().copied().filter(told).collect();
     let has_sums = all.is_empty() || carry_sums(state, disk, &all).is_ok();
@@ -208,7 +210,8 @@ fn content_of(inode: &Inode) -> Result<Option<&crate::content::Content>> {
     }
 }
 
-fn append(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
+/// Writes one record, with what has to stand in front of it.
+pub(crate) fn append(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
     let ahead = state.effects_ahead();
     Engine::journal(state, ahead.iter().chain(effects))?;
     state.note_ahead();

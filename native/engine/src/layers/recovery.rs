@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cowfs_base::{Ino, Segment};
-use cowfs_journal::Scan;
+use cowfs_journal::{Part, Scan};
 use hashbrown::HashMap;
 
 use crate::effect::{self, Effect};
@@ -78,7 +78,7 @@ impl Touched {
         self.inodes.insert(subject);
         match effect {
             Effect::PutInode(_) | Effect::RemoveInode(_) => {}
-            Effect::PutEntry { .. } | Effect::DropEntry { .. } => {
+            Effect::PutEntry { .. } | Effect::DropEntry { .. } | Effect::Cookies { .. } => {
                 self.directories.insert(subject);
             }
             _ => drop(self.contents.insert(subject)),
@@ -195,7 +195,11 @@ fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
                     outcome.map_err(|reason| refused(reason, &effect))?;
                 }
             }
+            state.end_operation();
             disk.progress.one();
+        }
+        if let Part::Checkpoint(_) = part {
+            state.end_checkpoint();
         }
     }
     Ok(lost)

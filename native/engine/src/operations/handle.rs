@@ -102,7 +102,7 @@ impl Handle {
 #[derive(Default)]
 pub(crate) struct Handles {
     open: RwLock<HashMap<HandleId, Arc<Handle>>>,
-    /// Where the next server finds those for reading and writing.
+    /// Where the next server finds those of directories, and those for reading and writing.
     table: OnceLock<Arc<Table>>,
 }
 
@@ -118,19 +118,28 @@ impl Handles {
         id
     }
 
-    /// The table, if it has this handle: a file's that may be mapped writable.
+    /// The table, if it has this handle: a directory's, whose entries keep their cookies, or a
+    /// file's that may be mapped writable.
     fn table_for(&self, id: HandleId) -> Option<&Table> {
-        let is_for_both = !id.is_of_directory() && id.access() == libc::O_RDWR;
-        self.table
-            .get()
-            .filter(|_| is_for_both)
-            .map(|table| &**table)
+        let is_kept = id.is_of_directory() || id.access() == libc::O_RDWR;
+        self.table.get().filter(|_| is_kept).map(|table| &**table)
+    }
+
+    fn in_table(&self) -> impl Iterator<Item = HandleId> {
+        let table = self.table.get();
+        let all = table.map(|table| table.handles()).unwrap_or_default();
+        all.into_iter().map(|(ino, fh)| HandleId { ino, fh })
+    }
+
+    pub fn directories_in_table(&self) -> impl Iterator<Item = Ino> {
+        let directories = self.in_table().filter(|id| id.is_of_directory());
+        directories.map(|id| id.ino)
     }
 }
 
 impl Engine {
-    /// From now on the table has the handles for reading and writing, beside those that earlier
-    /// servers put there.
+    /// From now on the table has the handles of directories and those for reading and writing,
+    /// beside those that earlier servers put there.
     pub fn keep_handles(&self, table: Arc<Table>) {
         self.handles.table.get_or_init(|| table);
     }
@@ -197,8 +206,16 @@ impl Engine {
 
     /// Opens a directory for reading its entries.
     pub fn open_directory(&self, ino: Ino) -> Result<HandleId> {
-        let state = self.read()?;
+        {
+            let state = self.read()?;
+            state.directory(ino)?;
+            if !state.has_untold_cookies(ino) {
+                return Ok(self.handles.open(state.inode(ino)?, libc::O_RDONLY));
+            }
+        }
+        let mut state = self.change()?;
         state.directory(ino)?;
+        state.tell_cookies(ino);
         Ok(self.handles.open(state.inode(ino)?, libc::O_RDONLY))
     }
 
@@ -241,14 +258,14 @@ impl Engine {
 
     /// Inodes that a live handle may have mapped writable, an earlier server's too.
     pub fn writable_handles(&self) -> Vec<Ino> {
-        let table = self.handles.table.get();
-        let earlier = table.map(|table| table.handles()).unwrap_or_default();
+        let earlier = self.handles.in_table();
         let open = self.handles.open.read();
         let inodes: HashSet<Ino> = open
-            .values()
-            .filter(|handle| handle.id.access() == libc::O_RDWR)
-            .map(|handle| handle.ino)
-            .chain(earlier.into_iter().map(|(ino, _)| ino))
+            .keys()
+            .copied()
+            .chain(earlier)
+            .filter(|id| id.access() == libc::O_RDWR)
+            .map(|id| id.ino)
             .collect();
         inodes.into_iter().collect()
     }

@@ -13,7 +13,7 @@
 //! `put` gives it the one that the same inode has just left. One that is renamed onto another gives
 //! its inode to the slot of that name, which was there all the time and has to be listed; a reader
 //! between the two slots gets the inode under both names. The next load gives such entries their
-//! natural cookies again.
+//! natural cookies again, unless the journal has those that they had (`cookies`).
 //!
 //! ```text
 //! slots      0 .. sorted    ascending by cookie; removed entries keep their place
@@ -133,12 +133,17 @@ impl Directory {
                 (natural(ino, name), name, ino)
             })
             .collect();
-        sorted.sort_unstable();
-        self.reserve(sorted.len(), name_bytes);
-        let mut next = 0;
-        for (natural, name, ino) in sorted {
-            let cookie = natural.max(next);
-            self.add(name, ino, cookie);
+        self.add_all(&mut sorted, name_bytes);
+    }
+
+    /// Adds entries with the cookies that they should have, or the next ones that are free.
+    fn add_all(&mut self, entries: &mut [(u64, &[u8], Ino)], name_bytes: usize) {
+        entries.sort_unstable();
+        self.reserve(entries.len(), name_bytes);
+        let mut next = FIRST_COOKIE;
+        for (wanted, name, ino) in entries {
+            let cookie = (*wanted).max(next);
+            self.add(name, *ino, cookie);
             next = cookie + 1;
         }
     }
@@ -280,7 +285,41 @@ impl Directory {
         Some(ino)
     }
 
+    /// What is put next takes up no slot that was left.
+    pub fn end_change(&mut self) {
+        self.left = None;
+    }
+
     // -- cookies
+
+    /// Whether there may be cookies that are not natural.
+    pub fn has_moved(&self) -> bool {
+        !self.moved.is_empty()
+    }
+
+    /// The entries whose cookies are not natural.
+    pub fn moved(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let live = |slot: u32| self.inos[slot as usize] & REMOVED == 0;
+        let moved = self.moved.iter().filter(move |(slot, _)| live(**slot));
+        moved.map(|(slot, cookie)| {
+            let name = name_at(&self.names, self.starts[*slot as usize]);
+            (name, *cookie)
+        })
+    }
+
+    /// Gives these entries these cookies, and all others their natural ones.
+    pub fn set_cookies(&mut self, cookies: &HashMap<&[u8], u64>) {
+        let mut changed = self.emptied();
+        let mut entries: Vec<(u64, &[u8], Ino)> = self
+            .after(0)
+            .map(|(name, _, ino)| {
+                let cookie = cookies.get(name).copied();
+                (cookie.unwrap_or_else(|| natural(ino, name)), name, ino)
+            })
+            .collect();
+        changed.add_all(&mut entries, self.live_name_bytes());
+        *self = changed;
+    }
 
     /// A cookie behind those of all entries. New inodes have larger numbers than older ones.
     pub fn next_cookie(&self) -> u64 {
@@ -375,16 +414,21 @@ impl Directory {
             .copied()
     }
 
-    /// Drops what is removed, and sorts the rest.
-    fn compact(&mut self) {
-        let mut kept = Directory {
+    fn emptied(&self) -> Directory {
+        Directory {
             parent: self.parent,
             ..Directory::new(self.is_resident)
-        };
-        kept.reserve(
-            self.live,
-            self.names.len() - self.dead_name_bytes - self.live,
-        );
+        }
+    }
+
+    fn live_name_bytes(&self) -> usize {
+        self.names.len() - self.dead_name_bytes - self.live
+    }
+
+    /// Drops what is removed, and sorts the rest.
+    fn compact(&mut self) {
+        let mut kept = self.emptied();
+        kept.reserve(self.live, self.live_name_bytes());
         for (name, cookie, ino) in self.after(0) {
             kept.add(name, ino, cookie);
         }

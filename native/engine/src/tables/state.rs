@@ -19,6 +19,7 @@ use crate::amount::{Amount, Apart};
 use crate::away::Away;
 use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
 use crate::content::{Content, Xattrs};
+use crate::cookies::Cookies;
 use crate::directory::Directory;
 use crate::effect::Effect;
 use crate::error::{Error, Missing, Result};
@@ -83,6 +84,7 @@ pub(crate) struct State {
     pub refused: Refused,
     pub requests: Arc<Requests>,
     pub nameless: Nameless,
+    pub cookies: Cookies,
     data_version: u64,
 }
 
@@ -265,6 +267,7 @@ impl State {
             } => self.requests.add(connection, unique, result),
             Effect::Connection(connection) => self.begin_connection(connection),
             Effect::Gone(ino) => self.destroy(ino),
+            Effect::Cookies { ino, ref cookies } => self.set_cookies(ino, cookies),
         }
         Ok(())
     }
@@ -358,6 +361,7 @@ impl State {
         self.directory_of_mut(parent)
             .ok_or("not a directory")?
             .put(name, ino);
+        self.note_cookies(parent, false);
         if let Some(child) = self.directory_of_mut(ino) {
             child.parent = parent;
         }
@@ -370,6 +374,7 @@ impl State {
             self.directory_of_mut(parent)
                 .ok_or("not a directory")?
                 .drop(name);
+            self.note_cookies(parent, true);
         }
         Ok(())
     }
