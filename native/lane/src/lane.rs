@@ -132,6 +132,9 @@ impl Lane {
             agreed.check(files.engine().is_read_only(), options.transport)?;
             handshake.get_or_init(|| agreed);
         }
+        if let Some(table) = &table {
+            files.keep_attachments(table.clone());
+        }
         let passthrough = Passthrough::new(options.passthrough && files.engine().is_read_only());
         let shared = Shared {
             files,

@@ -10,15 +10,21 @@
 //! `references` is exact: each entry that the kernel has taken counts, until the kernel forgets it.
 //! With the same number and generation the kernel would show the pages it kept of one version in
 //! another.
+//!
+//! A link in `.cowfs/versions` counts, too: its number says which attachment it leads to.
+//!
+//! Where another server may go on with the mount, the survival table has the attachments (`keep`).
+//! That server does not know how many references to them the kernel holds, so it keeps them all.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cowfs_base::Errno;
 use cowfs_base::sync::RwLock;
 use cowfs_engine::Engine;
+use cowfs_survival as survival;
 
 use crate::error::{Error, Missing, Result};
 use crate::number::{Attachment, LAST_VERSION};
@@ -33,13 +39,32 @@ pub(crate) struct Attached {
     /// Held shared while it answers a call, so that no call meets an engine that is being closed.
     /// Calls wait only for the local disk.
     engine: RwLock<Option<Arc<Engine>>>,
-    /// How many references to its inodes the kernel holds.
+    /// How many references to its inodes and links the kernel holds.
     references: AtomicU64,
+    /// An earlier server has attached it: the kernel may hold others.
+    is_earlier: bool,
     /// When it was asked last, by the count of all calls.
     used: AtomicU64,
 }
 
 impl Attached {
+    fn new(number: Attachment, generation: u64, id: &[u8], is_earlier: bool) -> Arc<Attached> {
+        Arc::new(Attached {
+            number,
+            generation,
+            id: id.to_vec(),
+            engine: RwLock::new(None),
+            references: AtomicU64::new(0),
+            is_earlier,
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// The version's whole id.
+    pub fn id(&self) -> &[u8] {
+        &self.id
+    }
+
     /// The result of `call` on the engine.
     pub fn ask<T>(&self, call: impl FnOnce(&Engine) -> cowfs_engine::Result<T>) -> Result<T> {
         self.ask_and_count(call, |_| 0)
@@ -88,7 +113,7 @@ impl Attached {
     /// Whether no request can lead to it, but by its name.
     fn is_unused(&self) -> bool {
         let engine = self.engine.write();
-        engine.is_none() && self.references.load(Ordering::Acquire) == 0
+        engine.is_none() && !self.is_earlier && self.references.load(Ordering::Acquire) == 0
     }
 }
 
@@ -106,25 +131,44 @@ struct Table {
     last: Attachment,
     random: RandomState,
     made: u64,
+    /// Where the next server finds them.
+    kept: OnceLock<Arc<survival::Table>>,
 }
 
 impl Attachments {
+    /// From now on the table has them. Those that earlier servers put there keep their numbers and
+    /// generations; they have no engine yet.
+    pub fn keep(&self, kept: Arc<survival::Table>) {
+        let mut table = self.table.write();
+        for earlier in kept.attachments() {
+            if !(1..=LAST_VERSION).contains(&earlier.number) {
+                continue;
+            }
+            let id = hex_of(&earlier.id);
+            let attached = Attached::new(earlier.number, earlier.generation.into(), &id, true);
+            table.last = table.last.max(earlier.number);
+            table.by_number.insert(earlier.number, attached.clone());
+            table.by_id.entry(id).or_insert(attached);
+        }
+        table.kept.get_or_init(|| kept);
+    }
+
     /// The attachment of a version: the one it has, or a fresh one. ENFILE: the kernel refers to as
-    /// many versions as there are numbers.
+    /// many versions as there are numbers. EINVAL: the id is none that a survival table can keep.
     pub fn attach(&self, id: &[u8]) -> Result<Arc<Attached>> {
         let mut table = self.table.write();
         if let Some(known) = table.by_id.get(id) {
             return Ok(known.clone());
         }
         let number = table.free_number().ok_or(Errno(libc::ENFILE))?;
-        let attached = Arc::new(Attached {
-            number,
-            generation: table.generation(),
-            id: id.to_vec(),
-            engine: RwLock::new(None),
-            references: AtomicU64::new(0),
-            used: AtomicU64::new(0),
-        });
+        let attached = Attached::new(number, table.generation(), id, false);
+        if let Some(kept) = table.kept.get() {
+            kept.add_attachment(&survival::Attachment {
+                number,
+                generation: attached.generation as u32,
+                id: bytes_of(id).ok_or(Errno::EINVAL)?,
+            });
+        }
         table.by_number.insert(number, attached.clone());
         table.by_id.insert(id.to_vec(), attached.clone());
         Ok(attached)
@@ -133,6 +177,19 @@ impl Attachments {
     /// The attachment of a version, if it has one.
     pub fn of_id(&self, id: &[u8]) -> Option<Arc<Attached>> {
         self.table.read().by_id.get(id).cloned()
+    }
+
+    /// The kernel gets one reference more to a link of the attachment. False: its number belongs to
+    /// another version by now.
+    pub fn refer(&self, attached: &Arc<Attached>) -> bool {
+        // Under the lock of the table, so that the number does not go in between.
+        let table = self.table.read();
+        let known = table.by_number.get(&attached.number);
+        let is_known = known.is_some_and(|known| Arc::ptr_eq(known, attached));
+        if is_known {
+            attached.count();
+        }
+        is_known
     }
 
     /// ESTALE: there is none. The number is from an earlier mount, remembered by a file server.
@@ -193,7 +250,14 @@ impl Table {
     }
 
     fn drop_unused(&mut self) {
-        self.by_number.retain(|_, attached| !attached.is_unused());
+        let kept = self.kept.get();
+        self.by_number.retain(|number, attached| {
+            let is_unused = attached.is_unused();
+            if let Some(kept) = kept.filter(|_| is_unused) {
+                kept.remove_attachment(*number);
+            }
+            !is_unused
+        });
         let kept = &self.by_number;
         self.by_id
             .retain(|_, attached| kept.contains_key(&attached.number));
@@ -206,4 +270,25 @@ impl Table {
         hasher.write_u64(self.made);
         (hasher.finish() & u64::from(u32::MAX)).max(1)
     }
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+fn hex_of(id: &[u8; 32]) -> Vec<u8> {
+    let digit = |four: u8| DIGITS[usize::from(four)];
+    let digits = id
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    digits.collect()
+}
+
+/// The bytes of 64 digits; None: it is something else.
+fn bytes_of(id: &[u8]) -> Option<[u8; 32]> {
+    let four = |digit: u8| DIGITS.iter().position(|known| *known == digit);
+    let (pairs, rest) = id.as_chunks::<2>();
+    let bytes = pairs
+        .iter()
+        .map(|[high, low]| Some((four(*high)? << 4 | four(*low)?) as u8))
+        .collect::<Option<Vec<u8>>>()?;
+    bytes.try_into().ok().filter(|_| rest.is_empty())
 }

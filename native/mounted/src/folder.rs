@@ -2,7 +2,8 @@
 //!
 //! A version is a directory named by its whole id; a tag or a shortened id is a symbolic link to
 //! that. The target of an id never changes. A link is cached for LINK_LIFE and then looked up
-//! again, since any writer can move a tag.
+//! again, since any writer can move a tag. All links to a version have one number, which follows
+//! from that of its attachment.
 //!
 //! A listing's entries come in the order of their cookies, which are hashes of their names: the
 //! same in each listing, whatever came or went.
@@ -17,7 +18,7 @@ use cowfs_engine::{HandleId, NAME_MAX_BYTES};
 
 use crate::attachments::{Attached, Attachments};
 use crate::error::{Error, Missing, Result};
-use crate::number::{FIRST_LINK_INO, HIDDEN_INO, VERSIONS_DIR, VERSIONS_INO, node_of};
+use crate::number::{HIDDEN_INO, VERSIONS_DIR, VERSIONS_INO, link_to, node_of, version_of_link};
 
 const LINK_LIFE: Duration = Duration::from_secs(2);
 
@@ -42,6 +43,8 @@ pub(crate) struct Entry {
 pub(crate) enum Found {
     Inode(Ino),
     Version(Arc<Attached>),
+    /// A link to it, which is referred to once more.
+    Link(Arc<Attached>),
 }
 
 #[derive(Default)]
@@ -49,30 +52,10 @@ pub(crate) struct Folder(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    links: HashMap<Vec<u8>, (Ino, Instant)>,
-    targets: HashMap<Ino, Vec<u8>>,
-    by_target: HashMap<Vec<u8>, Ino>,
+    links: HashMap<Vec<u8>, (Arc<Attached>, Instant)>,
     listing: Option<(Arc<Vec<Entry>>, Instant)>,
     open: HashMap<HandleId, Arc<Vec<Entry>>>,
     last_fh: u64,
-}
-
-impl State {
-    fn put_link(&mut self, name: &[u8], id: Vec<u8>) -> Ino {
-        let ino = self.link_to(id);
-        self.links.insert(name.to_vec(), (ino, Instant::now()));
-        ino
-    }
-
-    fn link_to(&mut self, id: Vec<u8>) -> Ino {
-        if let Some(ino) = self.by_target.get(&id) {
-            return *ino;
-        }
-        let ino = FIRST_LINK_INO + self.targets.len() as u64;
-        self.by_target.insert(id.clone(), ino);
-        self.targets.insert(ino, id);
-        ino
-    }
 }
 
 impl Folder {
@@ -82,7 +65,13 @@ impl Folder {
                 let attached = beside.attach(name)?;
                 Ok(node_of(attached.number, ROOT_INO))
             }
-            Target::Id(id) => Ok(self.0.lock().put_link(name, id)),
+            Target::Id(id) => {
+                let attached = beside.attach(&id)?;
+                let node = link_to(attached.number);
+                let link = (attached, Instant::now());
+                self.0.lock().links.insert(name.to_vec(), link);
+                Ok(node)
+            }
         }
     }
 
@@ -118,24 +107,29 @@ impl Folder {
         if let Some(attached) = beside.of_id(name) {
             return Ok(Found::Version(attached));
         }
-        match self.0.lock().links.get(name) {
-            Some((ino, since)) if since.elapsed() < LINK_LIFE => Ok(Found::Inode(*ino)),
+        let link = self.0.lock().links.get(name).cloned();
+        match link {
+            Some((attached, since)) if since.elapsed() < LINK_LIFE && beside.refer(&attached) => {
+                Ok(Found::Link(attached))
+            }
             _ => Err(Error::NotResident(Missing::Name(name.to_vec()))),
         }
     }
 
     /// The target of a link.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let target = self.0.lock().targets.get(&ino).cloned();
-        Ok(target.ok_or(Errno::EINVAL)?)
+    pub fn readlink(&self, beside: &Attachments, ino: Ino) -> Result<Vec<u8>> {
+        let version = version_of_link(ino).ok_or(Errno::EINVAL)?;
+        Ok(beside.get(version)?.id().to_vec())
     }
 
     /// `like`: the root directory's, whose owner and times it has.
-    pub fn attributes(&self, ino: Ino, like: &Attr) -> Result<Attr> {
-        let target_bytes = self.0.lock().targets.get(&ino).map(Vec::len);
-        let (mode, nlink, size) = match (ino, target_bytes) {
+    pub fn attributes(&self, beside: &Attachments, ino: Ino, like: &Attr) -> Result<Attr> {
+        let (mode, nlink, size) = match (ino, version_of_link(ino)) {
             (HIDDEN_INO | VERSIONS_INO, _) => (libc::S_IFDIR | 0o555, 2, 0),
-            (_, Some(bytes)) => (libc::S_IFLNK | 0o777, 1, bytes as u64),
+            (_, Some(version)) => {
+                let target_bytes = beside.get(version)?.id().len() as u64;
+                (libc::S_IFLNK | 0o777, 1, target_bytes)
+            }
             _ => return Err(Errno::ESTALE.into()),
         };
         Ok(Attr {

@@ -5,20 +5,25 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
 use cowfs_engine::{DirectoryEntry, Engine, HandleId, ReadBytes};
+use cowfs_survival::Table;
 
 use crate::attachments::{Attached, Attachments};
 use crate::error::Result;
 use crate::folder::{Entry, Folder, Found, Target};
 use crate::number::{
-    Attachment, FOLDER, HIDDEN_INO, HIDDEN_NAME, OWN, VERSIONS_INO, is_own, is_version, node_of,
-    place_of,
+    Attachment, FOLDER, HIDDEN_INO, HIDDEN_NAME, OWN, VERSIONS_INO, is_own, is_version, link_to,
+    node_of, place_of, version_of_link,
 };
 
 /// Behind every cookie of a directory, because `.cowfs` is the last entry of the root.
 const HIDDEN_COOKIE: u64 = i64::MAX as u64;
+
+/// The kernel keeps so many bits of one.
+const GENERATION: u64 = u32::MAX as u64;
 
 /// The files of one mount. Every method may be called from any thread.
 pub struct Mounted {
@@ -31,8 +36,8 @@ struct Beside {
     folder: Folder,
     /// Whether a listing of the root includes `.cowfs`.
     is_listed: bool,
-    /// The generation of `.cowfs` and of the links, whose numbers differ in another mount.
-    generation: u64,
+    /// The generation of `.cowfs`, which is another directory in another mount.
+    generation: AtomicU64,
 }
 
 impl Mounted {
@@ -52,8 +57,19 @@ impl Mounted {
                 versions: Attachments::default(),
                 folder: Folder::default(),
                 is_listed,
-                generation: RandomState::new().build_hasher().finish() & u64::from(u32::MAX),
+                generation: (RandomState::new().build_hasher().finish() & GENERATION).into(),
             }),
+        }
+    }
+
+    /// From now on the table has the versions beside the volume. Those that earlier servers of the
+    /// mount put there are known again: a call about one gets `Missing::Closed`, as one about a
+    /// version whose engine was dropped. Call it before any is named.
+    pub fn keep_attachments(&self, table: Arc<Table>) {
+        if let Some(beside) = &self.beside {
+            let generation = table.connection() & GENERATION;
+            beside.generation.store(generation, Ordering::Relaxed);
+            beside.versions.keep(table);
         }
     }
 
@@ -162,6 +178,7 @@ impl Mounted {
                 Found::Inode(ROOT_INO) => Ok(self.engine.lookup(ROOT_INO, b".")?),
                 Found::Inode(node) => self.getattr(node),
                 Found::Version(attached) => look_up(&attached, ROOT_INO, b"."),
+                Found::Link(attached) => self.getattr(link_to(attached.number)),
             },
             (_, ROOT_INO) if name == b".." => self.getattr(VERSIONS_INO),
             (number, ino) => look_up(&*beside.versions.get(number)?, ino, name),
@@ -173,7 +190,7 @@ impl Mounted {
         match (place_of(node), &self.beside) {
             ((FOLDER, _), Some(beside)) => {
                 let like = self.engine.getattr(ROOT_INO)?;
-                beside.folder.attributes(node, &like)
+                beside.folder.attributes(&beside.versions, node, &like)
             }
             ((number, _), _) => self
                 .at(node, Engine::getattr)
@@ -184,7 +201,7 @@ impl Mounted {
     /// The target of a symbolic link.
     pub fn readlink(&self, node: u64) -> Result<Vec<u8>> {
         match (place_of(node), &self.beside) {
-            ((FOLDER, _), Some(beside)) => beside.folder.readlink(node),
+            ((FOLDER, _), Some(beside)) => beside.folder.readlink(&beside.versions, node),
             _ => self.at(node, Engine::readlink),
         }
     }
@@ -210,7 +227,13 @@ impl Mounted {
     pub fn forget(&self, node: u64, count: u64) -> Result<()> {
         match (place_of(node), &self.beside) {
             ((OWN, ino), _) => Ok(self.engine.forget(ino, count)?),
-            ((number, ino), Some(beside)) if number != FOLDER => {
+            ((FOLDER, _), Some(beside)) => {
+                if let Some(attached) = beside.link(node) {
+                    attached.count_off(count);
+                }
+                Ok(())
+            }
+            ((number, ino), Some(beside)) => {
                 if let Ok(attached) = beside.versions.get(number) {
                     let _ = attached.ask(|engine| engine.forget(ino, count));
                     attached.count_off(count);
@@ -225,7 +248,13 @@ impl Mounted {
     pub fn entry_delivered(&self, node: u64) -> Result<()> {
         match (place_of(node), &self.beside) {
             ((OWN, ino), _) => Ok(self.engine.entry_delivered(ino)?),
-            ((number, ino), Some(beside)) if number != FOLDER => {
+            ((FOLDER, _), Some(beside)) => {
+                if let Some(attached) = beside.link(node) {
+                    attached.count();
+                }
+                Ok(())
+            }
+            ((number, ino), Some(beside)) => {
                 let attached = beside.versions.get(number)?;
                 attached.count();
                 let _ = attached.ask(|engine| engine.entry_delivered(ino));
@@ -247,7 +276,11 @@ impl Mounted {
     pub fn generation(&self, node: u64) -> u64 {
         match (place_of(node), &self.beside) {
             ((OWN, _), _) | (_, None) => 0,
-            ((FOLDER, _), Some(beside)) => beside.generation,
+            ((FOLDER, _), Some(beside)) => {
+                let link = beside.link(node);
+                let own = || beside.generation.load(Ordering::Relaxed);
+                link.map_or_else(own, |attached| attached.generation)
+            }
             ((number, _), Some(beside)) => {
                 let attached = beside.versions.get(number);
                 attached.map_or(0, |attached| attached.generation)
@@ -255,10 +288,10 @@ impl Mounted {
         }
     }
 
-    /// Whether an entry of this inode says no more than that it is a directory: the root of a
-    /// version, which need not be open to be listed.
+    /// Whether an entry of this inode says no more than its type: the root of a version, which need
+    /// not be open to be listed, and a link to one.
     pub fn is_only_named(&self, node: u64) -> bool {
-        is_version(node)
+        is_version(node) || version_of_link(node).is_some()
     }
 
     // -- files
@@ -395,14 +428,16 @@ impl Mounted {
     ) -> Result<()> {
         let first = entries.partition_point(|entry| entry.cookie <= cookie);
         for entry in &entries[first..] {
-            let attr = match is_version(entry.ino) {
-                true => Attr {
-                    ino: entry.ino,
-                    mode: libc::S_IFDIR | 0o555,
-                    nlink: 2,
-                    ..Attr::default()
-                },
-                false => self.getattr(entry.ino)?,
+            let only = |mode, nlink| Attr {
+                ino: entry.ino,
+                mode,
+                nlink,
+                ..Attr::default()
+            };
+            let attr = match version_of_link(entry.ino) {
+                Some(_) => only(libc::S_IFLNK | 0o777, 1),
+                None if is_version(entry.ino) => only(libc::S_IFDIR | 0o555, 2),
+                None => self.getattr(entry.ino)?,
             };
             if !take(&entry.name, entry.cookie, &attr) {
                 break;
@@ -456,6 +491,13 @@ impl Mounted {
         call: impl FnOnce(&Engine, HandleId) -> cowfs_engine::Result<T>,
     ) -> Result<T> {
         self.at(id.ino, |engine, ino| call(engine, HandleId { ino, ..id }))
+    }
+}
+
+impl Beside {
+    /// The version that a link leads to.
+    fn link(&self, node: u64) -> Option<Arc<Attached>> {
+        self.versions.get(version_of_link(node)?).ok()
     }
 }
 

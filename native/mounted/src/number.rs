@@ -21,7 +21,7 @@ pub type Attachment = u16;
 pub(crate) const OWN: Attachment = 0;
 /// The last number of a version: `st_ino` of the largest inode there is below 2^53.
 pub(crate) const LAST_VERSION: Attachment = u16::MAX - (1 << (INO_BITS - SHOWN_INO_BITS));
-/// No engine's: `.cowfs`, `.cowfs/versions`, and links in the latter.
+/// No engine's: `.cowfs`, `.cowfs/versions`, and links in the latter, one to each version.
 pub(crate) const FOLDER: Attachment = Attachment::MAX;
 
 /// The directory in the root of the mount.
@@ -31,7 +31,6 @@ pub(crate) const VERSIONS_DIR: &[u8] = b"versions";
 
 pub(crate) const HIDDEN_INO: Ino = node_of(FOLDER, 1);
 pub(crate) const VERSIONS_INO: Ino = node_of(FOLDER, 2);
-pub(crate) const FIRST_LINK_INO: Ino = node_of(FOLDER, 3);
 
 const SHOWN_INO_BITS: u32 = 37;
 
@@ -47,6 +46,18 @@ pub(crate) const fn place_of(node: u64) -> (Attachment, Ino) {
 
 pub(crate) const fn is_own(node: u64) -> bool {
     node >> INO_BITS == OWN as u64
+}
+
+/// The link to a version.
+pub(crate) const fn link_to(version: Attachment) -> u64 {
+    VERSIONS_INO + version as u64
+}
+
+/// The version that a link leads to; None: it is no link.
+pub(crate) fn version_of_link(node: u64) -> Option<Attachment> {
+    let version = node.checked_sub(VERSIONS_INO)?;
+    let version = Attachment::try_from(version).ok()?;
+    (1..=LAST_VERSION).contains(&version).then_some(version)
 }
 
 /// Whether it is the root directory of a version beside the volume.
@@ -78,7 +89,11 @@ mod tests {
             assert_eq!(shown_ino(ino), ino);
         }
         assert!(shown_ino(node_of(LAST_VERSION, LAST_INO)) < 1 << 53);
-        assert!(shown_ino(FIRST_LINK_INO + 1_000_000) < 1 << 53);
+        assert!(shown_ino(link_to(LAST_VERSION)) < 1 << 53);
+        let links = [HIDDEN_INO, VERSIONS_INO, link_to(1), link_to(LAST_VERSION)];
+        let versions = links.map(version_of_link);
+        assert_eq!(versions, [None, None, Some(1), Some(LAST_VERSION)]);
+        assert_eq!(version_of_link(node_of(OWN, 5)), None);
         let seen = [OWN, 1, 2, LAST_VERSION, FOLDER].map(|attachment| {
             let nodes = [1, 2, (1 << 37) - 1].map(|ino| node_of(attachment, ino));
             assert_eq!(nodes, nodes.map(|node| node_of_shown(shown_ino(node))));

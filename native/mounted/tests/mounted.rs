@@ -1,5 +1,6 @@
 //! Which engine answers a call, and which data is missing before one can.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use cowfs_base::{Errno, ROOT_INO};
 use cowfs_engine::{Caller, Engine, HandleId, InodeRow, Options};
 use cowfs_mounted::{Attachment, Error, Missing, Mounted, Result, Target, shown_ino};
+use cowfs_survival::Table;
 
 /// The first attachment of a mount.
 const OLD: Attachment = 1;
@@ -212,6 +214,10 @@ fn a_listing_has_the_names_that_were_asked_for() {
     assert_eq!(names(&files, fh, 100), [".", "..", "tag", "0a1b2c3d"]);
     let link = files.lookup(versions, b"tag").unwrap();
     assert_eq!(files.readlink(link.ino).unwrap(), OLD_ID);
+    assert_eq!(files.getattr(link.ino).unwrap().size, OLD_ID.len() as u64);
+    assert!(files.is_only_named(link.ino) && !files.is_only_named(versions));
+    assert_eq!(errno(files.getattr(link.ino + 1)), Errno::ESTALE);
+    assert_eq!(errno(files.readlink(versions)), Errno::EINVAL);
     assert!(files.may_move(link.ino) && files.may_move(versions) && !files.may_move(ROOT_INO));
     assert!(
         matches!(missing(files.open_directory(versions)), Missing::Names),
@@ -344,4 +350,91 @@ fn handles_of_an_earlier_process_are_taken_as_they_stand() {
     for id in [root, handle(cowfs, 9), versions] {
         again.release_directory(id).unwrap();
     }
+}
+
+/// The whole id of a version.
+fn whole(number: u32) -> Vec<u8> {
+    format!("{number:064x}").into_bytes()
+}
+
+/// Files of a server of the mount with this table, and `.cowfs/versions`.
+fn served(dir: &Path, memory: &OwnedFd) -> (Mounted, u64) {
+    let files = Mounted::with_versions(engine(dir, 5, true), false);
+    let table = Table::open(memory.as_fd(), 0x1_0000_0077).unwrap();
+    files.keep_attachments(Arc::new(table));
+    let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
+    assert_eq!(files.generation(cowfs), 0x77);
+    let versions = files.lookup(cowfs, b"versions").unwrap().ino;
+    (files, versions)
+}
+
+#[test]
+fn the_next_server_knows_which_attachment_was_which_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Table::allocate().unwrap();
+    let (files, versions) = served(&dir.path().join("one"), &memory);
+    for number in [7, 8, 9] {
+        files.name_version(&whole(number), Target::Version).unwrap();
+    }
+    files.name_version(b"tag", Target::Id(whole(9))).unwrap();
+    let link = files.lookup(versions, b"tag").unwrap().ino;
+    let eight = (2 << 48) | ROOT_INO;
+    let generations = [eight, link].map(|node| files.generation(node));
+    drop(files);
+    let (files, versions) = served(&dir.path().join("other"), &memory);
+    // Whatever is asked for first.
+    files.name_version(&whole(10), Target::Version).unwrap();
+    assert_eq!(
+        [eight, link].map(|node| files.generation(node)),
+        generations
+    );
+    assert_eq!(files.readlink(link).unwrap(), whole(9));
+    files.name_version(b"other", Target::Id(whole(9))).unwrap();
+    assert_eq!(files.lookup(versions, b"other").unwrap().ino, link);
+    let Missing::Closed(2, id) = missing(files.getattr(eight)) else {
+        panic!("another version")
+    };
+    assert_eq!(id, whole(8));
+    assert!(files.open_version(2, &id, engine(&dir.path().join("eight"), 3, false)));
+    assert_eq!(files.getattr(eight).unwrap().ino, eight);
+    assert!(matches!(
+        missing(files.lookup(versions, &whole(10))),
+        Missing::Closed(4, _)
+    ));
+    assert_eq!(errno(files.getattr((5 << 48) | ROOT_INO)), Errno::ESTALE);
+    let name = files.name_version(OLD_ID, Target::Version);
+    assert_eq!(errno(name), Errno::EINVAL, "no table can keep it");
+}
+
+#[test]
+fn a_number_that_an_earlier_server_gave_out_stays_with_its_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Table::allocate().unwrap();
+    let (files, _) = served(&dir.path().join("one"), &memory);
+    files.name_version(&whole(7), Target::Version).unwrap();
+    drop(files);
+    let (files, versions) = served(&dir.path().join("other"), &memory);
+    let all = |numbers: std::ops::Range<u32>| {
+        let names = numbers.map(|number| (whole(number), Target::Version));
+        files.list_versions(names.collect())
+    };
+    all(8..7 + VERSIONS_MAX).unwrap();
+    // The kernel refers to none of the others.
+    files.name_version(b"tag", Target::Id(whole(8))).unwrap();
+    let link = files.lookup(versions, b"tag").unwrap().ino;
+    files.entry_delivered(link).unwrap();
+    files.forget(link, 1).unwrap();
+    all(9 + VERSIONS_MAX..10 + VERSIONS_MAX).unwrap();
+    assert_eq!(files.readlink(link).unwrap(), whole(8));
+    let first = (1 << 48) | ROOT_INO;
+    assert!(matches!(missing(files.getattr(first)), Missing::Closed(1, id) if id == whole(7)));
+    files.forget(link, 1).unwrap();
+    all(20_000_000..20_000_000 + VERSIONS_MAX - 1).unwrap();
+    let target = files.readlink(link);
+    assert_ne!(target.unwrap_or_default(), whole(8), "it was forgotten");
+    drop(files);
+    let kept = Table::open(memory.as_fd(), 1).unwrap().attachments();
+    assert_eq!((kept[0].number, kept[0].id[31]), (1, 7));
+    let eight = std::array::from_fn(|at| if at == 31 { 8 } else { 0 });
+    assert!(kept.iter().all(|it| it.id != eight));
 }

@@ -34,8 +34,24 @@ const AT_LACKS_HANDLES: usize = 8;
 const AT_HANDLES: usize = 512;
 /// Slots for handles. Memory is taken for those in use.
 const HANDLES: usize = 1 << 20;
+/// The slot of attachment 0, which has none: its generation, then its id.
+const AT_ATTACHMENTS: usize = AT_HANDLES + 2 * HANDLES;
+const ATTACHMENT_WORDS: usize = 1 + ID_BYTES / 8;
+const ATTACHMENTS: usize = 1 << 16;
+const ID_BYTES: usize = 32;
 /// The size of a table.
-pub const TABLE_BYTES: usize = (AT_HANDLES + 2 * HANDLES) * 8;
+pub const TABLE_BYTES: usize = (AT_ATTACHMENTS + ATTACHMENT_WORDS * ATTACHMENTS) * 8;
+
+/// What a mount shows beside its volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    /// Not 0. It is in the numbers of its inodes.
+    pub number: u16,
+    /// Not 0. Entries of its inodes have it.
+    pub generation: u32,
+    /// Which version it is.
+    pub id: [u8; ID_BYTES],
+}
 
 /// One mount's table.
 pub struct Table {
@@ -84,15 +100,15 @@ impl Table {
 
     fn find_handles(&self) {
         let mut slots = self.slots.lock();
+        let touched = || self.memory.touched(AT_HANDLES, 2, HANDLES);
         let mut is_used = |slot: usize| {
             let handle = self.handle_at(slot);
             handle.is_some_and(|handle| slots.by_handle.insert(handle, slot).is_none())
         };
-        // Slots are taken from the front, so the pages behind the last one were never touched.
-        let most = self.memory.touched_bytes() / 8;
-        let most = most.saturating_sub(AT_HANDLES).div_ceil(2).min(HANDLES);
-        let free: Vec<usize> = (0..most).rev().filter(|slot| !is_used(*slot)).collect();
-        (slots.free, slots.end) = (free, most);
+        let free = touched().filter(|slot| !is_used(*slot)).collect();
+        // Slots are taken from the front.
+        let end = touched().next_back().map_or(0, |last| last + 1);
+        (slots.free, slots.end) = (free, end);
     }
 
     /// The connection's number.
@@ -116,7 +132,7 @@ impl Table {
         self.store(AT_HAS_HANDSHAKE, 1);
     }
 
-    // -- handles for reading and writing
+    // -- handles of directories, and of files for reading and writing
 
     /// A file is open. If it is in the table already, nothing changes.
     pub fn add_handle(&self, ino: Ino, fh: u64) {
@@ -160,6 +176,50 @@ impl Table {
         (1..=LAST_INO).contains(&ino).then_some((ino, fh))
     }
 
+    // -- attachments
+
+    /// A number is given to something that the mount shows. Call it before the kernel gets it.
+    pub fn add_attachment(&self, attachment: &Attachment) {
+        self.remove_attachment(attachment.number);
+        let at = attachment_at(attachment.number);
+        for (word, bytes) in attachment.id.as_chunks::<8>().0.iter().enumerate() {
+            self.store(at + 1 + word, u64::from_le_bytes(*bytes));
+        }
+        self.store(at, attachment.generation.into());
+    }
+
+    /// The number is free. Call it only when the kernel refers to nothing of the attachment.
+    pub fn remove_attachment(&self, number: u16) {
+        self.store(attachment_at(number), 0);
+    }
+
+    /// Those that an earlier server of the connection has added, ascending. Call it before others
+    /// are.
+    pub fn attachments(&self) -> Vec<Attachment> {
+        let touched = self
+            .memory
+            .touched(AT_ATTACHMENTS, ATTACHMENT_WORDS, ATTACHMENTS);
+        let mut all: Vec<Attachment> = touched.filter_map(|slot| self.attachment(slot)).collect();
+        // A slot may lie in two pages.
+        all.dedup();
+        all
+    }
+
+    fn attachment(&self, slot: usize) -> Option<Attachment> {
+        let number = u16::try_from(slot).ok().filter(|number| *number != 0)?;
+        let at = attachment_at(number);
+        let generation = u32::try_from(self.load(at)).ok()?;
+        let mut id = [0; ID_BYTES];
+        for (word, bytes) in id.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *bytes = self.load(at + 1 + word).to_le_bytes();
+        }
+        (generation != 0).then_some(Attachment {
+            number,
+            generation,
+            id,
+        })
+    }
+
     fn load(&self, word: usize) -> u64 {
         u64::from_le(self.memory.load(word))
     }
@@ -167,6 +227,10 @@ impl Table {
     fn store(&self, word: usize, value: u64) {
         self.memory.store(word, value.to_le());
     }
+}
+
+fn attachment_at(number: u16) -> usize {
+    AT_ATTACHMENTS + ATTACHMENT_WORDS * usize::from(number)
 }
 
 fn refused(reason: String) -> io::Error {
@@ -236,6 +300,29 @@ mod tests {
     }
 
     #[test]
+    fn attachments_keep_their_numbers_until_they_are_removed() {
+        let memory = Table::allocate().unwrap();
+        let table = Table::open(memory.as_fd(), 5).unwrap();
+        table.add_handle(1, 2);
+        let attachment = |number: u16, byte| Attachment {
+            number,
+            generation: u32::MAX - u32::from(number),
+            id: std::array::from_fn(|at| byte + at as u8),
+        };
+        let numbers = (1..=300).chain([30_000, u16::MAX]);
+        let all: Vec<Attachment> = numbers.map(|number| attachment(number, 1)).collect();
+        all.iter().for_each(|it| table.add_attachment(it));
+        table.add_attachment(&attachment(9, 7));
+        table.remove_attachment(10);
+        let next = Table::open(memory.as_fd(), 6).unwrap();
+        let mut wanted = all;
+        wanted[8] = attachment(9, 7);
+        wanted.remove(9);
+        assert_eq!(next.attachments(), wanted);
+        assert_eq!(next.handles(), [(1, 2)]);
+    }
+
+    #[test]
     fn impossible_content_is_refused_or_left_out() {
         let memory = Table::allocate().unwrap();
         write(&memory, AT_MAGIC, 1);
@@ -251,8 +338,11 @@ mod tests {
             write(&memory, AT_HANDLES + 2 * slot + 1, ino);
         }
         write(&memory, AT_HAS_HANDSHAKE, 7);
+        write(&memory, attachment_at(0), 1);
+        write(&memory, attachment_at(1), 1 << 32);
         let table = Table::open(memory.as_fd(), 1).unwrap();
         assert_eq!((table.handles(), table.handshake()), (vec![(3, 10)], None));
+        assert_eq!(table.attachments(), []);
         table.add_handle(4, 2);
         assert_eq!(table.handles().len(), 2);
     }

@@ -1,6 +1,7 @@
 //! Shared memory as words: the only unsafe code of the table.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use crate::refused;
 pub(crate) struct Memory {
     start: NonNull<AtomicU64>,
     bytes: usize,
-    touched_bytes: usize,
+    touched: Vec<Range<usize>>,
 }
 
 // SAFETY: all access is atomic.
@@ -43,20 +44,22 @@ pub(crate) fn allocate(bytes: usize) -> io::Result<OwnedFd> {
     }
 }
 
-/// Where the last hole begins: a look at a page of it would take memory.
-fn end_of_data(raw: RawFd, bytes: usize) -> usize {
+/// The bytes between holes: a look at a page of a hole would take memory.
+fn data_in(raw: RawFd, bytes: usize) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
     let mut end = 0;
     loop {
         // SAFETY: no memory is involved; nobody uses the descriptor's position.
-        let next = unsafe {
+        let (data, next) = unsafe {
             match libc::lseek(raw, end, libc::SEEK_DATA) {
-                -1 => -1,
-                data => libc::lseek(raw, data, libc::SEEK_HOLE),
+                -1 => (-1, -1),
+                data => (data, libc::lseek(raw, data, libc::SEEK_HOLE)),
             }
         };
         if next <= end {
-            return (end as usize).min(bytes);
+            return found;
         }
+        found.push((data as usize).min(bytes)..(next as usize).min(bytes));
         end = next;
     }
 }
@@ -99,13 +102,25 @@ impl Memory {
         Ok(Memory {
             start: NonNull::new(place.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             bytes,
-            touched_bytes: end_of_data(raw, bytes),
+            touched: data_in(raw, bytes),
         })
     }
 
-    /// When it was mapped, the bytes behind this many were zeros.
-    pub fn touched_bytes(&self) -> usize {
-        self.touched_bytes
+    /// The slots of some words each from the word `first` on, of which there are `slots`, that were
+    /// not in a hole when it was mapped: all others are zeros.
+    pub fn touched(
+        &self,
+        first: usize,
+        words: usize,
+        slots: usize,
+    ) -> impl DoubleEndedIterator<Item = usize> {
+        let slot = move |byte: usize| (byte / 8).saturating_sub(first);
+        let touched = self.touched.iter();
+        let touched = touched.map(move |range| {
+            let end = slot(range.end).div_ceil(words).min(slots);
+            (slot(range.start) / words).min(end)..end
+        });
+        touched.flatten()
     }
 
     pub fn load(&self, word: usize) -> u64 {
