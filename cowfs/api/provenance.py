@@ -11,6 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from subprocess import TimeoutExpired
 from typing import Any
 
@@ -55,7 +56,7 @@ def author(given: str | None = None) -> str:
         return given
     if named := os.environ.get("COWFS_AUTHOR"):
         return named
-    name, email = _git("user.name"), _git("user.email")
+    name, email = _git_user()
     if name and email:
         return f"{name} <{email}>"
     return name or email or f"{user_name()}@{socket.gethostname()}"
@@ -100,11 +101,18 @@ def _from_environment() -> dict[Any, Any]:
     return record
 
 
-def _git(key: str) -> str:
-    """The user's own setting. git is run in / so that it does not search for a repository on a
-    mount that may hang."""
+def _git_user() -> tuple[str, str]:
+    """Name and address in the user's own settings. git is run in / so that it does not search for a
+    repository on a mount that may hang."""
     try:
-        done = programs.run(["git", "config", "--get", key], cwd="/", timeout_s=5)
-        return done.stdout.decode().strip() if done.returncode == 0 else ""
-    except (OSError, TimeoutExpired, UnicodeDecodeError):
-        return ""
+        done = programs.run(["git", "config", "--null", "--get-regexp", r"^user\.(name|email)$"], cwd="/", timeout_s=5)
+    except (OSError, TimeoutExpired):
+        return "", ""
+    found = dict(each.partition(b"\n")[::2] for each in done.stdout.split(b"\0"))
+    return _text(found.get(b"user.name", b"")), _text(found.get(b"user.email", b""))
+
+
+def _text(value: bytes) -> str:
+    with suppress(UnicodeDecodeError):
+        return value.decode().strip()
+    return ""

@@ -131,6 +131,10 @@ def test_author(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert provenance.author().endswith(f"@{socket.gethostname()}")
     config.write_text("[user]\nname = Ada\nemail = ada@example.org\n")
     assert provenance.author() == "Ada <ada@example.org>"
+    config.write_bytes(b'[user]\nname = First\nname = " Ada "\nemail = \xff\n')
+    assert provenance.author() == "Ada", "the last one counts, and what is no text does not"
+    config.write_text("[user]\nemail = ada@example.org\nname\n")
+    assert provenance.author() == "ada@example.org"
     monkeypatch.setenv("COWFS_AUTHOR", "Grace")
     assert provenance.author() == "Grace"
     assert provenance.author("Joan") == "Joan"
