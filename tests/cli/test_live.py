@@ -22,6 +22,7 @@ from cowfs.machine.processes import wait_gone
 from tests.api.conftest import place
 from tests.api.test_volumes_live import another_machine
 from tests.cli.conftest import Said
+from tests.forked_commands import run_command
 
 pytestmark = pytest.mark.mount
 
@@ -37,18 +38,26 @@ has_time_namespaces = pytest.mark.skipif(not Path("/proc/self/ns/time").exists()
 
 @pytest.fixture
 def run(place: Path) -> Command:
-    """`cowfs` in a process of its own, started below the machine's root."""
+    """`cowfs` in a process of its own, started below the machine's root. through: the words of
+    another program that starts it."""
 
     def runner(*arguments: str | Path, cwd: Path | None = None, through: Sequence[str] = ()) -> Said:
-        done = subprocess.run(
-            [*through, sys.executable, "-m", "cowfs.cli", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            cwd=cwd or place,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        )
+        words = list(map(str, arguments))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        if through:
+            program = [*through, sys.executable, "-m", "cowfs.cli", *words]
+            done = subprocess.run(
+                program,
+                capture_output=True,
+                text=True,
+                timeout=180,
+                cwd=cwd or place,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                check=False,
+            )
+        else:
+            done = run_command(words, cwd=cwd or place, environment=environment)
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)
 
