@@ -10,7 +10,7 @@ from typing import Any
 
 from cowfs.blocking import ROVolume, VersionNames
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
-from cowfs.rendering import count, format_size
+from cowfs.rendering import count, describe_version, format_size, name_version
 
 _UNREADABLE = (AccessDeniedError, UnavailableError)
 
@@ -19,24 +19,9 @@ def record(version: ROVolume, *, is_published_now: bool = False) -> dict[str, An
     """locator, version, volume, and the manifest's fields (missing if the version is not there, or
     the store denies reading it). is_published_now: this command published it, so an error in
     reading it back is not a failure."""
-    names = {
-        "locator": version.locator,
-        "volume": version.name,
-        "version": version.id,
-        "is_pruned": version.is_pruned,
-    }
     if version.is_pruned or not _is_readable(version, CowfsError if is_published_now else _UNREADABLE):
-        return names
-    return {
-        **names,
-        "message": version.message,
-        "author": version.author,
-        "created_ns": version.created_ns,
-        "parents": version.parents,
-        "labels": version.labels,
-        "produced_by": version.produced_by,
-        "stats": version.stats,
-    }
+        return name_version(version)
+    return describe_version(version)
 
 
 def record_named(version: ROVolume, names: VersionNames) -> dict[str, Any]:

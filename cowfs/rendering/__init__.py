@@ -16,11 +16,13 @@ from cowfs.rendering.json_fields import fields_of, json_names
 from cowfs.rendering.named_stores import is_default_store, name_store, store_option
 from cowfs.rendering.progress import ProgressText
 from cowfs.rendering.text import first_line, printable, printable_lines
+from cowfs.rendering.versions import describe_version, name_version
 from cowfs.rendering.watching import watch
 
 __all__ = [
     "ProgressText",
     "count",
+    "describe_version",
     "draw_graph",
     "draw_tree",
     "fields_of",
@@ -30,6 +32,7 @@ __all__ = [
     "is_default_store",
     "json_names",
     "name_store",
+    "name_version",
     "natural_key",
     "printable",
     "printable_lines",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cowfs.blocking import Change, Entry, ROVolume, Stats, Tag, VersionLog, VolumeSummary
-from cowfs.rendering import fields_of, json_names
+from cowfs.rendering import describe_version, fields_of, json_names
 
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 DIGITS = {"type": "string", "pattern": "^-?[0-9]+$"}
@@ -194,25 +194,7 @@ def describe_log(log: VersionLog) -> Log:
 
 
 def _fields(version: ROVolume) -> dict[str, Any]:
-    names = {
-        "locator": version.locator,
-        "volume": version.name,
-        "version": version.id,
-        "is_pruned": version.is_pruned,
-    }
-    if version.is_pruned:
-        return names
-    return {
-        **names,
-        "message": version.message,
-        "author": version.author,
-        "created_ns": version.created_ns,
-        "parents": version.parents,
-        "labels": version.labels,
-        "produced_by": version.produced_by,
-        "stats": version.stats,
-        "made_in": version.made_in,
-    }
+    return {**describe_version(version), "made_in": None if version.is_pruned else version.made_in}
 
 
 def to_json(value: Any) -> Any:
