@@ -7,8 +7,8 @@
 The owner of a volume is who made it. Volumes that were not made through this server have the owner
 that `cowfs` recorded. A user of that name may change them; otherwise they belong to admins.
 
-The file of users has a line for each: NAME ROLE HASH (Argon2). A change counts from the next
-request on. Threads: any.
+The file of users has a line for each: NAME ROLE HASH (Argon2). Lines that begin with # are
+comments; changes keep them where they are. A change counts from the next request on. Threads: any.
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ class UsersFile:
         self.path = path.resolve()
         self._mutex = Lock()
         self._seen: tuple[int, ...] = ()
-        self._lines: dict[str, tuple[str, str]] = {}
+        self._lines: list[bytes] = []
+        self._users: dict[str, tuple[str, str]] = {}
         self._nobody = _hasher.hash(clock.random_bytes(16).hex())
 
     def list_users(self) -> dict[str, str]:
         """The role of each user. InvalidInputError: a line is wrong. AccessDeniedError: others can
         write to the file."""
-        return {name: role for name, (role, _) in self._read().items()}
+        return {name: role for name, (role, _) in sorted(self._read().items())}
 
     def find(self, name: str) -> User | None:
         found = self._read().get(name)
@@ -111,19 +112,21 @@ class UsersFile:
         with _hashing:
             hashed = _hasher.hash(password)
         with self._change():
-            lines = self._read() if self.path.exists() else {}
-            self._write({**lines, name: (role or lines.get(name, (WRITER,))[0], hashed)})
+            if self.path.exists():
+                known = self._read()
+            else:
+                known, self._lines, self._seen = {}, [], ()
+            self._replace(name, f"{name} {role or known.get(name, (WRITER,))[0]} {hashed}")
 
     def remove(self, name: str) -> None:
         """NotFoundError: there is no such user."""
         with self._change():
-            lines = dict(self._read())
-            if lines.pop(name, None) is None:
+            if name not in self._read():
                 raise NotFoundError(
                     f"{self.path} has no user {name!r}",
                     hint=f"{Command('web', 'users', 'ls', '--users', self.path)} lists them.",
                 )
-            self._write(lines)
+            self._replace(name, None)
 
     @contextmanager
     def _change(self) -> Iterator[None]:
@@ -157,18 +160,19 @@ class UsersFile:
                     )
                 seen = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
                 if seen != self._seen:
-                    self._lines = self._parse(file.read(FILE_BYTES + 1))
+                    data = file.read(FILE_BYTES + 1)
+                    self._lines, self._users = data.splitlines(), self._parse(data)
                     self._seen = seen
-            return self._lines
+            return self._users
 
     def _parse(self, data: bytes) -> dict[str, tuple[str, str]]:
         if len(data) > FILE_BYTES:
             raise InvalidInputError(f"{self.path} is larger than {FILE_BYTES >> 20} MiB", hint="Remove lines.")
         found = {}
-        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-            if not line.strip() or line.startswith("#"):
+        for number, line in enumerate(data.splitlines(), 1):
+            words = _words(line)
+            if not words:
                 continue
-            words = line.split()
             if len(words) != 3 or words[1] not in ROLES or not words[2].startswith("$argon2"):
                 raise InvalidInputError(
                     f"line {number} of {self.path} is not NAME ROLE HASH",
@@ -177,12 +181,20 @@ class UsersFile:
             found[words[0]] = (words[1], words[2])
         return found
 
-    def _write(self, lines: dict[str, tuple[str, str]]) -> None:
-        text = "".join(f"{name} {role} {hashed}\n" for name, (role, hashed) in sorted(lines.items()))
+    def _replace(self, name: str, line: str | None) -> None:
+        """Writes the file as it was read, with this line for the user; None: with none."""
+        is_of_user = [_words(each)[:1] == [name] for each in self._lines]
+        kept = [each for each, is_one in zip(self._lines, is_of_user, strict=True) if not is_one]
+        if line is not None:
+            at = is_of_user.index(True) if True in is_of_user else len(kept)
+            kept.insert(at, line.encode())
+        self._write(b"".join(each + b"\n" for each in kept))
+
+    def _write(self, data: bytes) -> None:
         try:
-            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, prefix=".users-", delete=False) as file:
+            with tempfile.NamedTemporaryFile("wb", dir=self.path.parent, prefix=".users-", delete=False) as file:
                 try:
-                    file.write(text)
+                    file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
                     os.replace(file.name, self.path)
@@ -191,6 +203,12 @@ class UsersFile:
                     raise
         except OSError as error:
             raise from_local_disk(error, f"{self.path} cannot be written") from error
+
+
+def _words(line: bytes) -> list[str]:
+    """None of a comment."""
+    text = line.decode("utf-8", "replace")
+    return [] if text.startswith("#") else text.split()
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,28 @@ def test_commands_manage_the_file(run: Run, place: Path, monkeypatch: pytest.Mon
     assert UsersFile(file).list_users() == {}
 
 
+def test_changes_of_users_keep_comments(place: Path) -> None:
+    file = place / "users"
+    UsersFile(file).add("bob", "viewer", "secret")
+    bob = file.read_bytes().strip()
+    file.write_bytes(b"# readers \xff\n\n" + bob + b"\r\n# bob again\n" + bob + b"\n# bob\xe2\x80\xa8 leaves in May")
+    UsersFile(file).add("ada", "admin", "secret")
+    UsersFile(file).add("bob", "writer", "another")
+    lines = file.read_bytes().split(b"\n")
+    assert [line for line in lines if line[:1] in (b"#", b"")] == [
+        b"# readers \xff", b"", b"# bob again", b"# bob\xe2\x80\xa8 leaves in May", b"",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in (lines[2], lines[5])] == [b"bob", b"ada"]
+    assert UsersFile(file).list_users() == {"ada": "admin", "bob": "writer"}
+    UsersFile(file).remove("bob")
+    assert [line[:5] for line in file.read_bytes().splitlines()] == [b"# rea", b"", b"# bob", b"# bob", b"ada a"]
+    users = UsersFile(file)
+    users.list_users()
+    file.unlink()
+    users.add("eve", None, "secret")
+    assert len(file.read_bytes().splitlines()) == 1
+
+
 def test_a_file_that_others_can_write_is_refused(place: Path) -> None:
     file = place / "users"
     UsersFile(file).add("ada", "admin", "secret")
