@@ -292,9 +292,11 @@ async def _read_body(request: Request, operation: Operation) -> Body:
         raise HTTPException(400, "the body is not an object")
     kinds: dict[str, type] = {"string": str, "boolean": bool, "integer": int}
     for name, schema in operation.body.items():
-        value = found.get(name)
-        if name not in found and name in operation.optional:
-            continue
+        if name not in found:
+            if name in operation.optional:
+                continue
+            raise HTTPException(400, f"{name} is missing")
+        value = found[name]
         if type(value) is not kinds[schema["type"]]:
             raise HTTPException(400, f"{name} is no {schema['type']}")
         if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cowfs.blocking import GcReport, MergeReport, PrunePlan, Store
+from cowfs.errors import ConflictError, InvalidStateError
 from cowfs.web.addresses import OWN_STORE, check_name
 from cowfs.web.answers import show
 from cowfs.web.places import places_of
@@ -26,10 +27,14 @@ def plan_prune(store: Store, name: str, asked: dict[str, str]) -> PrunePlan:
 
 
 def plan_merge(request: Request, place: str, name: str, source: str) -> MergeReport:
-    """Of the newest version of the volume `source`, or a version of it (VOLUME@VERSION)."""
+    """Of the newest version of the volume `source`, or a version of it (VOLUME@VERSION).
+    ConflictError: they have no version in common."""
     other, _, version = source.partition("@")
     branch = places_of(request).version(place, check_name(other), version or "-")
-    return places_of(request).store(place).merge(name, [branch], dry_run=True)
+    try:
+        return places_of(request).store(place).merge(name, [branch], dry_run=True)
+    except InvalidStateError as error:  # of these volumes, not of the store
+        raise ConflictError(error.message, hint=error.hint) from error
 
 
 def plan_gc(store: Store) -> GcReport:

@@ -180,6 +180,14 @@ def test_wrong_requests_are_refused_in_words(web: Web) -> None:
     ]
     for options in wrong:
         call("POST", "/stores/-/volumes", 400, **options)
+    assert call("POST", "/stores/-/volumes", 400, json={})["error"]["message"] == "volume is missing"
+    assert call("POST", "/stores/-/volumes", 400, json={"volume": None})["error"]["message"] == "volume is no string"
+    stranger = Volume.new("stranger")
+    stranger.files.write("f", b"")
+    stranger.finalize()
+    unrelated = call("GET", V + "/merge", 409, params={"from": "stranger"})["error"]
+    assert "have no version in common" in unrelated["message"]
+    assert "Only forks of one version" in unrelated["hint"]
     call("POST", "/links", 400, json={"store_name": "-", "volume": "data", "version": "-", "hours": 0})
     half = json.dumps({"store_name": "-", "volume": "data", "version": "-", "path": "/\ud800"})
     call("POST", "/links", 400, content=half.encode())
@@ -187,8 +195,8 @@ def test_wrong_requests_are_refused_in_words(web: Web) -> None:
     call("PUT", V + "/files/%2e%2e", 400, content=b"")
     without = web.client.post(PREFIX + "/stores/-/volumes", json={"volume": "x"})
     assert (without.status_code, without.json()["error"]["kind"]) == (403, "refused")
-    stranger = web.new_client().get(PREFIX + "/stores")
-    assert (stranger.status_code, stranger.headers["content-type"]) == (401, "application/json")
+    nobody = web.new_client().get(PREFIX + "/stores")
+    assert (nobody.status_code, nobody.headers["content-type"]) == (401, "application/json")
 
 
 def test_the_document_is_shown_without_other_servers(web: Web) -> None:
