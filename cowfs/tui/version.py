@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Header, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from cowfs.blocking import Change, Entry, IndexFile, ROVolume, Store, StoredReport
+from cowfs.blocking import Change, Entry, IndexFile, ROVolume, Store, StoredReport, VersionLog
 from cowfs.rendering import count, format_size, format_time, printable
 from cowfs.tui.dialogs import Ask, Choose, Help
 from cowfs.tui.previews import preview
@@ -68,6 +68,8 @@ class VersionScreen(Screen[None]):
         self._store = store
         self._path = path
         self._versions: list[ROVolume | IndexFile] = []
+        self._tags: dict[str, list[str]] = {}
+        """By version id."""
         self._marked: ROVolume | None = None
 
     @property
@@ -85,13 +87,19 @@ class VersionScreen(Screen[None]):
     def on_mount(self) -> None:
         self.query_one(DataTable).add_columns("version", "time", "message")
         self._open(self.version)
-        newest = self.version
-        if isinstance(newest, IndexFile):
+        newest, store = self.version, self._store
+        if isinstance(newest, IndexFile) or store is None:
             self._show_history([newest])
         else:
-            self.explorer.request(lambda: newest.history(limit=HISTORY_LIMIT), self._show_history)
+            source = f"{newest.name}@{newest.id}"
+            self.explorer.request(lambda: store.log(source, limit=HISTORY_LIMIT), self._show_log)
 
     # -- versions
+
+    def _show_log(self, found: VersionLog) -> None:
+        self._tags = {version: each.tag_names for version, each in found.names.items()}
+        self._show_history(found.versions)
+        self._show_card(self._current())
 
     def _show_history(self, found: Sequence[ROVolume | IndexFile]) -> None:
         self._versions = list(found)
@@ -99,7 +107,10 @@ class VersionScreen(Screen[None]):
         table.clear()
         for each in found:
             time, message = ("", "not here") if each.is_pruned else (format_time(each.created_ns), each.message)
-            table.add_row(each.id[:12], time, Text(printable(message.partition("\n")[0])), key=each.id)
+            said = Text(printable(message.partition("\n")[0]))
+            if tags := self._tags.get(each.id):
+                said = Text(printable(", ".join(tags)), "bold") + Text("  ") + said
+            table.add_row(each.id[:12], time, said, key=each.id)
         self._show_place()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -131,6 +142,7 @@ class VersionScreen(Screen[None]):
             return
         self._path = self._current_path()
         self._open(version)
+        self._show_card(None)
 
     def _open(self, version: ROVolume | IndexFile) -> None:
         self.version = version
@@ -247,6 +259,7 @@ class VersionScreen(Screen[None]):
         version = self.version
         rows = [
             ("version", version.id[:12]),
+            *([("tags", ", ".join(tags))] if (tags := self._tags.get(version.id)) else []),
             ("made", format_time(version.created_ns)),
             ("by", version.author),
             ("message", version.message),

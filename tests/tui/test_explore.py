@@ -125,6 +125,23 @@ def test_from_the_store_to_a_file_two_versions_back(versions: list[ROVolume]) ->
     explore(drive, Explorer(Store()))
 
 
+def test_versions_are_shown_with_their_tags(versions: list[ROVolume]) -> None:
+    versions[1].tag("good")
+    versions[1].tag("paper")
+
+    async def drive(app: Explorer, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: isinstance(app.screen, VersionScreen) and entries(app).root.children)
+        table = app.screen.query_one("#versions", DataTable)
+        await until(pilot, lambda: table.row_count == 3)
+        shown = [str(table.get_row_at(at)[2]) for at in range(3)]
+        assert shown == ["version 2", "good, paper  version 1", "version 0"]
+        assert "tags" not in card(app)
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: "tags     good, paper" in card(app))
+
+    explore(drive, Explorer(Store(), versions[0]))
+
+
 def test_what_differs_is_a_list_that_leads_to_paths(versions: list[ROVolume]) -> None:
     async def drive(app: Explorer, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: isinstance(app.screen, VersionScreen) and entries(app).root.children)
