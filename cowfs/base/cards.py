@@ -212,6 +212,9 @@ def say(value: object) -> str:
     if isinstance(value, Collection) and not isinstance(value, bytes):
         more = ", …" if len(value) > MOST_COLUMNS else ""
         return ", ".join(str(say(each)) for each in islice(value, MOST_COLUMNS)) + more
+    if is_dataclass(value) and not isinstance(value, type):
+        pairs = ((each, getattr(value, each.name)) for each in _plain_fields(value))
+        return " ".join(_say(each.name, found) for each, found in pairs if not _is_usual(each, found))
     return repr(value)
 
 

@@ -20,6 +20,7 @@ from cowfs import blocking
 from cowfs.base import cards
 from cowfs.blocking import Locator, RWVolume, Store, Volume
 from cowfs.integrations.notebook import _Shown
+from cowfs.rendering import format_time
 from tests.api.conftest import place
 
 __all__ = ["place"]
@@ -181,6 +182,17 @@ def test_volumes_and_tags_are_tables(place: Path) -> None:
         assert (await cowfs.Store().volumes())._repr_html_() == store.volumes()._repr_html_()  # type: ignore[attr-defined]
 
     anyio.run(main)
+
+
+def test_values_in_values_are_shown_by_their_fields(place: Path) -> None:
+    store = Store()
+    store.create("gone").commit()
+    store.delete("gone")
+    overview = store.overview(count_bytes=True)
+    assert overview.garbage is not None
+    card = Page(overview._repr_html_()).text  # type: ignore[attr-defined]
+    assert "Restorable(" not in card
+    assert f"gone {format_time(overview.garbage.deleted_volumes[0].until_ns)}" in card
 
 
 @pytest.mark.mount
