@@ -44,7 +44,7 @@ def require_allowed(declared: Declaration, *, mounts: bool, deletes: bool = Fals
             f"it deletes volume {each.candidates[0]}" for each in declared.volumes if each.idle_delete is not None
         ]
     if asked:
-        raise _refusal(declared, asked)
+        raise _refusal(declared, asked, deletes=deletes)
 
 
 def checked_place(declared: Declaration, path: str, *, is_link: bool) -> str:
@@ -110,13 +110,14 @@ def _list_mounted(path: str, place: str) -> str:
     return f"it mounts at {path}" + (f", which leads to {place}" if place != path else "")
 
 
-def _refusal(declared: Declaration, asked: list[str]) -> InvalidInputError:
+def _refusal(declared: Declaration, asked: list[str], *, deletes: bool = False) -> InvalidInputError:
     assert declared.file is not None
     file = declared.file
+    commands = [Command("clean", "-f", file)] if deletes else [Command("up", file), Command("apply", "-f", file)]
     return InvalidInputError(
         f"{declared.file} was merely found, and {'; '.join(asked)}",
-        hint=f"Read it. If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: {Command('up', file)}, "
-        f"{Command('apply', '-f', file)}, Declared.load({str(declared.file)!r}).",
+        hint=f"Read it. If you trust it, allow it as it is now: {Command('allow', file)}. Or name it: "
+        f"{', '.join(map(str, commands))}, Declared.load({str(file)!r}).",
         details={UNALLOWED: str(declared.file), "content": content_of(declared), "asked": asked},
     )
 

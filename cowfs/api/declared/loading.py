@@ -39,7 +39,10 @@ from cowfs.machine import allowed
 from cowfs.store import store_names
 
 NAMES = "cowfs.toml, *.cowfs.yml or *.cowfs.yaml"
-NAMED = f"{Command('apply', '-f', 'FILE')}, {Command('up', 'FILE')}, {Command('down', 'FILE')}, Declared.load(FILE)"
+NAMED = (
+    f"{Command('apply', '-f', 'FILE')}, {Command('up', 'FILE')}, {Command('down', 'FILE')}, "
+    f"{Command('clean', '-f', 'FILE')}, Declared.load(FILE)"
+)
 VARIABLE = "COWFS_DECLARED"
 PREFIX = "COWFS_STORES__"
 FLAGS = ("path_style",)

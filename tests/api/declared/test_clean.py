@@ -220,6 +220,7 @@ def test_a_file_that_was_merely_found_deletes_nothing(file: Path, monkeypatch: p
     with pytest.raises(InvalidInputError, match=r"was merely found.*deletes volume idle") as refused:
         Declared.load().plan_clean()
     assert f"cowfs allow {file}" in refused.value.hint
+    assert f"name it: `cowfs clean -f {file}`, Declared.load('{file}')." in refused.value.hint
     Declared.load(file).allow()
     assert Declared.load().plan_clean().has_changes
 
