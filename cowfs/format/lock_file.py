@@ -20,6 +20,7 @@ Format: docs/format/lock-file.md.
 from __future__ import annotations
 
 import re
+from dataclasses import field
 from typing import Any, NoReturn
 
 from cowfs.base import toml
@@ -40,13 +41,15 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 @dataclass(frozen=True)
 class LockedVolume:
     """One line. name, store: as in the declaring file. is_tagged: whether a tag keeps the
-    version."""
+    version. line: its number in the file; None: it is in no file, or lines are laid out otherwise
+    there."""
 
     name: str
     store: str | None
     locator: Locator
     content_id: str
     is_tagged: bool = True
+    line: int | None = field(default=None, compare=False)
 
     @property
     def version(self) -> VersionId:
@@ -84,10 +87,18 @@ def decode(data: bytes, *, what: str) -> LockFile:
         _refuse(what, "it has no format or no volumes")
     if not isinstance(project, str) or not PROJECT.fullmatch(project):
         _refuse(what, "its project is not a name")
-    return LockFile(project, tuple(_volume(each, f"{what}: volumes[{index}]") for index, each in enumerate(volumes)))
+    lines = [number for number, line in enumerate(data.split(b"\n"), 1) if line.lstrip().startswith(b"{")]
+    places = lines if len(lines) == len(volumes) else [None] * len(volumes)
+    return LockFile(
+        project,
+        tuple(
+            _volume(each, place, f"{what}: volumes[{index}]")
+            for index, (each, place) in enumerate(zip(volumes, places, strict=True))
+        ),
+    )
 
 
-def _volume(found: Any, what: str) -> LockedVolume:
+def _volume(found: Any, line: int | None, what: str) -> LockedVolume:
     if not isinstance(found, dict):
         _refuse(what, "it is not a table")
     store, is_tagged = found.get("store"), found.get("tagged", True)
@@ -100,7 +111,7 @@ def _volume(found: Any, what: str) -> LockedVolume:
         place = Locator.parse(locator if isinstance(locator, str) else "")
     except CowfsError as error:
         _refuse(what, error.message)
-    return LockedVolume(name, store, place, content_id, is_tagged)
+    return LockedVolume(name, store, place, content_id, is_tagged, line)
 
 
 def _line(volume: LockedVolume) -> str:

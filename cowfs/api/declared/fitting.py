@@ -10,8 +10,7 @@ newer version in the store changes nothing.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cowfs.api.declared import lock_files, placeholders
 from cowfs.api.declared.model import Declaration, DeclaredVolume, file_option, lock_of
@@ -50,28 +49,52 @@ def list_misfits(declared: Declaration) -> list[str]:
     if lock is None:
         assert declared.file is not None
         return [f"there is no {lock_files.path_of(declared.file)}"] if wanted else []
-    lines = Counter(each.key for each in set(lock.volumes))
-    found = [f"{_name(key)} is locked twice" for key, count in sorted(lines.items()) if count > 1]
+    lines = {each.key for each in lock.volumes}
+    found = [f"{_name(key)} is locked twice{say_lines(both)}" for key, both in list_doubled(lock.volumes).items()]
     found += [f"{_name(key)} is locked, and not declared to be read" for key in sorted(lines) if key not in wanted]
     found += [
         f"{_name(each.key)} is locked to {each.locator.volume}@{each.version.hex()[:12]}"
         for each in lock.volumes
         if not is_of_its_volume(each)
     ]
-    return [*found, *_list_unlocked(declared, set(lines))]
+    return [*found, *_list_unlocked(declared, lines)]
+
+
+def list_doubled(lines: Iterable[LockedVolume]) -> dict[tuple[str, str], list[LockedVolume]]:
+    """The keys of which there are different lines, as after a merge, with these lines."""
+    found: dict[tuple[str, str], list[LockedVolume]] = {}
+    for each in dict.fromkeys(lines):
+        found.setdefault(each.key, []).append(each)
+    return {key: found[key] for key in sorted(found) if len(found[key]) > 1}
+
+
+def say_lines(volumes: Sequence[LockedVolume]) -> str:
+    """Where these are in the file, as the end of a sentence; "" if that is not known."""
+    numbers = [str(each.line) for each in volumes if each.line is not None]
+    return f" (lines {' and '.join(numbers)})" if len(numbers) == len(volumes) else ""
 
 
 def require_fitting(declared: Declaration) -> None:
     """InvalidInputError: there is a lock, and it does not fit."""
-    if lock_of(declared) is None or not (found := list_misfits(declared)):
+    lock = lock_of(declared)
+    if lock is None or not (found := list_misfits(declared)):
         return
     assert declared.file is not None
+    hint = f"{lock_command(declared)} brings it up to date; what is locked and still declared stays as it is."
+    if doubled := list_doubled(lock.volumes):
+        hint = hint_for_doubled(declared, doubled)
     path = lock_files.path_of(declared.file)
     raise InvalidInputError(
         f"{path} does not fit {declared.file}: {'; '.join(found)}",
-        hint=f"{lock_command(declared)} brings it up to date; what is locked and still declared stays as it is.",
+        hint=hint,
         details={"misfits": found},
     )
+
+
+def hint_for_doubled(declared: Declaration, keys: Iterable[tuple[str, str]]) -> str:
+    names = sorted({name for name, _ in keys})
+    update = [word for name in names for word in ("--update", name)]
+    return f"Remove one of the two lines, or lock the last version: {lock_command(declared, *update)}."
 
 
 def lock_command(declared: Declaration, *arguments: str) -> Command:

@@ -14,7 +14,7 @@ the line says so, and the report.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +109,7 @@ def _lock(declared: Declaration, update: Sequence[str], *, update_all: bool, dry
     wanted = fitting.lockable_sources(declared)
     chosen = set(wanted) if update_all else _choose(update, wanted, lines)
     locked = {each.key: each for each in lines}
-    _require_single(declared, lines, {key: line for key, line in locked.items() if key not in chosen})
+    _require_single(declared, lines, chosen)
 
     def look(key: tuple[str, str]) -> tuple[LockedVolume, LocatedVersion] | None:
         return _look(declared, wanted[key], key[0], locked.get(key), is_kept=key not in chosen)
@@ -206,17 +206,14 @@ def _choose(
     return {key for name in update for key in names[name]}
 
 
-def _require_single(
-    declared: Declaration, lines: Sequence[LockedVolume], kept: dict[tuple[str, str], LockedVolume]
-) -> None:
+def _require_single(declared: Declaration, lines: Sequence[LockedVolume], chosen: Collection[tuple[str, str]]) -> None:
     """InvalidInputError: a line would be kept, and there are two, as after a merge."""
-    for each in set(lines):
-        if each.key in kept and kept[each.key] != each:
-            one, other = sorted((each.version.hex()[:12], kept[each.key].version.hex()[:12]))
+    for key, both in fitting.list_doubled(lines).items():
+        if key not in chosen:
+            versions = " and ".join(each.version.hex()[:12] for each in both)
             raise InvalidInputError(
-                f"{each.name} is locked twice, to {one} and {other}",
-                hint=f"Remove one of the two lines, or lock the last version: "
-                f"{fitting.lock_command(declared, '--update', each.name)}.",
+                f"{key[0]} is locked twice, to {versions}{fitting.say_lines(both)}",
+                hint=fitting.hint_for_doubled(declared, [key]),
             )
 
 

@@ -253,10 +253,16 @@ def test_git_merges_the_locks_of_two_branches(work: Path, is_union: bool) -> Non
     commit(*base, one, other, update="a")
     git("merge", "-q", "other", "-m", "both")
     declared = Declared.load(work / "p" / "cowfs.toml")
-    assert declared.find_misfits() == ["a is locked twice"]
-    with pytest.raises(InvalidInputError, match=r"does not fit .*: a is locked twice"):
+    text = (work / "p" / "cowfs.lock").read_text().splitlines()
+    one_line, other_line = (number for number, line in enumerate(text, 1) if '"a"' in line)
+    where = rf"\(lines {one_line} and {other_line}\)"
+    assert declared.find_misfits() == [f"a is locked twice (lines {one_line} and {other_line})"]
+    with pytest.raises(InvalidInputError, match=rf"does not fit .*: a is locked twice {where}") as raised:
         declared.up()
-    with pytest.raises(InvalidInputError, match=r"a is locked twice, to [0-9a-f]{12} and [0-9a-f]{12}") as raised:
+    assert raised.value.hint.startswith("Remove one of the two lines")
+    with pytest.raises(
+        InvalidInputError, match=rf"a is locked twice, to [0-9a-f]{{12}} and [0-9a-f]{{12}} {where}"
+    ) as raised:
         declared.lock()
     assert "--update a" in raised.value.hint
     declared.lock(update=["a"])
