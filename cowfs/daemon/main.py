@@ -82,7 +82,7 @@ def _run(answer_fd: int) -> int:
             given_up.take_off(spec, sys.argv[3])
             return 0
         goes_on = sys.argv[1:] == [supervision.GO_ON]
-        supervised = supervision.go_on(spec, answer_fd) if goes_on else supervision.choose(spec)
+        supervised = supervision.go_on(spec, handover, answer_fd) if goes_on else supervision.choose(spec, handover)
         daemon = Daemon(spec, answer_fd, handover, supervised)
         daemon.run()
     except CowfsError as error:

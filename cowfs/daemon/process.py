@@ -85,7 +85,6 @@ class Daemon:
 
     def __init__(self, spec: MountSpec, answer_fd: int, handover: Handover, supervision: Supervision) -> None:
         self._spec = spec
-        self._handover = handover
         self._supervision = supervision
         self._feeding = Feeding(handover)
         self._answer_fd = answer_fd
@@ -156,6 +155,7 @@ class Daemon:
         )
         if not spec.options.foreground:
             starter.log_to(Path(spec.log))  # the directory may have been deleted before this process had its lock
+        session.on_version = lambda: self._supervision.note_version(session)
         looks = Looks(session, is_listed=spec.options.show_versions)
         stack.callback(looks.close)
 
@@ -275,7 +275,7 @@ class Daemon:
             load_rows=looks.load_rows,
             load_chunks=looks.load_chunks,
             relieve=session.room.relieve,
-            passthrough=session.recorder is None and session.writer is None and _may_pass_through(),
+            passthrough=session.recorder is None and not self._supervision.is_supervised and _may_pass_through(),
             spins=_may_spin(),
             tried=tried,
             owners=session.owners,
@@ -308,7 +308,7 @@ class Daemon:
             return self._supervision.take_device()
         fd = mounting.mount(self._spec.mount_path, self._mount_options())
         self._find_mount()
-        self._supervision.prepare(self._handover, fd)
+        self._supervision.note_device(fd)
         return fd
 
     def _mount_options(self) -> set[str]:
@@ -370,8 +370,8 @@ class Daemon:
             lost_files=resumed.lost_files,
             overtaken_by=session.writer.overtaken_by if session.writer is not None else None,
         )
-        if session.writer is not None:
-            self._supervision.keep(session.writer.working_copy.share_lock())
+        self._supervision.keep(session)
+        self._supervision.note_version(session)
         self._note_supervisor()
         starter.answer(self._answer_fd, {"ready": to_json(ready)})
         self.is_ready = True

@@ -59,6 +59,8 @@ from cowfs.version.names.volumes import locator
 from cowfs.writer.acquiring import open_base
 from cowfs.writer.writer import Writer
 
+STATUS_WAITS_S = 2.0
+"""For a session that goes on with a mount to become the volume's writer: usually no wait."""
 LOOKED_AT = 16
 """How many heads are searched for that of a commit whose answer was lost."""
 
@@ -157,6 +159,8 @@ class Requests:
         return replace(binding, on_error="keep") if is_spared else binding
 
     def _measure(self, _: Nothing, listener: Listener) -> Measured:
+        if self._session.claiming is not None:
+            self._session.claiming.wait()
         writer, base = self._session.writer, self._session.base
         found = writer.committer.measure_work() if writer is not None else None
         if found is None:
@@ -175,7 +179,10 @@ class Requests:
         return Pong(os.getpid())
 
     def _status(self, _: Nothing, listener: Listener) -> MountStatus:
-        session, spec, base = self._session, self._spec, self._session.base
+        session, spec = self._session, self._spec
+        if session.claiming is not None:
+            session.claiming.wait(STATUS_WAITS_S)
+        base = session.base
         return MountStatus(
             pid=os.getpid(),
             registration=spec.registration,
@@ -198,22 +205,23 @@ class Requests:
             abandoned_loads=self._keeper.abandoned_loads,
             waiting=self._waiting(),
             credentials_problem=self._feeding.problem or session.refusal,
-            writer=self._writer_status(session.writer) if session.writer is not None else None,
+            writer=None if session.writer is None and session.claiming is None else self._writer_status(session.writer),
         )
 
-    def _writer_status(self, writer: Writer) -> WriterStatus:
-        keeper = self._keeper
+    def _writer_status(self, writer: Writer | None) -> WriterStatus:
+        """writer None: the session is not the writer again yet (`claiming`)."""
+        keeper, lease_lost = self._keeper, writer.lease_lost if writer is not None else None
         return WriterStatus(
             is_dirty=self._session.engine.is_dirty(),
             is_committing=self.is_committing,
-            epoch=writer.lease.epoch,
-            lease_lost=writer.lease_lost.message if writer.lease_lost else None,
+            epoch=writer.lease.epoch if writer is not None else 0,
+            lease_lost=lease_lost.message if lease_lost is not None else None,
             heartbeat_age_s=round(clock.monotonic_s() - keeper.renewed_s, 1),
             uploaded_bytes=keeper.uploaded_bytes,
             upload_error=keeper.upload_error.message if keeper.upload_error else None,
             resumed_records=self._session.resumed.records,
-            lost_files=tuple(LostFile(path, size) for path, size in writer.committer.lost.paths()),
-            overtaken_by=writer.overtaken_by,
+            lost_files=tuple(LostFile(*each) for each in writer.committer.lost.paths()) if writer is not None else (),
+            overtaken_by=writer.overtaken_by if writer is not None else None,
         )
 
     def _commit(self, request: CommitRequest, listener: Listener) -> Committed:
@@ -345,6 +353,8 @@ class Requests:
             raise InvalidStateError("the mount is being taken down", hint="Mount the volume again; its work is kept.")
 
     def _writer(self) -> Writer:
+        if (claiming := self._session.claiming) is not None:
+            claiming.wait()
         writer = self._session.writer
         if writer is None and self._session.scratch is not None:
             raise InvalidStateError(

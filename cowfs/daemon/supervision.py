@@ -25,12 +25,17 @@ from typing import Literal
 
 from cowfs.base import clock, config, failpoints, log, programs
 from cowfs.base.errors import InvalidInputError, MountFailedError
+from cowfs.base.ids import VersionId
 from cowfs.control import MountSpec
 from cowfs.control.handover import Handover
+from cowfs.format import keys
+from cowfs.format.sealing import PLAIN
 from cowfs.machine import processes
 from cowfs.machine.processes import ProcessIdentity
 from cowfs.native import SurvivalTable
+from cowfs.session.session import Session
 from cowfs.session.survival import Survival
+from cowfs.store.sealed import sealing_of
 from cowfs.supervisor import client, wire
 
 GO_ON = "go-on"
@@ -50,12 +55,16 @@ Kept = Literal["start", "log", "device", "table", "lock"]
 class Supervision:
     """Of one mount. reason: why it is not supervised; "" if it is."""
 
-    def __init__(self, spec: MountSpec, reason: str, connection: socket.socket | None = None) -> None:
+    def __init__(
+        self, spec: MountSpec, handover: Handover, reason: str, connection: socket.socket | None = None
+    ) -> None:
         self._spec = spec
+        self._handover = handover
         self._directory = str(config.runtime_dir()) if connection is not None else ""
         self._connection = connection
         self._lock = threading.Lock()
         self._kept: dict[str, int] = {}
+        self._noted: VersionId | None = None  # the version that `start` has
         self.reason = reason
         self.survival: Survival | None = None
 
@@ -80,16 +89,18 @@ class Supervision:
         """A copy of the device that the server before has had."""
         return os.dup(self._kept["device"])
 
-    def prepare(self, handover: Handover, device: int) -> None:
-        """Notes what `keep` hands over; device: the mount's, which stays the caller's."""
-        if self.is_supervised and not self.is_continued:
-            self._kept |= {"device": os.dup(device), "start": _start(self._spec, handover), "log": os.dup(2)}
+    def note_device(self, device: int) -> None:
+        """device: the mount's, which stays the caller's."""
+        if self.is_supervised:
+            self._kept["device"] = os.dup(device)
 
-    def keep(self, lock: int) -> None:
-        """The mount is served. lock: the working copy's, which stays the caller's."""
+    def keep(self, session: Session) -> None:
+        """The mount is served."""
         if not self.is_supervised or self.is_continued:
             return
-        self._kept["lock"] = os.dup(lock)
+        assert session.writer is not None
+        self._kept |= {"lock": os.dup(session.writer.working_copy.share_lock()), "log": os.dup(2)}
+        self._kept["start"] = self._make_start(session)
         with self._lock:
             refusal = self._hand_over()
         if refusal:
@@ -109,6 +120,17 @@ class Supervision:
                 self._connection = None
             while self._kept:
                 os.close(self._kept.popitem()[1])
+
+    def note_version(self, session: Session) -> None:
+        """The next daemon opens this version without the store."""
+        with self._lock:
+            if not self.is_supervised or "lock" not in self._kept or session.base.version_id == self._noted:
+                return
+            os.close(self._kept.pop("start"))
+            self._kept["start"] = self._make_start(session)
+            if self._connection is not None:
+                with suppress(OSError):  # its supervisor is gone; the next one gets it
+                    wire.send(self._connection, {"start": True}, [self._kept["start"]])
 
     def look_after(self) -> None:
         """Call it regularly."""
@@ -149,21 +171,48 @@ class Supervision:
             return "its supervisor is gone"
         return str(answer[0].get("refused", ""))
 
+    def _make_start(self, session: Session) -> int:
+        """What the next daemon is started with (`wire.KEPT`)."""
+        base = session.base
+        self._noted = base.version_id
+        spec = replace(
+            self._spec,
+            head_number=0,
+            head_version=None,
+            lease_epoch=None,
+            quota_bytes=session.engine.quota(),
+            compress=None,
+            options=replace(self._spec.options, take_over=False),
+        )
+        known = {keys.STORE: session.record.encode()}
+        if base.manifest is not None and base.version_id is not None and sealing_of(session.store) is PLAIN:
+            known[keys.version(base.version_id)] = base.manifest.encode()
+        texts = {name: data.decode() for name, data in known.items()}
+        words = [sys.executable, "-P", "-m", "cowfs.daemon", GO_ON]
+        environment = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
+        start = {"arguments": words, "environment": environment}
+        handover = replace(self._handover, known=texts)
+        lines = [json.dumps(start).encode(), spec.to_json().encode(), handover.to_line()]
+        descriptor = os.memfd_create("cowfs-start", os.MFD_CLOEXEC)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(b"\n".join(lines))
+        return descriptor
+
     def _require_not_demanded(self, reason: str) -> None:
         if self._spec.options.supervised:
             raise _refusal(reason)
 
 
-def choose(spec: MountSpec) -> Supervision:
+def choose(spec: MountSpec, handover: Handover) -> Supervision:
     """Starts a supervisor if the mount is to be supervised and none runs. MountFailedError,
     InvalidInputError: it is demanded, and cannot be had."""
     options = spec.options
     if not options.is_supervised:
-        return Supervision(spec, "it was not asked for")
+        return Supervision(spec, handover, "it was not asked for")
     if reason := _obstacle(spec):
         if options.supervised:
             raise InvalidInputError(f"this mount cannot be supervised: {reason}", hint="Mount it without supervised.")
-        return Supervision(spec, reason)
+        return Supervision(spec, handover, reason)
     if _release() < SAFE_RELEASE:
         _logger.warning("before Linux 6.12, a request may get no answer when the daemon of a supervised mount dies")
     try:
@@ -173,8 +222,8 @@ def choose(spec: MountSpec) -> Supervision:
         reason = f"its supervisor cannot be reached: {error.strerror or error}"
         if options.supervised:
             raise _refusal(reason) from error
-        return Supervision(spec, reason)
-    supervision = Supervision(spec, "", connection)
+        return Supervision(spec, handover, reason)
+    supervision = Supervision(spec, handover, "", connection)
     descriptor = SurvivalTable.allocate()
     supervision._kept["table"] = descriptor
     number = int.from_bytes(clock.random_bytes(8), "little") | 1
@@ -183,11 +232,11 @@ def choose(spec: MountSpec) -> Supervision:
     return supervision
 
 
-def go_on(spec: MountSpec, answer_fd: int) -> Supervision:
+def go_on(spec: MountSpec, handover: Handover, answer_fd: int) -> Supervision:
     """For a process that was started by the supervisor, with the kept descriptors. answer_fd: what
     was its standard output; it stays the caller's."""
     connection = socket.socket(fileno=os.dup(answer_fd))
-    supervision = Supervision(spec, "", connection)
+    supervision = Supervision(spec, handover, "", connection)
     for name, number in wire.KEPT.items():
         supervision._kept[name] = os.dup(number)
         if number > 2:
@@ -223,27 +272,6 @@ def _release() -> tuple[int, ...]:
 
 def _refusal(reason: str) -> MountFailedError:
     return MountFailedError(f"the mount cannot be supervised: {reason}", hint="Try again, or mount without supervised.")
-
-
-def _start(spec: MountSpec, handover: Handover) -> int:
-    """What the next daemon is started with (`wire.KEPT`)."""
-    spec = replace(
-        spec,
-        head_number=0,
-        head_version=None,
-        lease_epoch=None,
-        quota_bytes=None,
-        compress=None,
-        options=replace(spec.options, take_over=False),
-    )
-    words = [sys.executable, "-P", "-m", "cowfs.daemon", GO_ON]
-    environment = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
-    start = {"arguments": words, "environment": environment}
-    lines = [json.dumps(start).encode(), spec.to_json().encode(), replace(handover, known={}).to_line()]
-    descriptor = os.memfd_create("cowfs-start", os.MFD_CLOEXEC)
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(b"\n".join(lines))
-    return descriptor
 
 
 def _connect(directory: str) -> socket.socket:

@@ -31,6 +31,7 @@ from cowfs.base import config, interruptible, log
 from cowfs.base.errors import ConflictError, CorruptError, from_local_disk
 from cowfs.base.ids import VersionId
 from cowfs.control import SessionSpec
+from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.index import Index, Subtree
 from cowfs.machine import processes
@@ -39,6 +40,7 @@ from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.native.constants import ROOT_INO
+from cowfs.session.claiming import Claiming
 from cowfs.session.committer import Committer
 from cowfs.session.lost import LostFiles
 from cowfs.session.profiles import profile_files
@@ -55,7 +57,7 @@ from cowfs.store.packs import PackReader
 from cowfs.transfer.linked import LinkedBytes
 from cowfs.version.commit import Base, Progress, ProgressListener
 from cowfs.version.names import quotas
-from cowfs.version.names.volumes import read_head
+from cowfs.version.names.volumes import Head, read_head
 from cowfs.version.publish.heads import is_only_fenced
 from cowfs.version.publish.publisher import Publisher
 from cowfs.version.publish.uploads import UploadLog
@@ -263,6 +265,8 @@ def _open_writable(
     record = load_record(store)
     prepare_working_copy(spec, working_copy, store, record)
     packs = PackReader(store)
+    if is_continued and working_copy.state.intent is None:
+        return _go_on(spec, stack, access, discard, report, survival, working_copy, store, record)
     with (
         interruptible.meanwhile(partial(settings_of, spec, store)) as settings,
         early_base(spec, store, packs, working_copy) as take_early,
@@ -290,26 +294,84 @@ def _open_writable(
             base, index = _open_base(spec, inner, store, packs, working_copy)
             engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report, survival)
     else:
-        writer.overtaken_by = head.version
-        _logger.warning(
-            "another writer has committed to volume %s; the uncommitted work here can only be forked", spec.volume
-        )
+        _note_overtaken(writer, head)
 
     kept = settings()
     engine.set_quota(kept.quota_bytes)
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
     resumed = _replay(engine, residency, recovery, report)
-    if is_continued:
+    if is_continued:  # and a head was put whose outcome was not known
         engine.expect_earlier_references()
     number = working_copy.state.head_number
     base = replace(base, head_number=number, head_check=head.check if number == head.number else None)
     session = Session(spec, store, record, engine, residency, base, resumed, writer, is_continued=is_continued)
     committer = _commit_with(session, writer, index, packs, base, kept.compress, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
-    remove_left(session)
+    remove_left(session, working_copy)
     stack.callback(_drop_pin, session, discard)
     return session
+
+
+def _go_on(
+    spec: SessionSpec,
+    stack: ExitStack,
+    access: Access,
+    discard: threading.Event,
+    report: ProgressListener,
+    survival: Survival | None,
+    working_copy: WorkingCopy,
+    store: ObjectStore,
+    record: StoreRecord,
+) -> Session:
+    """The session of a mount whose process was killed. It becomes the volume's writer beside its
+    requests, which wait for no store but for bytes that are only there."""
+    claiming, packs = Claiming(), PackReader(store)
+    stack.callback(claiming.give_back)
+    base, index = _open_base(spec, stack, store, packs, working_copy)
+    engine, recovery = _open_base_engine(spec, stack, index, working_copy, discard, report, survival)
+    engine.set_quota(spec.quota_bytes or 0)
+    working_copy.give_up_ballast = engine.give_up_ballast
+    residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
+    resumed = _replay(engine, residency, recovery, report)
+    engine.expect_earlier_references()
+    session = Session(spec, store, record, engine, residency, base, resumed, is_continued=True, claiming=claiming)
+    remove_left(session, working_copy)
+    stack.callback(_drop_pin, session, discard)
+    stack.callback(claiming.stop)
+    claiming.start(partial(_claim_again, session, index, packs, working_copy, claiming))
+    return session
+
+
+def _claim_again(
+    session: Session, index: Index, packs: PackReader, working_copy: WorkingCopy, claiming: Claiming
+) -> None:
+    spec, store, claimed = session.spec, session.store, ExitStack()
+    with claimed:
+        writer, head = claim(spec, claimed, store, working_copy)
+        state = working_copy.state
+        is_moved = head.version != state.base_version
+        if not is_moved and is_only_fenced(store, spec.volume, state.head_number, head):
+            working_copy.rebase(head.number, head.version)
+            writer.protection.follow(head.number)
+        else:
+            _note_overtaken(writer, head)
+        writer.protection.catch_up()
+        kept = settings_of(spec, store)
+        session.engine.set_quota(kept.quota_bytes)
+        number = working_copy.state.head_number
+        base = replace(session.opened, head_number=number, head_check=head.check if number == head.number else None)
+        committer = _commit_with(session, writer, index, packs, base, kept.compress, claiming.committing)
+        claiming.lease.enter_context(claimed.pop_all())
+    session.resumed = replace(session.resumed, lost_files=_log_lost(committer.lost))
+    session.writer = writer
+
+
+def _note_overtaken(writer: Writer, head: Head) -> None:
+    writer.overtaken_by = head.version
+    _logger.warning(
+        "another writer has committed to volume %s; the uncommitted work here can only be forked", writer.lease.volume
+    )
 
 
 def _commit_with(

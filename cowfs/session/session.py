@@ -14,6 +14,7 @@ from cowfs.control import SessionSpec
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.native import Engine, Owners
+from cowfs.session.claiming import Claiming
 from cowfs.session.files import Files, this_process
 from cowfs.session.profiles.recording import Recorder
 from cowfs.session.profiles.replaying import Replayer
@@ -47,8 +48,9 @@ class Session:
     it has adopted a volume. Engine, residency and committer are thread-safe.
 
     owners: the owner mapping of a mount. files: the volume's files, for this process. is_continued:
-    whether it goes on with the mount of a process that was killed. is_left_dirty: whether
-    uncommitted work stayed in the working copy; known once the session is closed.
+    whether it goes on with the mount of a process that was killed. Then it gets its writer while it
+    is used (`claiming`). on_version: called after each commit. is_left_dirty: whether uncommitted
+    work stayed in the working copy; known once the session is closed.
     """
 
     spec: SessionSpec
@@ -60,6 +62,8 @@ class Session:
     resumed: Resumed = Resumed()
     writer: Writer | None = None
     scratch: Scratch | None = None
+    claiming: Claiming | None = None
+    on_version: Callable[[], None] = lambda: None
     recorder: Recorder | None = None
     replayer: Replayer | None = None
     is_continued: bool = False
@@ -109,6 +113,7 @@ class Session:
                     raise
             else:
                 self.room.release_committed()
+                self.on_version()
                 return base
 
     def wait_patiently(self) -> None:

@@ -54,6 +54,7 @@ from cowfs.version.publish.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, InodeRow
+    from cowfs.machine.working_copy import WorkingCopy
     from cowfs.session.session import Session
     from cowfs.version.merge.merge_states import Merged, Part, State
 
@@ -88,11 +89,9 @@ def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
     return Restored(session.base.version_id, told)
 
 
-def remove_left(session: Session) -> None:
+def remove_left(session: Session, working_copy: WorkingCopy) -> None:
     """Removes the staging directories of killed restores, in a session that is not in use yet. An
     error is only logged, so that the volume still opens."""
-    assert session.writer is not None
-    working_copy = session.writer.working_copy
     noted = working_copy.state.restoring
     if not noted:
         return

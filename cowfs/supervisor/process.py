@@ -125,6 +125,9 @@ class Supervisor:
         if "keep" in message:
             _answer(connection, self._keep(connection, message["keep"], descriptors))
             return
+        if mount is not None and "start" in message and descriptors:
+            os.close(mount.kept["start"])
+            mount.kept["start"] = fcntl.fcntl(descriptors[0], fcntl.F_DUPFD_CLOEXEC, FIRST_KEPT)
         for descriptor in descriptors:
             os.close(descriptor)
         if "forget" in message:

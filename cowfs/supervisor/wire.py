@@ -2,6 +2,7 @@
 keeps messages apart (SOCK_SEQPACKET), with descriptors beside it (SCM_RIGHTS).
 
     from a daemon      keep       these descriptors, in the order of `KEPT`, are a mount; start its daemon again when it dies
+                       start      another `start`, in place of the one before
                        progress   it is still being opened
                        ready      it serves the mount
                        error      why it cannot serve

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +183,24 @@ class Place:
 
     def working_copy(self, volume: str = "v") -> WorkingCopy:
         return WorkingCopy(Path(str(self.spec(volume).working_copy)))
+
+    def daemon_of(self, mount: Mount) -> int:
+        """The process that serves a supervised mount now."""
+        entry_file = self.root / "c" / "state" / "mounts" / f"{mount.spec.registration}.json"
+        deadline_s = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline_s:
+            entry = MountEntry.from_json(entry_file.read_bytes())
+            if entry is not None and entry.process.is_alive:
+                return entry.pid
+            time.sleep(0.02)
+        raise AssertionError(f"no process serves {mount.path}")
+
+    def unmount(self, mount: Mount) -> None:
+        """A mount whose daemon is another one now."""
+        pid = self.daemon_of(mount)
+        mount.call("unmount", force=False)
+        assert wait_gone(pid, WAIT_S)
+        assert not is_mounted(mount.path)
 
     def registered(self) -> list[str]:
         """Mount paths in the registry. Entries of dead daemons stay until somebody lists mounts."""

@@ -64,6 +64,32 @@ def test_a_commit_and_reads_wait_for_the_store(server: SeaweedFS, fast_lane: boo
         fresh.unmount()
 
 
+def test_a_supervised_mount_goes_on_without_its_store(server: SeaweedFS) -> None:
+    with server, Place(server.store_url) as place, ThreadPoolExecutor() as pool:
+        place.volume()
+        mount = place.mount(supervised=True)
+        (mount.path / "old").write_bytes(b"committed")
+        mount.commit()
+        with (mount.path / "open").open("w+b", buffering=0) as file:
+            file.write(b"before")
+            server.kill()
+            for _ in range(2):
+                os.kill(place.daemon_of(mount), signal.SIGKILL)
+                file.write(b", and after")
+                assert sorted(os.listdir(mount.path)) == ["old", "open"]
+                (mount.path / "new").write_bytes(b"written")
+                (mount.path / "new").unlink()
+            committing = pool.submit(mount.commit)
+            server.start()
+            version = committing.result()
+            assert os.pread(file.fileno(), 100, 0) == b"before, and after, and after"
+        place.unmount(mount)
+        fresh = place.mount(version=version)
+        assert (fresh.path / "open").read_bytes() == b"before, and after, and after"
+        assert (fresh.path / "old").read_bytes() == b"committed"
+        fresh.unmount()
+
+
 def test_a_command_says_what_the_mount_waits_for(server: SeaweedFS) -> None:
     """Also one that comes when the mount has noticed already."""
     with server, Place(server.store_url) as place:
