@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import supervisors
-from tests.system.machine import CommandFailed, Machine, is_running, mounted_below, wait_until_gone
+from tests.system.machine import CommandFailed, Machine, mounted_below, wait_until_gone
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
@@ -71,22 +71,6 @@ def test_open_files_go_on(machine: Machine, path: Path) -> None:
     assert status(machine)["unsupervised"] is None
     machine.unmount(path)
     assert machine.json("status")["mounts"] == []
-
-
-@pytest.mark.parametrize("point", ["commit-mappings-flushed", "commit-before-head", "commit-after-head"])
-def test_a_commit_whose_daemon_dies_is_made_once(machine: Machine, point: str) -> None:
-    machine.create("v")
-    machine.environment["COWFS_FAILPOINT"] = point
-    path = machine.mount("v", "--supervise")
-    del machine.environment["COWFS_FAILPOINT"]
-    pid = machine.daemon_pid(path)
-    (path / "a").write_text("a")
-    machine.commit(path, "once")
-    assert not is_running(pid)
-    (path / "b").write_text("b")
-    machine.commit(path, "twice")
-    assert [each["message"] for each in machine.json("log", "v")["versions"]] == ["twice", "once"]
-    machine.unmount(path)
 
 
 def test_a_daemon_that_dies_again_and_again_is_given_up(machine: Machine, path: Path) -> None:
