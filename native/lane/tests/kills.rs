@@ -7,7 +7,9 @@
 //! a server         this program, started again: a lane, an engine on a working copy that stays; checkpoints and freezes all the time
 //! ```
 //!
-//! It needs root, for the mount, and Linux 6.9: otherwise nothing is tested. `COWFS_KILLS` (50) says how often, `COWFS_KILLS_SEED` repeats the programs' choices.
+//! It needs root, for the mount, and Linux 6.9: otherwise nothing is tested. `COWFS_KILLS` (50) says
+//! how often, `COWFS_KILLS_SEED` repeats the programs' choices. SIGTERM ends it early. It says how
+//! many kills there were, and for each hundredth how long the next server took and what it replayed.
 
 #![allow(clippy::print_stdout, reason = "seeds, and what was not tested")]
 
@@ -29,10 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cowfs_base::{ROOT_INO, now_ns};
+use cowfs_base::{Errno, ROOT_INO, now_ns};
 use cowfs_engine::{CHECKPOINT_BYTES, Engine, InodeRow, Options, Punching};
 use cowfs_lane::{Lane, Need};
-use cowfs_mounted::Mounted;
+use cowfs_mounted::{Missing, Mounted, Target};
 use cowfs_survival::Table;
 use random::Random;
 
@@ -40,8 +42,14 @@ const DEFAULT_KILLS: u64 = 50;
 const WRITERS: u64 = 3;
 const NAMERS: u64 = 2;
 const FILE_BYTES: u64 = 3 << 20;
+const MAPPED_BYTES: usize = 1 << 20;
+/// Versions beside the volume. A file in each has as many bytes as its number says.
+const VERSIONS: u64 = 5;
 /// So many that a listing takes several requests.
 const NAMES: usize = 2000;
+/// A server that has replayed more makes a checkpoint before it answers. Most are killed before they
+/// have finished one, so that each would replay more than the one before.
+const LONG_RECORDS: u64 = 3000;
 /// A program that gets no answer for so long will get none.
 const STUCK: Duration = Duration::from_secs(120);
 /// What a table gets that is begun.
@@ -61,35 +69,21 @@ fn main() {
 
 /// Serves the device that is its standard input, and says when it does.
 fn serve(dir: &Path) {
+    // SAFETY: ignoring a signal needs no handler. The process that kills this one ends at it.
+    unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     let descriptor = number(TABLE, 0) as RawFd;
     // SAFETY: it is open as long as this process.
     let memory = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let table = Arc::new(Table::open(memory, CONNECTION).expect("a table"));
-    let engine = Engine::open(Options {
-        root: InodeRow {
-            ino: ROOT_INO,
-            mode: libc::S_IFDIR | 0o755,
-            nlink: 2,
-            ..InodeRow::default()
-        },
-        next_ino: 2,
-        cache_dir: dir.join("cache"),
-        memory_cache_bytes: 1 << 20,
-        is_store_near: false,
-        staging_dir: Some(dir.join("work")),
-        failures_file: None,
-        staging_limit_bytes: 0,
-        segment_bytes: 4 << 20,
-        checkpoint_bytes: CHECKPOINT_BYTES,
-        after_layer: 0,
-        boot_id: "this one".into(),
-    });
-    let engine = Arc::new(engine.expect("opens"));
+    let engine = open_engine(dir, true);
     engine.note_requests(table.connection());
     engine.keep_handles(table.clone());
-    engine.recover().expect("recovers");
+    let records = engine.recover().expect("recovers").records;
     engine.load_directory(ROOT_INO, &[]).expect("is empty");
     engine.replay().expect("replays");
+    if records > LONG_RECORDS {
+        engine.checkpoint().expect("made");
+    }
     if table.handshake().is_some() {
         engine.expect_earlier_references().expect("is open");
     }
@@ -99,21 +93,94 @@ fn serve(dir: &Path) {
         table: Some(table),
         ..Default::default()
     };
-    let lane = Lane::new(Arc::new(Mounted::new(engine.clone())), device, &options);
+    let files = Arc::new(Mounted::with_versions(engine.clone(), true));
+    let lane = Lane::new(files.clone(), device, &options);
     let lane = lane.expect("can go on");
     lane.start().expect("starts");
     lane.handshake().expect("a handshake");
-    println!("ready");
+    println!("ready {records}");
     let ending = engine.clone();
     std::thread::spawn(move || end_logs(&ending));
     while let Some(wanted) = lane.next_wanted() {
         match wanted.need {
             Need::Room => drop(engine.reclaim_overdue()),
             Need::Space => drop(engine.relieve(1 << 20, Punching::Thorough)),
-            Need::Resident(missing) => panic!("{missing:?} is missing"),
+            Need::Resident(missing) => {
+                if !provide(&files, dir, missing) {
+                    lane.fail(wanted.unique, Errno::ENOENT);
+                    continue;
+                }
+            }
         }
         lane.resume(wanted.unique);
     }
+}
+
+fn open_engine(dir: &Path, is_writable: bool) -> Arc<Engine> {
+    let engine = Engine::open(Options {
+        root: InodeRow {
+            ino: ROOT_INO,
+            mode: libc::S_IFDIR | 0o755,
+            nlink: 2,
+            ..InodeRow::default()
+        },
+        next_ino: if is_writable { 2 } else { 3 },
+        cache_dir: dir.join("cache"),
+        memory_cache_bytes: 1 << 20,
+        is_store_near: false,
+        staging_dir: is_writable.then(|| dir.join("work")),
+        failures_file: None,
+        staging_limit_bytes: 0,
+        segment_bytes: 4 << 20,
+        checkpoint_bytes: CHECKPOINT_BYTES,
+        after_layer: 0,
+        boot_id: "this one".into(),
+    });
+    Arc::new(engine.expect("opens"))
+}
+
+fn id_of(version: u64) -> String {
+    format!("{:064x}", version << 40 | version)
+}
+
+fn tag_of(version: u64) -> String {
+    format!("tag {version}")
+}
+
+/// Which versions a server names first depends on what it is asked. False: there is no such name.
+fn provide(files: &Mounted, dir: &Path, missing: Missing) -> bool {
+    let names = (1..=VERSIONS).flat_map(|version| {
+        let (id, tag) = (id_of(version).into_bytes(), tag_of(version).into_bytes());
+        [(id.clone(), Target::Version), (tag, Target::Id(id))]
+    });
+    let mut names: Vec<(Vec<u8>, Target)> = names.collect();
+    match missing {
+        Missing::Names => files.list_versions(names).expect("listed"),
+        Missing::Name(name) => {
+            let Some(at) = names.iter().position(|(known, _)| *known == name) else {
+                return false;
+            };
+            let target = names.swap_remove(at).1;
+            files.name_version(&name, target).expect("named");
+        }
+        Missing::Closed(number, id) => {
+            let is_it = |version: &u64| id_of(*version).into_bytes() == id;
+            let version = (1..=VERSIONS).find(is_it).expect("one of them");
+            let engine = open_engine(dir, false);
+            let file = InodeRow {
+                ino: 2,
+                mode: libc::S_IFREG | 0o644,
+                nlink: 1,
+                size: version,
+                ..InodeRow::default()
+            };
+            let entries = [(Box::from(*b"f"), file)];
+            engine.load_directory(ROOT_INO, &entries).expect("loaded");
+            files.open_version(number, &id, engine);
+        }
+        Missing::Of(..) => panic!("{missing:?} is missing"),
+    }
+    true
 }
 
 /// Checkpoints, and layers that are frozen and cannot be committed.
@@ -176,7 +243,8 @@ impl Mount {
         }
     }
 
-    fn start_server(&mut self) {
+    /// How many records the server has replayed.
+    fn start_server(&mut self) -> u64 {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
         command
@@ -188,8 +256,10 @@ impl Mount {
         let mut line = String::new();
         let said = server.stdout.take().expect("a pipe");
         BufReader::new(said).read_line(&mut line).expect("reads");
-        assert!(!line.is_empty(), "the server ended");
         self.server = Some(server);
+        let records = line.trim().strip_prefix("ready ");
+        let records = records.and_then(|records| records.parse().ok());
+        records.expect("the server is ready")
     }
 
     fn kill_server(&mut self) {
@@ -642,6 +712,155 @@ impl Attributes {
     }
 }
 
+/// A file that is mapped, and what its only user has stored there.
+struct Mapper {
+    file: File,
+    map: Map,
+    known: Vec<u8>,
+    random: Random,
+}
+
+/// The first byte of a shared mapping.
+struct Map(*mut u8);
+
+// SAFETY: one thread uses it.
+unsafe impl Send for Map {}
+
+impl Map {
+    fn new(file: &File) -> io::Result<Map> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (place, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start = unsafe { libc::mmap(place, MAPPED_BYTES, access, libc::MAP_SHARED, fd, 0) };
+        match start {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            start => Ok(Map(start.cast())),
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: so many bytes are mapped, and nobody else here stores into them.
+        unsafe { std::slice::from_raw_parts_mut(self.0, MAPPED_BYTES) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // SAFETY: so many bytes are mapped.
+        match unsafe { libc::msync(self.0.cast(), MAPPED_BYTES, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: so many bytes are mapped, and none is used any more.
+        unsafe { libc::munmap(self.0.cast(), MAPPED_BYTES) };
+    }
+}
+
+impl Mapper {
+    fn new(path: &Path, seed: u64) -> io::Result<Mapper> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).open(path)?;
+        file.set_len(MAPPED_BYTES as u64)?;
+        Ok(Mapper {
+            map: Map::new(&file)?,
+            file,
+            known: vec![0; MAPPED_BYTES],
+            random: Random::new(seed),
+        })
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        match self.random.below(8) {
+            0 => self.map.sync(),
+            1 => self.read_again(),
+            _ => self.store(),
+        }
+    }
+
+    fn store(&mut self) -> io::Result<()> {
+        let longest = [10, 5000, 100_000][self.random.below(3) as usize];
+        let length = 1 + self.random.below(longest) as usize;
+        let from = self.random.below((MAPPED_BYTES - length) as u64) as usize;
+        let byte = self.random.next() as u8;
+        for bytes in [self.map.bytes(), &mut self.known] {
+            bytes[from..from + length].fill(byte);
+        }
+        Ok(())
+    }
+
+    /// Nothing that was stored is only in the kernel's memory when it is compared.
+    fn read_again(&mut self) -> io::Result<()> {
+        self.map.sync()?;
+        self.map = Map::new(&self.file)?;
+        // SAFETY: no memory is involved. The pages that the kernel holds are dropped.
+        unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        let mut found = vec![0; MAPPED_BYTES];
+        self.file.read_exact_at(&mut found, 0)?;
+        same(
+            found == self.known && *self.map.bytes() == self.known[..],
+            true,
+        )
+    }
+}
+
+/// Looks at versions beside the volume, which have the same inodes.
+struct Looker {
+    path: PathBuf,
+    /// Of each version: the directory, the numbers of its file and of its link.
+    open: BTreeMap<u64, (File, u64, u64)>,
+    random: Random,
+}
+
+impl Looker {
+    fn new(path: PathBuf, seed: u64) -> Looker {
+        Looker {
+            path,
+            open: BTreeMap::new(),
+            random: Random::new(seed),
+        }
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        let version = 1 + self.random.below(VERSIONS);
+        let link = self.path.join(tag_of(version));
+        let Some((directory, of_file, of_link)) = self.open.get(&version) else {
+            let directory = File::open(self.path.join(id_of(version)))?;
+            let of_file = status_of_f(&directory)?.st_ino;
+            let of_link = std::fs::symlink_metadata(&link)?.ino();
+            let known = (directory, of_file, of_link);
+            self.open.insert(version, known);
+            return Ok(());
+        };
+        match self.random.below(20) {
+            0 => drop(self.open.remove(&version)),
+            1 => same(std::fs::read_dir(&self.path)?.count() as u64, 2 * VERSIONS)?,
+            2..10 => {
+                same(std::fs::symlink_metadata(&link)?.ino(), *of_link)?;
+                same(std::fs::read_link(&link)?, id_of(version).into())?;
+            }
+            _ => {
+                let status = status_of_f(directory)?;
+                let found = (status.st_size as u64, status.st_ino);
+                same(found, (version, *of_file))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn status_of_f(directory: &File) -> io::Result<libc::stat> {
+    // SAFETY: plain data, which the call fills.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the name ends with a zero byte, and both outlive the call.
+    match unsafe { libc::fstatat(directory.as_raw_fd(), c"f".as_ptr(), &mut status, 0) } {
+        0 => Ok(status),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> io::Result<()> {
     match found == expected {
         true => Ok(()),
@@ -710,22 +929,47 @@ fn kill_servers() {
     programs.push(start("attributes".into(), &is_over, move || {
         attributes.step()
     }));
+    let mut mapper = Mapper::new(&mount.path.join("m"), seed + 400).expect("maps");
+    programs.push(start("mapper".into(), &is_over, move || mapper.step()));
+    let mut looker = Looker::new(mount.path.join(".cowfs/versions"), seed + 500);
+    programs.push(start("looker".into(), &is_over, move || looker.step()));
     let lister = move || list(&directory, &names);
     programs.push(start("lister".into(), &is_over, lister));
-    let mut random = Random::new(seed);
-    for kill in 0..number("COWFS_KILLS", DEFAULT_KILLS) {
-        if !have_gone_on(&programs, kill) {
-            break;
-        }
-        std::thread::sleep(Duration::from_micros(random.below(20_000)));
-        mount.kill_server();
-        mount.start_server();
-    }
+    let kills = kill_until_told(&mut mount, &programs, seed);
+    println!("{kills} kills");
     is_over.store(true, Ordering::Release);
     for program in programs {
         let outcome = program.thread.join().expect("no panic");
         assert!(outcome.is_ok(), "{}: {outcome:?}", program.name);
     }
+}
+
+static IS_TOLD_TO_END: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_the_end(_signal: libc::c_int) {
+    IS_TOLD_TO_END.store(true, Ordering::Release);
+}
+
+/// Returns how often it has killed a server.
+fn kill_until_told(mount: &mut Mount, programs: &[Program], seed: u64) -> u64 {
+    let handler = note_the_end as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does no more than store a number.
+    unsafe { libc::signal(libc::SIGTERM, handler as libc::sighandler_t) };
+    let mut random = Random::new(seed);
+    for kill in 0..number("COWFS_KILLS", DEFAULT_KILLS) {
+        if IS_TOLD_TO_END.load(Ordering::Acquire) || !have_gone_on(programs, kill) {
+            return kill;
+        }
+        std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        mount.kill_server();
+        let since = Instant::now();
+        let records = mount.start_server();
+        if kill % 100 == 0 {
+            let took = since.elapsed().as_millis();
+            println!("kill {kill}: the next server took {took} ms and replayed {records} records");
+        }
+    }
+    number("COWFS_KILLS", DEFAULT_KILLS)
 }
 
 /// Waits until each program has done something; false: one has failed.
