@@ -21,7 +21,9 @@ import shlex
 SLOT = "\0"
 """No name, path or URL contains it."""
 
-ABOUT_NO_STORE = frozenset({"allow", "apply", "bench", "clean", "completion", "down", "k8s", "lock", "status", "up"})
+ABOUT_NO_STORE = frozenset(
+    {"allow", "apply", "bench", "clean", "completion", "down", "k8s", "lock", "restart", "status", "up"}
+)
 """Commands about files and about this machine."""
 
 OF_TWO_STORES = frozenset({"pull", "push"})

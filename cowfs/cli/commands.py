@@ -15,6 +15,7 @@ GROUPS = {
         "mount": "Mount a volume to write, or a version to read.",
         "commit": "Publish what was written as a version.",
         "unmount": "Unmount; uncommitted work is kept.",
+        "restart": "Restart the daemon of a mount while programs use it.",
         "exec": "Run a program with volumes, and publish what it changes.",
     },
     "History": {
@@ -138,7 +139,7 @@ ELSEWHERE = {
 ROOMS = {
     "volumes": "create fork log show tag diff merge restore rollback ls delete undelete",
     "files": "find explore index tree stat du cat cp mv rm mkdir upload download import export warm",
-    "mounts": "mount commit unmount exec apply up down lock clean",
+    "mounts": "mount commit unmount restart exec apply up down lock clean",
     "stores": "quota prune verify repair push pull gc purge maintain key store",
     "machine": "allow status web k8s completion bench doctor",
 }

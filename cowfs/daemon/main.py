@@ -26,7 +26,7 @@ from cowfs.daemon.signals import SIGNALS
 from cowfs.machine import processes
 from cowfs.session import heap
 from cowfs.store.credentials import trust
-from cowfs.supervisor.process import GIVEN_UP
+from cowfs.supervisor import wire
 
 DESCRIPTORS = 1 << 14
 
@@ -78,10 +78,10 @@ def _run(answer_fd: int) -> int:
         if handover.trusted:
             os.environ[trust.VARIABLE] = handover.trusted
         heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.is_read_only else heap.MAPPED_BYTES)
-        if sys.argv[2:3] == [GIVEN_UP]:
+        if sys.argv[2:3] == [wire.GIVEN_UP]:
             given_up.take_off(spec, sys.argv[3])
             return 0
-        goes_on = sys.argv[1:] == [supervision.GO_ON]
+        goes_on = sys.argv[1:] == [wire.GO_ON]
         supervised = supervision.go_on(spec, handover, answer_fd) if goes_on else supervision.choose(spec, handover)
         daemon = Daemon(spec, answer_fd, handover, supervised)
         daemon.run()

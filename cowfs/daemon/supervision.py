@@ -38,8 +38,6 @@ from cowfs.session.survival import Survival
 from cowfs.store.sealed import sealing_of
 from cowfs.supervisor import client, wire
 
-GO_ON = "go-on"
-"""What a daemon is started with that goes on with the mount of one that was killed."""
 RESEND_RELEASE = (6, 9)
 """Linux offers to send requests again (FUSE_NOTIFY_RESEND)."""
 SAFE_RELEASE = (6, 12)
@@ -188,7 +186,7 @@ class Supervision:
         if base.manifest is not None and base.version_id is not None and sealing_of(session.store) is PLAIN:
             known[keys.version(base.version_id)] = base.manifest.encode()
         texts = {name: data.decode() for name, data in known.items()}
-        words = [sys.executable, "-P", "-m", "cowfs.daemon", GO_ON]
+        words = [sys.executable, "-P", "-m", "cowfs.daemon", wire.GO_ON]
         environment = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
         start = {"arguments": words, "environment": environment}
         handover = replace(self._handover, known=texts)

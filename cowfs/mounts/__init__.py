@@ -11,6 +11,9 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from cowfs.api.mounts.advice import Advice as Advice
+    from cowfs.api.mounts.fuse import Restarted as Restarted
+    from cowfs.api.mounts.fuse import list_supervised as list_supervised
+    from cowfs.api.mounts.fuse import restart as restart
     from cowfs.api.mounts.mount_paths import check_path as check_path
     from cowfs.api.mounts.overview import Status as Status
     from cowfs.api.mounts.overview import mount_paths as mount_paths
@@ -32,6 +35,7 @@ HOMES = {
     "DeadMount": "summaries",
     "DetachedMount": "targets",
     "Mounted": "targets",
+    "Restarted": "fuse",
     "Status": "overview",
     "Unmounted": "targets",
     "check_path": "mount_paths",
@@ -39,10 +43,12 @@ HOMES = {
     "discard_kept": "targets",
     "find": "targets",
     "keep_mounted": "targets",
+    "list_supervised": "fuse",
     "mount_paths": "overview",
     "out_of_mounts": "targets",
     "prepare": "prepared",
     "get_daemon": "targets",
+    "restart": "fuse",
     "status": "overview",
 }
 """The module in `cowfs.api.mounts` of each name."""
@@ -52,6 +58,7 @@ __all__ = [
     "DeadMount",
     "DetachedMount",
     "Mounted",
+    "Restarted",
     "Status",
     "Unmounted",
     "check_path",
@@ -60,9 +67,11 @@ __all__ = [
     "find",
     "get_daemon",
     "keep_mounted",
+    "list_supervised",
     "mount_paths",
     "out_of_mounts",
     "prepare",
+    "restart",
     "status",
 ]
 

@@ -59,7 +59,7 @@ class Claiming:
             try:
                 claim()
             except BaseException as failure:  # noqa: BLE001 - raised to those that wait
-                error = failure if isinstance(failure, CowfsError) else _unexpected(failure)
+                error = failure if isinstance(failure, CowfsError) else _wrap(failure)
                 _log.warning("the volume was not claimed again: %s", failure)
             with self._changed:
                 self._error, self._is_done = error, error is None
@@ -85,7 +85,7 @@ class Claiming:
             self.lease.close()
 
 
-def _unexpected(failure: BaseException) -> CowfsError:
+def _wrap(failure: BaseException) -> CowfsError:
     return unexpected(
         "the volume could not be claimed again", failure, hint="Unmount it and mount it again; its work is kept."
     )

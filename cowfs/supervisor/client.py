@@ -15,6 +15,8 @@ from cowfs.supervisor import wire
 SOCKET = "supervisor.sock"
 LOCK = "supervisor.lock"
 ANSWER_S = 10.0
+RESTART_S = 600.0
+"""A replay may take minutes."""
 
 
 def find(directory: str) -> socket.socket | None:
@@ -38,6 +40,20 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     size = struct.calcsize("3i")
     pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return pid, uid
+
+
+def restart(directory: str, registration: str, arguments: list[str], variables: dict[str, str]) -> str:
+    """Starts the mount's daemon anew, with this program. Returns why it was not, and another one
+    like before serves the mount; "": it was. OSError: the supervisor does not answer."""
+    if (connection := find(directory)) is None:
+        return "its supervisor is gone"
+    with connection:
+        connection.settimeout(RESTART_S)
+        wire.send(connection, {"restart": registration, "arguments": arguments, "variables": variables})
+        answer = wire.receive(connection)
+        if answer is None:
+            return "its supervisor is gone"
+        return str(answer[0].get("failed", ""))
 
 
 def forget(directory: str, registration: str) -> bool:

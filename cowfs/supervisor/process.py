@@ -33,8 +33,6 @@ IDLE_S = 10.0
 TICK_S = 0.25
 """How often daemons are looked at that are dying, or not ready in time."""
 MOST_DEATHS = 3
-GIVEN_UP = "given-up"
-"""What a program is started with that takes the mount off; then the reason."""
 FIRST_KEPT = 64
 """The lowest descriptor of kept ones: those below are given to daemons."""
 SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
@@ -67,14 +65,28 @@ class Daemon:
         self.connection.close()
 
 
+class Restart:
+    """A restart that was asked for. arguments, variables: of the program, in place of those that
+    `start` names."""
+
+    def __init__(self, asker: socket.socket, message: dict[str, Any]) -> None:
+        self.asker = asker
+        self.arguments = [str(each) for each in message["arguments"]]
+        self.variables = {str(name): str(value) for name, value in message["variables"].items()}
+        self.is_tried = False
+
+
 class Mount:
-    """What is kept of one mount. kept: descriptors, by the names of `wire.KEPT`."""
+    """What is kept of one mount. kept: descriptors, by the names of `wire.KEPT`. program: of the
+    daemon, if `start` names another one."""
 
     def __init__(self, registration: str, kept: dict[str, int], daemon: Daemon) -> None:
         self.registration = registration
         self.kept = kept
         self.daemon = daemon
         self.deaths = 0
+        self.program: Restart | None = None
+        self.restart: Restart | None = None
 
 
 class Supervisor:
@@ -127,6 +139,7 @@ class Supervisor:
             return
         if mount is not None and "start" in message and descriptors:
             os.close(mount.kept["start"])
+            mount.program = None
             mount.kept["start"] = fcntl.fcntl(descriptors[0], fcntl.F_DUPFD_CLOEXEC, FIRST_KEPT)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -135,6 +148,8 @@ class Supervisor:
             if found is not None:
                 self._end(found)
             _answer(connection, {"forgotten": found is not None})
+        elif "restart" in message:
+            self._restart(connection, message)
         elif mount is not None:
             self._hear_daemon(mount, message)
 
@@ -145,10 +160,28 @@ class Supervisor:
         elif "ready" in message:
             daemon.is_ready = True
             mount.deaths = 0
+            if mount.restart is not None and mount.restart.is_tried:
+                mount.program = mount.restart
+                self._settle(mount, {"restarted": daemon.pid})
         elif "error" in message:
             daemon.error = _text_of(message["error"])
         elif "end" in message:
             self._end(mount)
+
+    def _restart(self, connection: socket.socket, message: dict[str, Any]) -> None:
+        mount = self._mounts.get(str(message["restart"]))
+        if mount is None:
+            _answer(connection, {"failed": "it is not supervised"})
+        elif mount.restart is not None or not mount.daemon.is_ready:
+            _answer(connection, {"failed": "its daemon is being started already"})
+        else:
+            mount.restart = Restart(connection, message)
+            mount.daemon.kill()
+
+    def _settle(self, mount: Mount, answer: dict[str, Any]) -> None:
+        if mount.restart is not None:
+            _answer(mount.restart.asker, answer)
+            mount.restart = None
 
     def _keep(self, connection: socket.socket, registration: object, received: list[int]) -> dict[str, Any]:
         kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_KEPT) for descriptor in received]
@@ -190,7 +223,10 @@ class Supervisor:
         self._hear_out(mount)
         if mount.registration not in self._mounts:
             return
-        mount.deaths += not daemon.is_ready
+        if mount.restart is not None and mount.restart.is_tried:
+            self._settle(mount, {"failed": daemon.error or "it ended before it served the mount"})
+        else:
+            mount.deaths += not daemon.is_ready
         self._drop(daemon)
         if mount.deaths == MOST_DEATHS:
             self._give_up(mount, daemon.error or "its log says more")
@@ -198,7 +234,11 @@ class Supervisor:
         try:
             self._start(mount)
         except (OSError, ValueError) as error:
-            self._give_up(mount, str(error))
+            if mount.restart is None:
+                self._give_up(mount, str(error))
+                return
+            self._settle(mount, {"failed": str(error)})
+            self._start(mount)
 
     def _hear_out(self, mount: Mount) -> None:
         """What the daemon said before it died: perhaps that it ends."""
@@ -210,8 +250,11 @@ class Supervisor:
 
     def _start(self, mount: Mount) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        program = mount.restart or mount.program
+        if mount.restart is not None:
+            mount.restart.is_tried = True
         with theirs:
-            pid = _spawn(mount.kept, theirs.fileno(), [])
+            pid = _spawn(mount.kept, theirs.fileno(), [], program)
         mount.daemon = Daemon(pid, ours, is_child=True)
         self._poll.register(mount.daemon.process, select.POLLIN)
         self._listen_to(ours)
@@ -222,7 +265,7 @@ class Supervisor:
         for name in ("device", "table", "lock"):
             os.close(mount.kept.pop(name))
         with open(os.devnull, "wb") as nothing, suppress(OSError, ValueError):
-            _spawn(mount.kept, nothing.fileno(), [GIVEN_UP, reason])
+            _spawn(mount.kept, nothing.fileno(), [wire.GIVEN_UP, reason])
         self._remove(mount)
 
     def _end(self, mount: Mount) -> None:
@@ -235,6 +278,7 @@ class Supervisor:
         daemon.close()
 
     def _remove(self, mount: Mount) -> None:
+        self._settle(mount, {"failed": "the mount has ended"})
         del self._mounts[mount.registration]
         for descriptor in mount.kept.values():
             os.close(descriptor)
@@ -246,8 +290,8 @@ def _answer(connection: socket.socket, message: dict[str, Any]) -> None:
         wire.send(connection, message)
 
 
-def _spawn(kept: dict[str, int], output: int, more: list[str]) -> int:
-    """Starts what the mount's `start` names, with these descriptors."""
+def _spawn(kept: dict[str, int], output: int, more: list[str], program: Restart | None = None) -> int:
+    """Starts the program, or what the mount's `start` names, with these descriptors."""
     line, offset = b"", 0
     while not line.endswith(b"\n"):
         part = os.pread(kept["start"], 1 << 16, offset).partition(b"\n")
@@ -258,10 +302,13 @@ def _spawn(kept: dict[str, int], output: int, more: list[str]) -> int:
     os.lseek(kept["start"], len(line), os.SEEK_SET)
     start = json.loads(line)
     moved = [(os.POSIX_SPAWN_DUP2, descriptor, wire.KEPT[name]) for name, descriptor in kept.items()]
+    arguments, environment = start["arguments"], start["environment"]
+    if program is not None:
+        arguments, environment = program.arguments, environment | program.variables
     return os.posix_spawn(
-        start["arguments"][0],
-        [*start["arguments"], *more],
-        start["environment"],
+        arguments[0],
+        [*arguments, *more],
+        environment,
         file_actions=[(os.POSIX_SPAWN_DUP2, output, 1), *moved],
         setsid=True,
         setsigmask=[],

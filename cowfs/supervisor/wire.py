@@ -8,7 +8,10 @@ keeps messages apart (SOCK_SEQPACKET), with descriptors beside it (SCM_RIGHTS).
                        error      why it cannot serve
                        end        it ends, or need not be started again: nothing is kept any more
     from any process   forget     as `end`, for the mount with that id
-    answers            {"kept": pid of the supervisor} or {"refused": reason}; {"forgotten": whether it was kept}
+                       restart    ends the daemon of the mount with that id, and starts the next one with these `arguments` and
+                                  `variables`; if that one does not serve the mount, one like the one before
+    answers            {"kept": pid of the supervisor} or {"refused": reason}; {"forgotten": whether it was kept};
+                       {"restarted": pid of the daemon} or {"failed": reason}
 
 A daemon that is started again has the kept descriptors under the numbers of `KEPT`, and the socket
 as standard output.
@@ -26,6 +29,10 @@ KEPT = {"start": 0, "log": 2, "device": 3, "table": 4, "lock": 5}
 """start: what the daemon reads from its standard input, behind a line for the supervisor
 ({"arguments": […], "environment": {…}}). log: its standard error. device: the mounted /dev/fuse.
 table: the survival table. lock: of the working copy."""
+GO_ON = "go-on"
+"""What a daemon is started with that goes on with a mount."""
+GIVEN_UP = "given-up"
+"""The same for a program that takes the mount off; then the reason."""
 MESSAGE_BYTES = 1 << 16
 
 

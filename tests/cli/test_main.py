@@ -121,6 +121,7 @@ def test_every_command_takes_store_and_json(name: str) -> None:
         "up",
         "down",
         "lock",
+        "restart",
         "clean",
         "completion",
         "k8s",

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.supervisor import client
 from tests import supervisors
 from tests.system.machine import CommandFailed, Machine, mounted_below, wait_until_gone
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
 PATIENCE_S = 120
+STARTING = "its daemon is being started already"
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
@@ -112,6 +114,45 @@ def test_a_forced_unmount_ends_a_silent_daemon_for_good(machine: Machine, path: 
     assert not list(mounted_below(machine.root))
     assert machine.json("status")["mounts"] == []
     assert (machine.mount("v") / "f").read_text() == "kept"
+
+
+def test_a_restart_under_a_program(machine: Machine, path: Path) -> None:
+    with (path / "f").open("w+b", buffering=0) as file:
+        for number in range(3):
+            before = machine.daemon_pid(path)
+            (done,) = machine.json("restart", path)["restarted"]
+            assert done["pid"] == machine.daemon_pid(path) != before
+            file.write(b"%d" % number)
+        machine.commit(path)
+        assert os.pread(file.fileno(), 10, 0) == b"012"
+    assert len(machine.json("restart", "--all")["restarted"]) == 1
+    machine.unmount(path)
+    assert machine.json("restart", "--all")["restarted"] == []
+
+
+def test_a_restart_that_cannot_go_on_is_taken_back(machine: Machine, path: Path) -> None:
+    (path / "f").write_text("kept")
+    (entry,) = machine.mounts()
+    for program in (["/bin/false"], ["/nonexistent"]):
+        before = machine.daemon_pid(path)
+        reason = STARTING
+        while reason == STARTING:  # of the restart before
+            reason = client.restart(str(machine.root / "run" / "cowfs"), entry["id"], program, {})
+        assert reason
+        assert (path / "f").read_text() == "kept"
+        assert machine.daemon_pid(path) != before
+    machine.cowfs("restart", path)
+    machine.unmount(path)
+
+
+def test_a_mount_that_is_not_supervised_is_not_restarted(machine: Machine) -> None:
+    machine.create("v")
+    path = machine.mount("v")
+    with pytest.raises(CommandFailed, match="not supervised"):
+        machine.cowfs("restart", path)
+    with pytest.raises(CommandFailed, match="one of PATH and --all"):
+        machine.cowfs("restart")
+    machine.unmount(path)
 
 
 def test_a_clean_end_is_an_end(machine: Machine, path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cowfs.api import names
-from cowfs.api.mounts import feeding, mount_paths, summaries
+from cowfs.api.mounts import feeding, mount_paths, prepared, summaries
 from cowfs.api.mounts.summaries import MountSummary
 from cowfs.base.beneath import Root
-from cowfs.base.errors import ConflictError, CowfsError, UnavailableError
+from cowfs.base.errors import ConflictError, CowfsError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
+from cowfs.base.short_repr import short_repr
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.live_mount import Released
 from cowfs.control.messages import Committed, Compared, Comparison, Left, Restoration, Restored, Work
@@ -21,6 +24,7 @@ from cowfs.machine import dead_mounts, mount_table, mounting, registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import Identity
+from cowfs.supervisor import client, wire
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
@@ -196,3 +200,62 @@ class FuseMount:
 
     def describe_late_writes(self) -> str:
         return f"uncommitted work of {self.entry.written or self.entry.volume} on this machine"
+
+
+@short_repr
+@dataclass(frozen=True)
+class Restarted:
+    """pid: of the daemon that serves the mount now."""
+
+    mount_path: str
+    volume: str
+    pid: int
+
+
+def restart(path: str | os.PathLike[str]) -> Restarted:
+    """Restarts the daemon of the supervised mount at a path; programs that use the mount wait.
+    Returns when the next daemon serves it.
+
+    NotFoundError: there is no mount. InvalidStateError: it is not supervised. ConflictError: the
+    cowfs that runs here cannot go on with it; a daemon like the one before serves it again.
+    """
+    entry = registry.find_by_path(os.fspath(path))
+    if entry is None:
+        raise NotFoundError(
+            f"{os.fspath(path)} is not a mount of yours", hint=f"{Command('status')} shows what is mounted."
+        )
+    return _restart(entry)
+
+
+def list_supervised() -> list[str]:
+    """The paths of this user's supervised mounts on this machine, oldest first."""
+    return [
+        each.mount_path for each in registry.list_mounts() if registry.has_supervisor(each) and not each.is_detached
+    ]
+
+
+def _restart(entry: MountEntry) -> Restarted:
+    if not registry.has_supervisor(entry):
+        raise InvalidStateError(
+            f"{entry.mount_path} is not supervised, so its daemon cannot be restarted under programs that use it",
+            hint=f"Unmount it ({Command('unmount', entry.mount_path)}) and mount it again; "
+            f"{Command('mount', entry.volume, entry.mount_path, '--supervise')} makes a mount that can be.",
+        )
+    words = [sys.executable, "-P", "-m", "cowfs.daemon", wire.GO_ON]
+    variables = {"PYTHONPATH": prepared.environment()["PYTHONPATH"]}
+    try:
+        reason = client.restart(os.path.dirname(entry.socket), entry.id, words, variables)
+    except OSError as error:
+        raise UnavailableError(
+            f"the supervisor of {entry.mount_path} does not answer: {error.strerror or error}",
+            hint=f"Try again; {Command('status')} shows whether the mount is supervised.",
+        ) from error
+    if reason:
+        raise ConflictError(
+            f"the daemon of {entry.mount_path} was not replaced: {reason}",
+            hint="Programs go on with one like before. Unmount it and mount it again to use this cowfs.",
+        )
+    found = registry.find_by_id(entry.id)
+    if found is None:
+        raise UnavailableError(f"{entry.mount_path} was unmounted meanwhile", hint="Its work is kept: mount it again.")
+    return Restarted(entry.mount_path, entry.volume, live_mount.status(found).pid)
