@@ -33,6 +33,18 @@ fn unlinked(world: &World, name: &str, bytes: &[u8]) -> HandleId {
     id.expect("opens")
 }
 
+/// A committed file of 20,000 bytes 7 that lost its name while it was open. Nothing of it is in
+/// memory but its row.
+fn unlinked_base(world: &mut World) -> HandleId {
+    world.put("base", &[7; 20_000]);
+    commit(world);
+    world.crash();
+    let ino = world.resolve("base").expect("is there");
+    let base = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
+    world.unlink("base").expect("unlinked");
+    base.expect("opens")
+}
+
 fn unnamed(world: &World) -> HandleId {
     let made = world.ask(|engine| engine.create_unnamed(ROOT, 0o600, libc::O_RDWR, &root_user()));
     made.expect("made").1
@@ -97,14 +109,7 @@ fn the_next_server_has_files_without_a_name_as_they_were() {
 #[test]
 fn commits_and_checkpoints_leave_them() {
     let mut world = world();
-    world.put("base", &[7; 20_000]);
-    commit(&mut world);
-    world.crash();
-    // Nothing of it is in memory but its row.
-    let ino = world.resolve("base").expect("is there");
-    let base = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
-    let base = base.expect("opens");
-    world.unlink("base").expect("unlinked");
+    let base = unlinked_base(&mut world);
     let mut wanted = vec![7; 20_000];
     let staged = unlinked(&world, "staged", &[1; 100_000]);
     for round in 0..3_u8 {
@@ -129,13 +134,7 @@ fn commits_and_checkpoints_leave_them() {
 #[test]
 fn a_file_that_cannot_be_told_is_gone_and_never_wrong() {
     let mut world = world();
-    world.put("base", &[7; 20_000]);
-    commit(&mut world);
-    world.crash();
-    let ino = world.resolve("base").expect("is there");
-    let base = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
-    let base = base.expect("opens");
-    world.unlink("base").expect("unlinked");
+    let base = unlinked_base(&mut world);
     // No server has loaded it.
     let layer = world.freeze().expect("changed");
     world.load_nameless();
