@@ -12,32 +12,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.frameworks.programs import STORY, run
 from tests.system.machine import Machine
 
-BODIES = """
-import os, sys
-import cowfs
-from cowfs.blocking import ROVolume, Volume
-
+BODIES = (
+    STORY
+    + """
 @cowfs.task(volumes=["data::rw"])
 def make():
-    (cowfs.current("data") / "a").write_text("made")
-    return {"volume": cowfs.current("data"), "also": [1]}
+    return {"volume": write_a(), "also": [1]}
 
 @cowfs.task
 def read(result):
-    version = result["volume"]
-    assert type(version) is ROVolume, version
-    return (version.mount() / "a").read_text()
+    return read_a(result["volume"])
 
 @cowfs.task(volumes=["flaky::rw"])
 def flaky():
-    volume = cowfs.current("flaky")
-    found = sorted(path.name for path in volume.path.iterdir())
-    (volume / f"attempt-{len(found)}").write_text("x")
-    if not found:
-        raise ValueError("the first attempt fails")
-    return volume, found
+    return succeed_later(), [1]
 
 @cowfs.task(volumes=["data::rw"])
 def fail():
@@ -45,12 +36,10 @@ def fail():
     raise cowfs.errors.InvalidStateError("as it must")
 
 def check(text, attempt):
-    assert text == "made", text
-    volume, found = attempt
-    assert found == ["attempt-0"], found
-    assert sorted(entry.name for entry in volume.files.ls()) == ["attempt-0", "attempt-1"]
+    check_story(text, attempt[0])
     print("the story was told", flush=True)
 """
+)
 
 DASK = """
 from distributed import Client, LocalCluster
@@ -144,13 +133,6 @@ def machine() -> Iterator[Machine]:
 
 @pytest.mark.parametrize("framework", PROGRAMS)
 def test_the_decorator_beneath(framework: str, machine: Machine) -> None:
-    program = machine.root / "local" / "program.py"
-    program.write_text(BODIES + PROGRAMS[framework])
-    with machine.python("import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", program) as process:
-        out, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    assert "the story was told" in out
-    machine.cowfs("status")
-    assert not machine.mounts()
+    run(machine, BODIES + PROGRAMS[framework])
     kept = machine.cowfs("diff", "data").stdout
     assert "b" in kept, "the work of the task that failed is kept"
