@@ -40,6 +40,10 @@ def real_parameters(function: object) -> list[tuple[str, bool, bool]]:
     ]
 
 
+def is_property(node: ast.FunctionDef) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
+
+
 def named(name: str) -> Any:
     return next(getattr(home, name) for home in (native, chunks, local, rows) if name in home.__all__)
 
@@ -62,12 +66,15 @@ def test_functions(node: ast.FunctionDef) -> None:
 @pytest.mark.parametrize("node", CLASSES, ids=[node.name for node in CLASSES])
 def test_classes(node: ast.ClassDef) -> None:
     cls = named(node.name)
-    methods = {method.name: method for method in node.body if isinstance(method, ast.FunctionDef)}
-    fields = {
+    functions = {function.name: function for function in node.body if isinstance(function, ast.FunctionDef)}
+    properties = {name for name, function in functions.items() if is_property(function)}
+    methods = {name: functions[name] for name in functions.keys() - properties}
+    fields = properties | {
         field.target.id
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
     }
+    assert not any(callable(getattr(cls, name)) for name in properties)
     for name, method in methods.items():
         assert real_parameters(cls if name == "__init__" else getattr(cls, name)) == parameters(method), name
     if not issubclass(cls, Exception):  # these get their fields when they are raised
