@@ -15,9 +15,11 @@ this user or of root; the requests of others are refused.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -35,6 +37,7 @@ TICK_S = 0.25
 MOST_DEATHS = 3
 FIRST_KEPT = 64
 """The lowest descriptor of kept ones: those below are given to daemons."""
+PR_SET_DUMPABLE = 4  # linux/prctl.h
 SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
@@ -347,10 +350,18 @@ def _reap() -> None:
             pass
 
 
-def main(directory: str) -> None:
-    """Serves until it is idle. Ends at once if another supervisor has the directory's lock."""
+def _prepare() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # `start` may have the key of an encrypted store: no process of this user may open it in /proc.
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def main(directory: str) -> None:
+    """Serves until it is idle. Ends at once if another supervisor has the directory's lock."""
+    _prepare()
     lock = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
