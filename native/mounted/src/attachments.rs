@@ -13,12 +13,13 @@
 //!
 //! A link in `.cowfs/versions` counts, too: its number says which attachment it leads to.
 //!
-//! Where another server may go on with the mount, the survival table has the attachments (`keep`).
-//! That server does not know how many references to them the kernel holds, so it keeps them all.
+//! Where another server may go on with the mount, the survival table has the attachments that the
+//! kernel has referred to (`keep`). That server does not know how many references are left, so it
+//! keeps them all. A version that was only listed is in no table.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cowfs_base::Errno;
@@ -43,21 +44,26 @@ pub(crate) struct Attached {
     references: AtomicU64,
     /// An earlier server has attached it: the kernel may hold others.
     is_earlier: bool,
+    /// Where the next server is to find it, and what it finds.
+    kept: Option<(Arc<survival::Table>, survival::Attachment)>,
+    is_in_table: AtomicBool,
     /// When it was asked last, by the count of all calls.
     used: AtomicU64,
 }
 
 impl Attached {
-    fn new(number: Attachment, generation: u64, id: &[u8], is_earlier: bool) -> Arc<Attached> {
-        Arc::new(Attached {
+    fn new(number: Attachment, generation: u64, id: Vec<u8>) -> Attached {
+        Attached {
             number,
             generation,
-            id: id.to_vec(),
+            id,
             engine: RwLock::new(None),
             references: AtomicU64::new(0),
-            is_earlier,
+            is_earlier: false,
+            kept: None,
+            is_in_table: false.into(),
             used: AtomicU64::new(0),
-        })
+        }
     }
 
     /// The version's whole id.
@@ -82,14 +88,28 @@ impl Attached {
             .ok_or_else(|| Error::NotResident(Missing::Closed(self.number, self.id.clone())))?;
         let answer = call(engine).map_err(|error| Error::of(self.number, error))?;
         // Before the lock goes: afterwards the number may be given to another version.
-        self.references.fetch_add(count(&answer), Ordering::AcqRel);
+        match count(&answer) {
+            0 => {}
+            count => self.raise(count),
+        }
         Ok(answer)
+    }
+
+    /// The kernel gets so many references: with the engine locked, and before it has any.
+    fn raise(&self, count: u64) {
+        if let Some((table, attachment)) = &self.kept
+            && !self.is_in_table.load(Ordering::Acquire)
+        {
+            table.add_attachment(attachment);
+            self.is_in_table.store(true, Ordering::Release);
+        }
+        self.references.fetch_add(count, Ordering::AcqRel);
     }
 
     /// The kernel has taken an entry that was listed.
     pub fn count(&self) {
         let _stays = self.engine.read();
-        self.references.fetch_add(1, Ordering::AcqRel);
+        self.raise(1);
     }
 
     /// The kernel has given references back.
@@ -145,7 +165,11 @@ impl Attachments {
                 continue;
             }
             let id = hex_of(&earlier.id);
-            let attached = Attached::new(earlier.number, earlier.generation.into(), &id, true);
+            let generation = earlier.generation.into();
+            let attached = Arc::new(Attached {
+                is_earlier: true,
+                ..Attached::new(earlier.number, generation, id.clone())
+            });
             table.last = table.last.max(earlier.number);
             table.by_number.insert(earlier.number, attached.clone());
             table.by_id.entry(id).or_insert(attached);
@@ -161,14 +185,16 @@ impl Attachments {
             return Ok(known.clone());
         }
         let number = table.free_number().ok_or(Errno(libc::ENFILE))?;
-        let attached = Attached::new(number, table.generation(), id, false);
+        let mut attached = Attached::new(number, table.generation(), id.to_vec());
         if let Some(kept) = table.kept.get() {
-            kept.add_attachment(&survival::Attachment {
+            let attachment = survival::Attachment {
                 number,
                 generation: attached.generation as u32,
                 id: bytes_of(id).ok_or(Errno::EINVAL)?,
-            });
+            };
+            attached.kept = Some((kept.clone(), attachment));
         }
+        let attached = Arc::new(attached);
         table.by_number.insert(number, attached.clone());
         table.by_id.insert(id.to_vec(), attached.clone());
         Ok(attached)
@@ -250,11 +276,13 @@ impl Table {
     }
 
     fn drop_unused(&mut self) {
-        let kept = self.kept.get();
         self.by_number.retain(|number, attached| {
             let is_unused = attached.is_unused();
-            if let Some(kept) = kept.filter(|_| is_unused) {
-                kept.remove_attachment(*number);
+            if is_unused
+                && attached.is_in_table.load(Ordering::Acquire)
+                && let Some((table, _)) = &attached.kept
+            {
+                table.remove_attachment(*number);
             }
             !is_unused
         });

@@ -178,9 +178,14 @@ impl Table {
 
     // -- attachments
 
-    /// A number is given to something that the mount shows. Call it before the kernel gets it.
+    /// The kernel is about to refer to something that the mount shows. Threads that add the same at
+    /// once never take it away from each other.
     pub fn add_attachment(&self, attachment: &Attachment) {
-        self.remove_attachment(attachment.number);
+        match self.attachment(attachment.number.into()) {
+            Some(known) if known == *attachment => return,
+            Some(_) => self.remove_attachment(attachment.number),
+            None => {}
+        }
         let at = attachment_at(attachment.number);
         for (word, bytes) in attachment.id.as_chunks::<8>().0.iter().enumerate() {
             self.store(at + 1 + word, u64::from_le_bytes(*bytes));
