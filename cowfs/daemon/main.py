@@ -92,9 +92,10 @@ def _run(answer_fd: int) -> int:
         failure = unexpected("the mount daemon failed", error, hint="Please report this with its log.")
     else:
         return 0
-    if daemon is not None and daemon.is_ready:
+    is_ready = daemon is not None and daemon.is_ready
+    if is_ready or sys.argv[1:] == [wire.GO_ON]:
         _logger.error("%s", failure)
-    else:
+    if not is_ready:
         with contextlib.suppress(InvalidStateError):
             starter.answer(answer_fd, {"error": to_message(failure)})
     return 1

@@ -88,6 +88,8 @@ class Mount:
         self.kept = kept
         self.daemon = daemon
         self.deaths = 0
+        self.error = ""
+        """Of the last daemon in a row that has named one."""
         self.program: Restart | None = None
         self.restart: Restart | None = None
 
@@ -162,7 +164,7 @@ class Supervisor:
             daemon.ready_by_s = time.monotonic() + READY_S
         elif "ready" in message:
             daemon.is_ready = True
-            mount.deaths = 0
+            mount.deaths, mount.error = 0, ""
             if mount.restart is not None and mount.restart.is_tried:
                 mount.program = mount.restart
                 self._settle(mount, {"restarted": daemon.pid})
@@ -230,9 +232,10 @@ class Supervisor:
             self._settle(mount, {"failed": daemon.error or "it ended before it served the mount"})
         else:
             mount.deaths += not daemon.is_ready
+        mount.error = daemon.error or mount.error
         self._drop(daemon)
         if mount.deaths == MOST_DEATHS:
-            self._give_up(mount, daemon.error or "its log says more")
+            self._give_up(mount, mount.error or "its log says more")
             return
         try:
             self._start(mount)
