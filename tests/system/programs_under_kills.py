@@ -594,6 +594,8 @@ class Running:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for each in self._processes.values():
             each.kill()
+        if error is not None:
+            print(self._machine.daemon_logs())
 
     def _start(self, name: str, number: int, seed: int) -> subprocess.Popen[str]:
         module = "tests.system.programs_under_kills"
@@ -609,6 +611,10 @@ class Running:
     @property
     def are_all_alive(self) -> bool:
         return all(each.poll() is None for each in self._processes.values())
+
+    def require_alive(self) -> None:
+        ended = {key: each for key, each in self._processes.items() if each.poll() is not None}
+        assert not ended, "\n\n".join(f"{key}: {each.communicate()[1][-4000:]}" for key, each in ended.items())
 
     def end(self) -> dict[str, list[Any]]:
         """What each process of each program was acknowledged. All must end without an error, and
@@ -630,7 +636,7 @@ class Running:
                 failed.append(f"{name} {number}: exit {each.returncode}\n{errors[-4000:]}")
             else:
                 acknowledged[name].append(json.loads(output))
-        assert not failed, "\n\n".join([*failed, self._machine.daemon_logs()])
+        assert not failed, "\n\n".join(failed)
         check(self._mounted, acknowledged)
         return acknowledged
 

@@ -85,12 +85,15 @@ class Killer:
 
 def is_ready(pid: int) -> bool:
     """Whether a daemon that goes on has said so: it has left its standard input, and its copy of
-    the supervisor's socket that is for the answer."""
+    the supervisor's socket that is for the answer. Before exec, the process looks like its
+    parent."""
     try:
+        if b"go-on" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return False
         links = [os.readlink(f"/proc/{pid}/fd/{each}") for each in os.listdir(f"/proc/{pid}/fd")]
         sockets = [link for link in links if link.startswith("socket:")]
         return os.readlink(f"/proc/{pid}/fd/0") == os.devnull and len(sockets) == len(set(sockets))
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -120,29 +123,33 @@ class Pauses(threading.Thread):
     def measure(self) -> None:
         self._wanted.set()
 
-    def end(self) -> str:
+    def end(self) -> None:
         self._is_over = True
         self._wanted.set()
         self.join(PATIENCE_S)
         assert self.error is None, self.error
-        found = sorted(self.found_s)
+        assert not self.is_alive(), "a write gets no answer"
+
+    def __str__(self) -> str:
+        found = sorted(self.found_s) or [0.0]
         parts = {f"{percent} %": found[len(found) * percent // 100] for percent in (10, 50, 90, 99)}
         return ", ".join(f"{name}: {value:.2f} s" for name, value in (parts | {"longest": found[-1]}).items())
 
 
 def kill_often(machine: Machine, mounted: Path, running: Running) -> None:
+    """Ends early if a program does."""
     draw = random.Random(SEED)
     pauses = Pauses(mounted / "pauses")
     pauses.start()
-    try:
-        time.sleep(draw.random() * 3)
-        killer = Killer(machine, mounted, draw)
-        while killer.kills.total() < KILLS and running.are_all_alive:
-            pauses.measure()
-            killer.kill()
-        print(f"kills: {dict(killer.kills)}")
-    finally:
-        print(f"pauses: {pauses.end()}")
+    time.sleep(draw.random() * 3)
+    killer = Killer(machine, mounted, draw)
+    while killer.kills.total() < KILLS and running.are_all_alive:
+        pauses.measure()
+        killer.kill()
+    print(f"kills: {dict(killer.kills)}")
+    print(f"pauses: {pauses}")
+    running.require_alive()
+    pauses.end()
 
 
 def test_programs_notice_no_kill(machine: Machine, elsewhere: Machine) -> None:
