@@ -21,9 +21,10 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
-from cowfs.base import log
+from cowfs.base import clock, failpoints, log
 from cowfs.base.errors import (
     ConflictError,
     CowfsError,
@@ -38,7 +39,7 @@ from cowfs.control.binding import Binding
 from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready, Waiting
 from cowfs.control.typed import to_json
-from cowfs.daemon import pyfuse, starter, transport
+from cowfs.daemon import pyfuse, stale_names, starter, transport
 from cowfs.daemon.bound_processes import BoundProcesses
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.lane import FastLane
@@ -63,6 +64,8 @@ HANDSHAKE_S = 30.0
 DECIDE_S = 10.0
 """How long to wait, after the mount has ended, for the request that ended it to decide what becomes
 of its work. Usually no wait."""
+ASKED_AGAIN_S = 10.0
+ASKED_LOOK_S = 0.02
 ENDS_S = 3.0
 """From removing the last mount of a connection until its end is seen. Usually no wait."""
 REQUESTS_GRACE_S = 10.0
@@ -198,33 +201,57 @@ class Daemon:
         self._server = server = connect(session, looks, self._descriptor())
         signals = Signals(lambda: self._end_by_signal(mappings))
         try:
-            self._serve_mount(server, session, keeper)
+            self._serve_mount(server, session, keeper, requests)
         finally:
             bound.end()
             signals.ignore()
             if self._deciding.acquire(timeout=DECIDE_S):
                 self._deciding.release()
 
-    def _serve_mount(self, server: KernelServer, session: Session, keeper: Keeper) -> None:
+    def _serve_mount(self, server: KernelServer, session: Session, keeper: Keeper, requests: Requests) -> None:
         server.start()
         if server.wait_until_ready(HANDSHAKE_S):
             self._ready(session, keeper)
+            self._end_restore(requests)
+        is_over = False
         try:
             server.wait()
+            is_over = not session.engine.is_broken()
         finally:
-            if self.is_ready or not self._supervision.is_continued:
+            if is_over or self.is_ready or not self._supervision.is_continued:
                 self._end_supervision()
                 session.mark_ending()
-        if session.engine.is_broken():
+        if not is_over:
             raise _broken()
+        if not self.is_ready and self._supervision.is_continued:
+            self._await_request()
         server.close(REQUESTS_GRACE_S)
         self._is_served_to_end = True
         if not self._is_asked_to_end:
             _logger.warning(
                 "%s was not unmounted by cowfs but by another program; its work is kept", self._spec.mount_path
             )
-        if not self.is_ready:
+        if not self.is_ready and not self._supervision.is_continued:
             raise MountFailedError(f"{self._spec.mount_path} was unmounted before it was ready", hint="Try again.")
+
+    def _end_restore(self, requests: Requests) -> None:
+        """One that was under way when the daemon before was killed. The kernel of a new mount knows
+        no names."""
+        if self._spec.working_copy is None:
+            return
+        path = Path(self._spec.working_copy)
+        if self._supervision.is_continued:
+            end = partial(requests.end_killed_restore, path)
+            threading.Thread(target=end, name="restore-end", daemon=True).start()
+        else:
+            stale_names.forget(path)
+
+    def _await_request(self) -> None:
+        """The mount ended in the pause. If that was its daemon's last act, on request, the request
+        is made again."""
+        end_s = clock.monotonic_s() + ASKED_AGAIN_S
+        while not self._is_asked_to_end and clock.monotonic_s() < end_s:
+            clock.sleep_s(ASKED_LOOK_S)
 
     def _report(self, progress: Progress) -> None:
         starter.tell(self._answer_fd, {"progress": to_json(progress)})
@@ -406,7 +433,9 @@ class Daemon:
         self._is_asked_to_end = True
         try:
             if self._mount is not None:
+                failpoints.hit("unmounting")
                 mounting.unmount(self._mount, lazy=lazy)
+                failpoints.hit("unmounted")
         except BaseException:
             self._is_asked_to_end = False
             raise

@@ -18,8 +18,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from cowfs.base import clock, failpoints
-from cowfs.base.errors import AccessDeniedError, InvalidStateError, ReadOnlyError
+from cowfs.base import clock, failpoints, log
+from cowfs.base.errors import AccessDeniedError, CowfsError, InvalidStateError, ReadOnlyError
 from cowfs.base.hints import Command
 from cowfs.control import Handler, Listener, MountSpec, messages
 from cowfs.control.binding import Binding
@@ -43,6 +43,7 @@ from cowfs.control.messages import (
     WriterStatus,
 )
 from cowfs.control.protocol import fitting
+from cowfs.daemon import stale_names
 from cowfs.daemon.audience import Audience
 from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.mappings import Mappings
@@ -50,7 +51,7 @@ from cowfs.format import backends
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session
 from cowfs.session.work_comparing import compare_working
-from cowfs.session.work_restoring import Stale, restore
+from cowfs.session.work_restoring import Stale, find_path, restore
 from cowfs.store.backends.s3.s3_errors import refusal_of
 from cowfs.store.credentials import aws
 from cowfs.store.refs import refs
@@ -58,6 +59,8 @@ from cowfs.version.commit import FROZEN, Base, CommitRequest, Progress
 from cowfs.version.names.volumes import locator
 from cowfs.writer.acquiring import open_base
 from cowfs.writer.writer import Writer
+
+_log = log.get("mount")
 
 STATUS_WAITS_S = 2.0
 """For a session that goes on with a mount to become the volume's writer: usually no wait."""
@@ -274,18 +277,34 @@ class Requests:
         return found
 
     def _restore(self, wanted: Restoration, listener: Listener) -> Restored:
-        self._writer()
-        stale = Stale()
+        working_copy = self._writer().working_copy.path
+        stale = Stale(expect=partial(stale_names.note, working_copy))
         with self._asking(listener), self._commits:
             self._require_not_ended()
             self._mappings.flush()
             self._mappings.check()
+            self._forget_stale(working_copy)
             try:
                 done = restore(self._session, wanted, stale)
+                failpoints.hit("restore-done")
             finally:
                 self._mappings.forget(stale.names, stale.inodes)
+                stale_names.forget(working_copy)
         count = fitting(done.paths)
         return replace(done, paths=done.paths[:count], more=len(done.paths) - count)
+
+    def end_killed_restore(self, working_copy: Path) -> None:
+        """Makes the kernel forget what a restore has changed whose process was killed."""
+        try:
+            with self._commits:
+                self._forget_stale(working_copy)
+        except (CowfsError, OSError) as error:
+            _log.warning("programs may see names and files as before a restore that was killed: %s", error)
+
+    def _forget_stale(self, working_copy: Path) -> None:
+        if (stale := stale_names.recall(working_copy, partial(find_path, self._session))) is not None:
+            self._mappings.forget(stale.names, stale.inodes)
+            stale_names.forget(working_copy)
 
     def _adopt(self, adoption: Adoption, listener: Listener) -> Nothing:
         if (scratch := self._session.scratch) is None:
@@ -308,7 +327,7 @@ class Requests:
         return Nothing()
 
     def _discard(self, ending: Ending, listener: Listener) -> Nothing:
-        if self._session.scratch is None:
+        if self._session.scratch is None and self._session.claiming is None:
             self._writer()
         self._end(ending.force, True)
         return Nothing()

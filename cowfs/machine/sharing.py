@@ -186,9 +186,10 @@ class Held:
         for fd in self._fds:
             if not _is_deleted(fd):
                 continue
-            if not _try(fd, fcntl.LOCK_EX):
-                return True
+            is_shared = not _try(fd, fcntl.LOCK_EX) and _try(fd, fcntl.LOCK_SH)
             fcntl.flock(fd, fcntl.LOCK_UN)
+            if is_shared:  # one that is locked exclusively is of a process that is ending the mount
+                return True
         return False
 
 

@@ -9,6 +9,7 @@ reboots.
         uploads          packs uploaded and not yet in a version (version/publish/uploads.py)
         imported         objects that an import under way has read (transfer/imports/import_log.py)
         copy.*           of a mount without FUSE: then the work is in a folder, and there is no journal (folders/folder.py)
+        stale            what the kernel may know of paths that a restore is changing (daemon/stale_names.py)
         left             why a daemon ended the mount by itself (left_notes.py)
         daemon.log
 

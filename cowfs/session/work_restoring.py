@@ -28,7 +28,7 @@ import errno
 import os
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
@@ -69,10 +69,13 @@ _ATIME: Final = 8
 
 @dataclass
 class Stale:
-    """What the kernel may have cached and is no longer true: (directory, name) pairs and inodes."""
+    """What the kernel may have cached and is no longer true: (directory, name) pairs and inodes.
+    expect: called before the first change, with each path, the inode of its directory and its own,
+    or 0."""
 
     names: set[tuple[int, bytes]] = field(default_factory=set)
     inodes: set[int] = field(default_factory=set)
+    expect: Callable[[Iterable[tuple[bytes, int, int]]], None] = lambda _: None
 
 
 def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
@@ -87,6 +90,11 @@ def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
         if not wanted.dry_run and merged.paths:
             _Restoring(session, merged, path, to, stale).run()
     return Restored(session.base.version_id, told)
+
+
+def find_path(session: Session, path: bytes) -> int:
+    """The inode at a path. OSError, CowfsError: there is none, or it is not known."""
+    return _files(session, _root()).stat(path).ino
 
 
 def remove_left(session: Session, working_copy: WorkingCopy) -> None:
@@ -148,9 +156,11 @@ class _Restoring:
                 self._fetch()
                 for path, made in self._made.items():
                     self._set_attributes(made, self._wanted[path])
+            self._stale.expect(map(self._describe_before, self._here))
             hit("restore-made")
             for path in sorted(self._merged.paths, reverse=True):
                 self._clear(path)
+            hit("restore-cleared")
             for path in sorted(self._wanted):
                 self._put(path, self._wanted[path])
         for path in sorted(self._wanted, reverse=True):
@@ -397,6 +407,10 @@ class _Restoring:
                     self._set(self._files.stat(path).ino, mtime_ns=mtime_ns)
 
     # -- inside
+
+    def _describe_before(self, path: bytes) -> tuple[bytes, int, int]:
+        here, parent = self._here[path], find_inode(self._now, path.rpartition(b"/")[0])
+        return path, parent[INO] if parent is not None else 0, here[INO] if here is not None else 0
 
     def _set(self, ino: int, **values: int) -> None:
         self._files.ask(self._engine.setattr, ino, self._caller, **values)

@@ -204,6 +204,18 @@ def test_who_shared_an_entry_that_was_removed_and_is_idle_counts(entry: MountEnt
         assert is_unshared, "it has ended"
 
 
+def test_who_ends_a_mount_whose_entry_is_made_again_does_not_share_it(entry: MountEntry, tmp_path: Path) -> None:
+    held = sharing.Held()
+    held.follow(entry)
+    assert sharing.is_alone(entry)
+    shutil.rmtree(tmp_path / "run")
+    (tmp_path / "run").mkdir(mode=0o700)
+    assert registry.restore(entry, is_lasting=False)
+    with sharing.ending(entry, held) as is_unshared:
+        assert is_unshared
+    sharing.forget(entry)
+
+
 def test_a_daemon_that_ends_its_mount_is_no_other_user(entry: MountEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     with sharing.ending(entry, sharing.Held()):
         for pid, said in (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.machine import Machine, is_running, wait_until_gone
+from tests.system.machine import Machine, is_running, mounted_below, wait_until_gone
 from tests.system.programs_under_kills import Running, check
 from tests.system.trees import differences, read_tree
 
@@ -73,17 +73,31 @@ def test_a_commit_is_made_once(machine: Machine, elsewhere: Machine, point: str)
         assert finish(machine, elsewhere, mounted, running) == ["last", "twice", "once"]
 
 
-def test_a_restore_is_made_once(machine: Machine, elsewhere: Machine) -> None:
-    mounted = mount_with(machine, "restore-made")
+@pytest.mark.parametrize("point", ["restore-made", "restore-cleared", "restore-done"])
+def test_a_restore_is_made_once(machine: Machine, elsewhere: Machine, point: str) -> None:
+    """And the kernel forgets what it knew of the names and files before."""
+    mounted = mount_with(machine, point)
     pid = machine.daemon_pid(mounted)
-    (mounted / "d").mkdir()
-    (mounted / "d" / "f").write_text("first")
+    (mounted / "d" / "below").mkdir(parents=True)
+    for name in ("replaced", "removed", "below/removed", "written"):
+        (mounted / "d" / name).write_text(f"first {name}")
     first = machine.commit(mounted, "first")
-    (mounted / "d" / "f").write_text("second")
+    (mounted / "new").write_text("second")
+    os.rename(mounted / "new", mounted / "d" / "replaced")
+    os.unlink(mounted / "d" / "removed")
+    os.unlink(mounted / "d" / "below" / "removed")
+    os.rmdir(mounted / "d" / "below")
+    (mounted / "d" / "written").write_text("second written")
+    (mounted / "d" / "added").write_text("second")
+    assert {path.name for path in (mounted / "d").iterdir()} == {"added", "replaced", "written"}
+    assert not any((mounted / "d" / name).exists() for name in ("removed", "below", "below/removed"))
     with start(machine, mounted) as running:
         machine.cowfs("restore", f"v@{first.rpartition('@')[2]}:d")
         wait_until_gone(pid)
-        assert (mounted / "d" / "f").read_text() == "first"
+        for name in ("replaced", "removed", "below/removed", "written"):
+            assert (mounted / "d" / name).read_text() == f"first {name}"
+        assert not (mounted / "d" / "added").exists()
+        assert {path.name for path in (mounted / "d").iterdir()} == {"below", "replaced", "removed", "written"}
         assert finish(machine, elsewhere, mounted, running) == ["last", "first"]
 
 
@@ -107,3 +121,15 @@ def test_a_checkpoint_changes_nothing(machine: Machine, elsewhere: Machine, poin
             time.sleep(0.01)
         assert os.getxattr(file, "user.large") == last
         assert finish(machine, elsewhere, mounted, running) == ["last"]
+
+
+@pytest.mark.parametrize("how", [[], ["--commit"], ["--discard"]])
+@pytest.mark.parametrize("point", ["unmounting", "unmounted"])
+def test_an_unmount_is_finished(machine: Machine, point: str, how: list[str]) -> None:
+    mounted = mount_with(machine, point)
+    (mounted / "f").write_text("written")
+    machine.unmount(mounted, *how)
+    assert list(mounted_below(machine.root)) == []
+    assert machine.json("status")["mounts"] == []
+    again = machine.mount("v")
+    assert (again / "f").exists() == (how != ["--discard"])
