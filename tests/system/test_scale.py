@@ -1,5 +1,5 @@
-"""A volume of 100,000 small files, or a share of them: a commit of one change uploads little, and a mount fetches
-little."""
+"""A volume of 100,000 small files, or a share of them: a commit of one change uploads little, and a
+mount fetches little."""
 
 from __future__ import annotations
 
