@@ -205,8 +205,7 @@ class Daemon:
         finally:
             bound.end()
             signals.ignore()
-            if self._deciding.acquire(timeout=DECIDE_S):
-                self._deciding.release()
+            self._await_decision()
 
     def _serve_mount(self, server: KernelServer, session: Session, keeper: Keeper, requests: Requests) -> None:
         server.start()
@@ -217,14 +216,15 @@ class Daemon:
         try:
             server.wait()
             is_over = not session.engine.is_broken()
+            if is_over and self._supervision.is_continued and self._mount is None:
+                self._await_request()
         finally:
             if is_over or self.is_ready or not self._supervision.is_continued:
+                self._await_decision()  # if this process is killed meanwhile, the next one is asked
                 self._end_supervision()
                 session.mark_ending()
         if not is_over:
             raise _broken()
-        if not self.is_ready and self._supervision.is_continued:
-            self._await_request()
         server.close(REQUESTS_GRACE_S)
         self._is_served_to_end = True
         if not self._is_asked_to_end:
@@ -233,6 +233,10 @@ class Daemon:
             )
         if not self.is_ready and not self._supervision.is_continued:
             raise MountFailedError(f"{self._spec.mount_path} was unmounted before it was ready", hint="Try again.")
+
+    def _await_decision(self) -> None:
+        if self._deciding.acquire(timeout=DECIDE_S):
+            self._deciding.release()
 
     def _end_restore(self, requests: Requests) -> None:
         """One that was under way when the daemon before was killed. The kernel of a new mount knows
@@ -247,8 +251,8 @@ class Daemon:
             stale_names.forget(path)
 
     def _await_request(self) -> None:
-        """The mount ended in the pause. If that was its daemon's last act, on request, the request
-        is made again."""
+        """The mount was off its path before this process began. If that was its daemon's last act, on request, the request
+        is made again, as long as the mount is known to be supervised."""
         end_s = clock.monotonic_s() + ASKED_AGAIN_S
         while not self._is_asked_to_end and clock.monotonic_s() < end_s:
             clock.sleep_s(ASKED_LOOK_S)
