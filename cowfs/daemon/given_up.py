@@ -1,5 +1,5 @@
 """Takes off a mount whose daemon has died again and again: for the supervisor, which has closed the
-device, so that the kernel has ended the connection."""
+device. A process that was killed while it waited for the mount may still have it open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cowfs.base import log
 from cowfs.control import MountSpec
-from cowfs.machine import left_notes, mounting, registry
+from cowfs.machine import left_notes, mount_table, mounting, registry
 
 _logger = log.get("mount")
 
@@ -20,4 +20,7 @@ def take_off(spec: MountSpec, reason: str) -> None:
         left_notes.write(Path(spec.working_copy), note)
     if (entry := registry.find_by_id(spec.registration)) is not None:
         registry.unregister(entry)
-    mounting.detach_dead(spec.mount_path)
+    mount = mount_table.mount_at(spec.mount_path)
+    if mount is not None and mount.is_cowfs and registry.find_by_path(spec.mount_path) is None:
+        mounting.abort(mount)
+        mounting.unmount(mount, lazy=True)

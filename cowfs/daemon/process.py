@@ -455,7 +455,7 @@ class Daemon:
     def _detach(self) -> None:
         """Detaches after an error; when a server ended normally, its mount is already gone."""
         if self._mount is not None and not self._is_served_to_end:
-            mount_table.abort(self._mount)  # otherwise requests to the ended server would hang
+            mounting.abort(self._mount)  # otherwise requests to the ended server would hang
             self._unmount(lazy=True)
 
     def _end(self, mappings: Mappings, force: bool, discard: bool) -> None:

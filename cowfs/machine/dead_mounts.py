@@ -30,11 +30,11 @@ def find() -> list[MountInfo]:
 
 def find_at(path: str) -> MountInfo | None:
     """The mount at this canonical path, if it is a mount of cowfs without a daemon. A mount that
-    hangs counts as alive."""
+    hangs counts as alive, unless its daemon is known to be dead."""
     mount = mount_table.mount_at(path)
     if mount is None or not mount.is_cowfs or registry.find_by_path(path) is not None:
         return None
-    return mount if _is_disconnected(path) else None
+    return mount if _is_disconnected(path) or _is_stuck(mount) else None
 
 
 def find_around(path: str) -> MountInfo | None:
@@ -47,6 +47,13 @@ def registration(mount: MountInfo) -> MountEntry | None:
     """The registry entry of a dead mount; None: no registry in this user's directories has one."""
     entry = registry.find_dead(mount.path)
     return entry if entry is not None and entry.volume == mount.volume else None
+
+
+def _is_stuck(mount: MountInfo) -> bool:
+    """Whether its daemon was killed while a thread of it waited for the mount itself, which nobody
+    answers any more."""
+    entry = registration(mount)
+    return entry is not None and entry.process.is_there
 
 
 def _is_disconnected(path: str) -> bool:

@@ -39,6 +39,7 @@ from cowfs.machine.mount_table import MountInfo
 DEVICE = Path("/dev/fuse")
 FUSE_CONF = Path("/etc/fuse.conf")
 FUSE_DEVICE_NUMBER = os.makedev(10, 229)  # fixed: Documentation/admin-guide/devices.txt
+MNT_FORCE = 1
 MNT_DETACH = 2
 MS_RDONLY = 1
 MS_NOSUID = 2
@@ -302,6 +303,18 @@ def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
         clock.sleep_s(BUSY_STEP_S)
 
 
+def abort(mount: MountInfo) -> bool:
+    """Breaks the connection: all waiting and later requests fail, also those of a process that was
+    killed while it waited for its own mount. False where that is not permitted."""
+    if mount_table.abort(mount):
+        return True
+    there = mount_table.mount_at(mount.path)  # /sys/fs/fuse/connections is often not mounted
+    if os.geteuid() != 0 or there is None or there.device != mount.device:
+        return False
+    is_off = _libc.umount2(os.fsencode(mount.path), MNT_FORCE | UMOUNT_NOFOLLOW) == 0
+    return is_off or ctypes.get_errno() != errno.EPERM
+
+
 def may_unmount(mount: MountInfo) -> bool:
     """Whether this process may unmount it: not in an unprivileged container if the mount was made
     outside and its descriptor passed in."""
@@ -315,6 +328,7 @@ def detach_dead(path: str) -> bool:
     mount = dead_mounts.find_at(path)
     if mount is None:
         return False
+    abort(mount)
     unmount(mount, lazy=True)
     return True
 

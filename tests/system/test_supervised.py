@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import mmap
@@ -20,6 +21,7 @@ from tests.system.machine import CommandFailed, Machine, mounted_below, wait_unt
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
 PATIENCE_S = 120
+PIDFD_GETFD = 438  # a system call
 STARTING = "its daemon is being started already"
 
 
@@ -87,6 +89,28 @@ def test_a_daemon_that_dies_again_and_again_is_given_up(machine: Machine, path: 
     assert "state.json" in left["note"]
     assert machine.json("status")["mounts"] == []
     assert (machine.mount("v") / "f").read_text() == "kept"
+
+
+def test_a_mount_that_is_given_up_hangs_nobody(machine: Machine, path: Path) -> None:
+    """Also while a process has the device that was killed and cannot end, here this one."""
+    (path / "f").write_text("kept")
+    daemon = machine.daemon_pid(path)
+    (number,) = [int(each.name) for each in Path(f"/proc/{daemon}/fd").iterdir() if os.readlink(each) == "/dev/fuse"][
+        :1
+    ]
+    process = os.pidfd_open(daemon)
+    device = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, number, 0)
+    assert device >= 0, os.strerror(ctypes.get_errno())
+    try:
+        (working_copy,) = (machine.root / "c" / "state" / "working").iterdir()
+        os.rename(working_copy / "state.json", working_copy / "aside")
+        machine.kill_daemon(path)
+        with pytest.raises(OSError, match=r"not connected|connection abort"):
+            os.statvfs(path)
+        until(lambda: not list(mounted_below(machine.root)), "the mount was not taken off")
+    finally:
+        os.close(device)
+        os.close(process)
 
 
 def test_the_next_supervisor_is_found(machine: Machine, path: Path) -> None:

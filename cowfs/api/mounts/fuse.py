@@ -168,7 +168,7 @@ class FuseMount:
         mount = None if self.entry.is_detached else mount_table.mount_at(path)
         if mount is None or not mount.is_cowfs or registry.find_by_path(path) is not None:
             return
-        if mount_table.abort(mount) or dead_mounts.find_at(path) is not None:
+        if mounting.abort(mount) or dead_mounts.find_at(path) is not None:
             return
         if not mounting.may_unmount(mount):
             raise UnavailableError(
