@@ -14,8 +14,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from typing import Any
 import pytest
 
 from cowfs.base import clock, config
+from cowfs.base.beneath import Root
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -643,6 +647,26 @@ def test_nothing_gets_into_what_took_the_place_of_the_store(by: str, is_made_by_
     shutil.copytree(away, place)  # the same store, on another disk
     store.put("b", b"two")
     assert (store.get("a"), store.get("b")) == (b"one", b"two")
+
+
+def test_a_store_that_is_made_meanwhile_is_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DirectoryStore(tmp_path, url=f"file://{tmp_path}")
+    read, has_read = DirectoryStore._read_record, threading.Event()
+
+    def read_slowly(self: DirectoryStore, root: Root) -> bytes | None:
+        found = read(self, root)
+        if found is None:
+            has_read.set()
+            time.sleep(0.3)  # the other thread finds the record
+        return found
+
+    monkeypatch.setattr(DirectoryStore, "_read_record", read_slowly)
+    with ThreadPoolExecutor() as pool:
+        early = pool.submit(store.size, "a")
+        assert has_read.wait(60)
+        (tmp_path / keys.STORE).write_bytes(b"of another process")
+        assert store.size("a") is None
+        assert early.result() is None
 
 
 def test_a_store_on_two_file_systems_is_not_written(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

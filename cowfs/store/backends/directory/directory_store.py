@@ -51,6 +51,7 @@ from cowfs.base.errors import (
     NotFoundError,
     UnavailableError,
 )
+from cowfs.base.fork_locks import ForkLock
 from cowfs.base.hints import Command
 from cowfs.format import keys, object_kinds
 from cowfs.format.store_url import StoreUrl
@@ -82,6 +83,7 @@ class DirectoryStore:
         self._path = root
         self._url = url
         self._known_directories: set[str] = set()
+        self._comparing = ForkLock()
         try:
             with Root.open(root) as opened:
                 found = os.fstat(opened.fileno())
@@ -204,12 +206,13 @@ class DirectoryStore:
         return root
 
     def _compare(self, root: Root, place: tuple[int, int]) -> None:
-        record = self._read_record(root)
-        if self._record is not None and record != self._record:
-            raise self._store_gone()
-        if place != self._place:
-            self._known_directories.clear()
-        self._place, self._record = place, record
+        with self._comparing:  # another thread may find the record of a store that is being made
+            record = self._read_record(root)
+            if self._record is not None and record != self._record:
+                raise self._store_gone()
+            if place != self._place:
+                self._known_directories.clear()
+            self._place, self._record = place, record
 
     def _store_gone(self) -> InvalidStateError:
         return InvalidStateError(
