@@ -109,7 +109,7 @@ class Supervisor:
                 if descriptor == self._listener.fileno():
                     self._accept()
                 elif (connection := self._connections.get(descriptor)) is not None:
-                    self._hear(connection)
+                    self._hear_safely(connection)
             for mount in list(self._mounts.values()):
                 self._look_after(mount)
             _reap()
@@ -128,6 +128,13 @@ class Supervisor:
         connection.setblocking(False)
         self._connections[connection.fileno()] = connection
         self._poll.register(connection, select.POLLIN)
+
+    def _hear_safely(self, connection: socket.socket) -> None:
+        """A message that is none, or a process that is gone already, costs its connection."""
+        try:
+            self._hear(connection)
+        except (OSError, LookupError, TypeError, ValueError, AttributeError):
+            self._hang_up(connection)
 
     def _hear(self, connection: socket.socket) -> None:
         try:
@@ -197,12 +204,13 @@ class Supervisor:
         if not pid:
             reason = "it runs in a pid namespace that the supervisor does not see"
         if reason:
-            for descriptor in kept:
-                os.close(descriptor)
-            return {"refused": reason}
+            return _refuse(kept, reason)
+        try:
+            daemon = Daemon(pid, connection, is_child=False)
+        except OSError:
+            return _refuse(kept, "its process is gone")
         if (earlier := self._mounts.get(str(registration))) is not None:
             self._end(earlier)
-        daemon = Daemon(pid, connection, is_child=False)
         self._poll.register(daemon.process, select.POLLIN)
         self._mounts[str(registration)] = Mount(str(registration), dict(zip(wire.KEPT, kept, strict=True)), daemon)
         return {"kept": os.getpid()}
@@ -237,14 +245,18 @@ class Supervisor:
         if mount.deaths == MOST_DEATHS:
             self._give_up(mount, mount.error or "its log says more")
             return
+        self._start_next(mount)
+
+    def _start_next(self, mount: Mount) -> None:
         try:
             self._start(mount)
         except (OSError, ValueError) as error:
-            if mount.restart is None:
+            if mount.restart is None and mount.program is None:
                 self._give_up(mount, str(error))
                 return
             self._settle(mount, {"failed": str(error)})
-            self._start(mount)
+            mount.program = None
+            self._start_next(mount)
 
     def _hear_out(self, mount: Mount) -> None:
         """What the daemon said before it died: perhaps that it ends."""
@@ -252,7 +264,7 @@ class Supervisor:
         while connection.fileno() in self._connections and mount.registration in self._mounts:
             if not select.select([connection], [], [], 0)[0]:
                 return
-            self._hear(connection)
+            self._hear_safely(connection)
 
     def _start(self, mount: Mount) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -291,6 +303,12 @@ class Supervisor:
         self._busy_s = time.monotonic()
 
 
+def _refuse(kept: list[int], reason: str) -> dict[str, Any]:
+    for descriptor in kept:
+        os.close(descriptor)
+    return {"refused": reason}
+
+
 def _answer(connection: socket.socket, message: dict[str, Any]) -> None:
     with suppress(OSError):  # it has hung up, which is noticed next
         wire.send(connection, message)
@@ -323,12 +341,12 @@ def _spawn(kept: dict[str, int], output: int, more: list[str], program: Restart 
 
 
 def _threads(pid: int) -> list[tuple[str, int]]:
-    """State and pending signals of each thread of a process whose first thread has ended; []
-    otherwise, which is the usual case and takes one read."""
+    """State and pending signals of each thread of a process whose first thread has ended, or is
+    about to; [] otherwise, which is the usual case and takes one read."""
+    state, pending = _thread(f"/proc/{pid}/status")
+    if state not in "ZX" and not pending & SIGKILL_BIT:
+        return []
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            if file.read().rpartition(b")")[2].split()[0] != b"Z":
-                return []
         return [_thread(f"/proc/{pid}/task/{each}/status") for each in os.listdir(f"/proc/{pid}/task")]
     except OSError:
         return []

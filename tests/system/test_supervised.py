@@ -10,11 +10,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from cowfs.supervisor import client
+from cowfs.supervisor import client, wire
 from tests import supervisors
 from tests.system.machine import CommandFailed, Machine, mounted_below, wait_until_gone
 
@@ -128,6 +129,23 @@ def test_the_next_supervisor_is_found(machine: Machine, path: Path) -> None:
     (path / "f").write_text("after")
     machine.unmount(path)
     machine.unmount(other)
+
+
+def test_nonsense_costs_a_connection_and_no_mount(machine: Machine, path: Path) -> None:
+    runtime = machine.root / "run"
+    pid = supervisors.pid_of(runtime)
+    for message in ({"restart": "x"}, {"keep": "x"}, {"restart": status(machine)["registration"], "arguments": 1}, {}):
+        connection = client.find(str(runtime / "cowfs"))
+        assert connection is not None
+        with connection, suppress(ConnectionError):
+            wire.send(connection, message)
+            connection.send(b"no message")
+            while connection.recv(1 << 16):
+                pass
+    assert supervisors.pid_of(runtime) == pid
+    machine.kill_daemon(path)
+    (path / "f").write_text("after")
+    machine.unmount(path)
 
 
 def test_a_forced_unmount_ends_a_silent_daemon_for_good(machine: Machine, path: Path) -> None:
