@@ -251,8 +251,8 @@ class Daemon:
             stale_names.forget(path)
 
     def _await_request(self) -> None:
-        """The mount was off its path before this process began. If that was its daemon's last act, on request, the request
-        is made again, as long as the mount is known to be supervised."""
+        """The mount was off its path before this process began. If that was its daemon's last act,
+        on request, the request is made again, as long as the mount is known to be supervised."""
         end_s = clock.monotonic_s() + ASKED_AGAIN_S
         while not self._is_asked_to_end and clock.monotonic_s() < end_s:
             clock.sleep_s(ASKED_LOOK_S)

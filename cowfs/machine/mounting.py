@@ -309,7 +309,7 @@ def abort(mount: MountInfo) -> bool:
     if mount_table.abort(mount):
         return True
     there = mount_table.mount_at(mount.path)  # /sys/fs/fuse/connections is often not mounted
-    if os.geteuid() != 0 or there is None or there.device != mount.device:
+    if os.geteuid() != 0 or not may_unmount(mount) or there is None or there.device != mount.device:
         return False
     is_off = _libc.umount2(os.fsencode(mount.path), MNT_FORCE | UMOUNT_NOFOLLOW) == 0
     return is_off or ctypes.get_errno() != errno.EPERM

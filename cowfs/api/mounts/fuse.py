@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -14,6 +13,7 @@ from cowfs.api.mounts import feeding, mount_paths, prepared, summaries
 from cowfs.api.mounts.summaries import MountSummary
 from cowfs.base.beneath import Root
 from cowfs.base.errors import ConflictError, CowfsError, InvalidStateError, NotFoundError, UnavailableError
+from cowfs.base.fast_dataclass import dataclass
 from cowfs.base.hints import Command
 from cowfs.base.ids import VersionId
 from cowfs.base.short_repr import short_repr
