@@ -307,7 +307,7 @@ def test_a_version_that_a_fork_has_from_its_origin_is_tagged_there(work: Path) -
 def test_volumes_of_which_another_machine_means_others_are_not_locked(work: Path) -> None:
     publish("data", "1")
     user = f'{{name = ["data-{{user}}", "data"], path = "{work}/mnt/user", mode = "copy"}}'
-    host = f'{{name = "/srv", path = "{work}/mnt/host", read_only = false, optional = true}}'
+    host = f'{{name = "/media", path = "{work}/mnt/host", read_only = false, optional = true}}'
     absent = copied("absent").replace("}", ", optional = true}")
     several = copied("data").replace('name = "data"', 'name = ["gone", "data"]')
     declared = declare(work, user, host, absent, several)
