@@ -21,7 +21,6 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 
 from cowfs.base import clock, config, failpoints, log, programs
 from cowfs.base.errors import InvalidInputError, MountFailedError
@@ -47,7 +46,6 @@ START_S = 20.0
 PAUSE_S = 0.02
 
 _logger = log.get("mount")
-Kept = Literal["start", "log", "device", "table", "lock"]
 
 
 class Supervision:
